@@ -1,4 +1,4 @@
-"""Wires a coordinator from a table's configuration, and runs it until it is told to stop."""
+"""Makes a coordinator from a table's configuration, and runs it until it is told to stop."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _log = logging.getLogger("tidemark.coordinator")
 
 @dataclass(frozen=True)
 class Ports:
-    """The outside world."""
+    """The outside world, which tests replace."""
 
     kafka: KafkaClient
     storage: Storage
@@ -108,7 +108,7 @@ class Ports:
 
 
 class CoordinatorService:
-    """One coordinator process: gRPC on its threads, the protocol on the caller's."""
+    """One coordinator process: gRPC calls on their threads, the loop on the caller's thread."""
 
     def __init__(self, config: TableConfigFile, ports: Ports, with_page: bool = False) -> None:
         """``with_page``: `services.web` is served as well."""
@@ -160,14 +160,14 @@ class CoordinatorService:
             with self._served.sign_of_life():
                 loop.run(stop, self.load_sizes)
         except (FencedOutError, LockLostError):
-            # A successor takes both away, after it has claimed: that is what the caller has to hear.
+            # A successor takes term and lock, after its claim: then the caller has to get SupersededError.
             self._log.check_term()
             raise
         finally:
             self.close()
 
     def start(self) -> TableLoop:
-        """Opens the table, answers calls, takes the table over; the caller runs the rounds, and closes."""
+        """Opens the table, answers calls, takes the table over. The caller runs the loop, then closes."""
         ports, config = self._ports, self._config
         self._admin.check_broker()
         check_identity(config, ports.storage, self._admin, self._log, self._fold)
@@ -180,7 +180,7 @@ class CoordinatorService:
         check_recorded(ports.storage, ensure_topics(config, self._admin))
         check_lane_source(config, ports.storage)
         self._inputs = InputWatch(config, ports.storage, self._admin, opened.topics, self._show_inputs)
-        # Without lanes: they come with the first look at the input topics, once the table is taken over.
+        # There are no lanes yet: the first look at the input topics sets them, after the takeover.
         self._members = members = Members(
             config.table.name, ports.kafka, ports.clock, config.limits.lease_ms, {}, self._board.position
         )
@@ -222,11 +222,11 @@ class CoordinatorService:
         return self._inputs
 
     def close(self) -> None:
-        """Answers no more calls and lets the clients go."""
+        """Ends all threads and calls, and closes the clients."""
         if self._page is not None:
             self._page.close()
         self.metrics.stop()
-        # Who waits for a verification is told before the server goes.
+        # Callers that wait for a verification are answered before the server stops.
         self._verification.stop()
         if self._server is not None:
             self._server.stop()
@@ -391,8 +391,8 @@ class CoordinatorService:
         return coordinator, context, trimmer
 
     def load_sizes(self) -> None:
-        """Lists the table's files anew, for the file groups to lease.
+        """Lists the table's files anew, for leases of file groups.
 
-        Raises UnsupportedTableError where another engine wrote log files that cannot be read.
+        Raises UnsupportedTableError when another engine wrote log files that cannot be read.
         """
         lease_listed(self._ports.storage, self._logs, self._placement)

@@ -1,8 +1,8 @@
-"""The coordinator's loop: read, decide the next action, carry it out; one thread, one action at a time.
+"""One step of the coordinator: read new entries, decide the next action, carry it out. One thread does it
+all.
 
-Everything it must remember is in the two topics and on the table's timelines; `Observed` is what it has
-seen since it started. gRPC threads hand the writer's reports in through `AttemptHandoff`, and read the fold
-through `view`.
+Everything that it must remember is in the two topics and on the table's timelines. `Observed` is what it has
+seen since it started. gRPC threads leave the writer's reports in `AttemptHandoff`, and read the `ViewBoard`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
 
 _POLL_S: Final = 0.02
-# While a writer writes: its report comes over gRPC and does not end a wait for the topics.
+# A shorter wait while a writer writes: its report comes over gRPC, and does not end a wait for the topics.
 _REPORT_POLL_S: Final = 0.005
 _HEARTBEAT_MS: Final = 20_000
 _RETRY_MS: Final = 500
@@ -74,18 +74,18 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 class CommitListener(Protocol):
-    """Told of every epoch that this coordinator commits, before and after."""
+    """Is called before and after each epoch that this coordinator commits, and before each rewind."""
 
     def committing(self, planned: EpochPlanned, fold: Fold) -> None:
-        """The fold still holds the epoch's transactions."""
+        """The epoch is about to be committed: the fold still holds its transactions."""
         ...
 
     def committed(self, planned: EpochPlanned, report: Report | None) -> None:
-        """It is committed; no report for an epoch without rows."""
+        """The epoch is committed; an epoch without rows has no report."""
         ...
 
     def rewinding(self) -> None:
-        """All lanes are about to go back: what was known of the table's files may be wrong."""
+        """All lanes are about to go back. Another writer may have changed the table's files."""
         ...
 
 
@@ -110,14 +110,15 @@ class Coordinator:
         self.doing: Action = Wait("starting")
 
     def hurry(self) -> None:
-        """The next epoch is planned as soon as something counts."""
+        """Lets the next epoch be planned as soon as a transaction counts, before its interval is over."""
         self.seen.planned_at_ms = 0
 
     def want_rewind(self, reason: str, generation: int, epoch: int | None = None) -> None:
-        """An owner found that tags of this generation cannot be read back; of an older one it is settled.
+        """An owner could not read back tagged batches, and asks for a rewind.
 
-        ``epoch``: the last committed one that it knew. Where a later one is committed it may have looked for
-        what is committed and deleted since (it opened lanes for long, or was frozen): it asks again if not.
+        It is ignored for a former ``generation``, which was rewound already. ``epoch``: the last committed
+        epoch that the owner knew. If a later one is committed, the batches may be committed and deleted
+        since: the request is ignored, and an owner that still cannot read them asks again.
         """
         state = self._context.fold().state
         if epoch is not None and epoch < state.committed.epoch:
@@ -127,13 +128,16 @@ class Coordinator:
             self.seen.rewind_due = reason
 
     def pause(self, paused: bool, reason: str) -> None:
-        """Tagging stops or goes on, durably."""
+        """Pauses tagging or lets it go on: appends `TaggingPaused` if that is a change."""
         state = self._context.fold().state
         if state.paused != paused:
             self._context.log.append(TaggingPaused(self._context.term, paused, reason))
 
     def step(self, poll_s: float = _POLL_S) -> Action:
-        """Reads what has arrived and carries out one action; returns it."""
+        """Reads new entries and carries out one action, which it returns. Refused I/O is tried again.
+
+        Raises SupersededError when another coordinator took over, and errors that no retry cures.
+        """
         context = self._context
         tick_lock(context)
         try:
@@ -142,19 +146,19 @@ class Coordinator:
             context.log.poll(self._poll_s(poll_s))
             self._act()
         except (KafkaError, DeadlineExceededError) as error:
-            # Nothing was decided, or nobody knows yet: `settle` will have looked before the next decision.
+            # Nothing was decided, or it is not known yet: `settle` finds out before the next decision.
             if error.kind not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT):
                 raise
             _log.warning("Kafka did not answer, trying again: %s", error)
             context.clock.sleep_ms(_RETRY_MS)
             self.doing = Wait("Kafka did not answer")
         except FencedOutError as error:
-            # Only a successor ends a term.
+            # Only a successor ends our term.
             raise SupersededError(str(error)) from error
         except (OSError, HudiFormatError) as error:
             if not is_curable(error):
                 raise
-            # Every step can be done again: what was not done, or nobody knows whether it was, is done again.
+            # Each action can be repeated, whether or not the storage did what was asked.
             self.refused(error)
             context.clock.sleep_ms(_RETRY_MS)
             self.doing = Wait(self.seen.trouble or "")
@@ -163,17 +167,17 @@ class Coordinator:
         return self.doing
 
     def refused(self, error: Exception) -> None:
-        """The table's storage did not do what was asked: said once a cause, and tried again by itself."""
+        """Notes that the table's storage refuses; logs each cause once. The loop tries again."""
         trouble = (
             f"the table's storage ({self._context.storage.base_uri}) refuses: {error}. Tagging rests, all "
-            "input is kept: free or repair what that names; it is tried again by itself"
+            "input is kept: free or repair what that names; the coordinator tries again by itself"
         )
         if trouble != self.seen.trouble and trouble != self._said:
             _log.error("%s", trouble)
         self.seen.trouble = self._said = trouble
 
     def retry(self, epoch: int) -> None:
-        """The epoch that was given up is tried again; of any other epoch nothing changes."""
+        """Tries the epoch again at which the coordinator halted; ignores any other epoch."""
         state, seen = self._context.fold().state, self.seen
         if seen.halted is None or seen.stopped or epoch != state.committed.epoch + 1:
             return
@@ -182,7 +186,7 @@ class Coordinator:
         seen.halted, seen.tried_before = None, (state.committed.epoch, state.attempts)
 
     def stop_for_good(self, error: Exception) -> None:
-        """Stored data contradicts itself, or what is needed is not there: nothing is done any more."""
+        """Stops all actions until a new start: stored data contradicts itself, or is missing."""
         self._attempts.offer(None)
         self.seen.stopped = True
         what_to_do = "repair that, then start the coordinator again"
@@ -220,19 +224,20 @@ class Coordinator:
             else:
                 self._lost(error, state.planned)
         except LockLostError as error:
-            # Taken again by the next step, which looks anew at all that was asked under it. If it was a newer
-            # term of ours that took it, its claim is what that step reads first.
+            # The next step takes the lock again, and repeats all checks that were made under it. If a newer
+            # coordinator took the lock, that step reads its claim first.
             _log.error("%s", error)
             context.clock.sleep_ms(_RETRY_MS)
         except UnsupportedTableError as error:
-            # Another engine changed what the table keeps: going on would leave its indexes stale.
+            # Another engine changed the table's indexes, properties or schema: our commits would not fit
+            # them.
             number = state.committed.epoch + 1
             self.seen.halted = f"{error}; then run `tidemark epoch retry {number}`"
             _log.error("tagging stops: %s", self.seen.halted)
             if state.planned is not None:
                 self._lost(AttemptLostError(str(error), rewind=False), state.planned)
         except LockHeldError as error:
-            # Another writer is busy, or dead; what we want is still wanted at the next step.
+            # Another writer is busy, or dead: the next step tries the same action again.
             if self.seen.lock_held is None:
                 _log.warning("waiting: %s", error)
             self.seen.lock_held = str(error)
@@ -245,7 +250,7 @@ class Coordinator:
         HANDLERS[type(action)](self, action)
 
     def _wait(self, action: Wait) -> None:
-        """Nothing to do: `step` polls longer the next time."""
+        """Does nothing: the next `step` waits longer for new entries."""
 
     def _plan(self, action: Plan) -> None:
         self.seen.planned_at_ms = self._context.clock.now_ms()
@@ -282,7 +287,7 @@ class Coordinator:
             self._tell_rewinding()
         void_attempt(self._context, action)
         if action.rewind:
-            # Whoever asked for one has it.
+            # A rewind that was asked for meanwhile is done by this one.
             seen.rewind_due = None
         seen.problem = seen.taken_back = None
         seen.last_problem = action.reason
@@ -324,7 +329,7 @@ class Coordinator:
         self._attempts.offer(OpenAttemptView(planned, token, tuple(fold.manifest(planned.through))))
 
     def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
-        """An effect found that the attempt cannot commit, or that a plan has to wait."""
+        """Notes that the attempt cannot commit, or that a plan has to wait or to be preceded by a rewind."""
         if error.awaited is not None:
             if self.seen.awaited is None:
                 _log.warning("waiting: %s", error.reason)
@@ -336,8 +341,10 @@ class Coordinator:
         self.seen.problem = ((planned.epoch, planned.attempt), AttemptProblem(error.reason, error.rewind))
 
     def keep_alive(self) -> None:
-        """Renews the heartbeats of the open attempt, and of void ones that are not settled yet, when they are
-        due. Raises OSError.
+        """Renews the heartbeats of the open attempt, and of void attempts that are not settled, if they are
+        due.
+
+        Raises OSError.
         """
         planned, seen = self._context.fold().state.planned, self.seen
         now_ms = self._context.clock.now_ms()
@@ -363,11 +370,11 @@ HANDLERS: Final[Mapping[type[Action], Callable[[Coordinator, Any], None]]] = {
     Rewind: Coordinator._rewind,
     FreeLock: Coordinator._free_lock,
 }
-"""What carries each action out; what it ends with stands at the action."""
+"""The method that carries out each action; the action's docstring says which entry it appends."""
 
 
 def _named(action: Action) -> dict[str, Any]:
-    """Which epoch, attempt and instant an action is about: on every line that is logged meanwhile."""
+    """Log fields for all lines during an action: its epoch, attempt and instant."""
     if isinstance(action, Plan):
         return {"epoch": action.epoch, "attempt": action.attempt}
     planned = getattr(action, "planned", None)
@@ -377,7 +384,5 @@ def _named(action: Action) -> dict[str, Any]:
 
 
 def is_curable(error: Exception) -> bool:
-    """Whether trying again may help without anybody's decision: refused I/O, or a table that changed
-    meanwhile.
-    """
+    """Whether trying again may help without an operator: refused I/O, or a table that changed meanwhile."""
     return isinstance(error, OSError) or kind_of(error) in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)

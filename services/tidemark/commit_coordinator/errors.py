@@ -1,4 +1,4 @@
-"""Errors of the coordinator, by what happens next."""
+"""The coordinator's errors. The type says what the coordinator does next."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ class CoordinatorError(StreamRuntimeError):
 
 
 class OutOfPlaceError(CoordinatorError):
-    """Our own decision did not follow from the decisions before it: a defect, or a damaged topic."""
+    """The fold refused our own decision, because it did not follow from those before: a defect, or a damaged
+    topic. The coordinator stops.
+    """
 
     kind = ErrorKind.CORRUPT
 
 
 class AttemptLostError(CoordinatorError):
-    """The open attempt cannot commit (rolled back, foreign commit): void it; ``rewind``: tag anew too.
+    """The open attempt cannot commit (it was rolled back, another writer committed, …): it is voided.
 
-    ``awaited``: requested time of another writer's pending clustering that has to end before the next plan.
+    ``rewind``: its rows also have to be tagged anew. ``awaited``: the requested time of another writer's
+    pending clustering that has to end before the next plan.
     """
 
     kind = ErrorKind.CONFLICT
@@ -32,6 +35,6 @@ class AttemptLostError(CoordinatorError):
 
 
 class DivergedError(CoordinatorError):
-    """Timeline and decisions contradict each other: stop loudly, change nothing."""
+    """Timeline and decisions contradict each other: the coordinator stops, and changes nothing."""
 
     kind = ErrorKind.CORRUPT

@@ -1,4 +1,4 @@
-"""The protocol steps of the coordinator at which a crash test may let it die, stop or fail."""
+"""The failpoints of the coordinator: steps at which a crash test may kill, stop or fail it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class CoordinatorFailpoint(StrEnum):
-    """Named by the step just before or after; `Context.hit` passes each."""
+    """Each is named by the step that comes just before or after it; `Context.hit` is called there."""
 
     BEFORE_EPOCH_PLANNED = "before_epoch_planned"
     AFTER_EPOCH_PLANNED = "after_epoch_planned"

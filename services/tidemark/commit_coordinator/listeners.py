@@ -1,4 +1,4 @@
-"""What follows from a commit inside the coordinator: history, file sizes, trimming. Nothing durable."""
+"""What the coordinator does in memory after a commit: history, file sizes, positions for trimming."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemark.epoch_protocol.state import CountedTagged
 
 
 class CommitFollowUp:
-    """A `CommitListener` for the parts that keep count of commits."""
+    """A `CommitListener` that tells history, placement and trimmer of each commit."""
 
     def __init__(
         self, history: EpochHistory, placement: Placement, trimmer: Trimmer, inputs: InputPositions
@@ -27,7 +27,7 @@ class CommitFollowUp:
         self._manifest: list[CountedTagged] = []
 
     def committing(self, planned: EpochPlanned, fold: Fold) -> None:
-        """Takes from the fold what the commit will take out of it."""
+        """Copies the epoch's transactions and offsets from the fold, before the commit removes them."""
         state = fold.state
         self._manifest = fold.manifest(planned.through)
         self._history.cover(
@@ -38,7 +38,7 @@ class CommitFollowUp:
         )
 
     def committed(self, planned: EpochPlanned, report: Report | None) -> None:
-        """Learns the sizes, and that the epoch's batches are not needed any more."""
+        """Gives the trimmer the committed batches, and the placement the new file sizes."""
         self._trimmer.committed(self._manifest)
         self._manifest = []
         if report is not None:
@@ -46,5 +46,5 @@ class CommitFollowUp:
             self._history.timed(planned.epoch, planned.attempt, report.timings_ms)
 
     def rewinding(self) -> None:
-        """No file group is handed out until the files are listed anew: one may have been replaced."""
+        """Stops leases of file groups until the files are listed anew: a group may have been replaced."""
         self._placement.suspend()

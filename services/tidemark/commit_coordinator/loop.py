@@ -1,7 +1,13 @@
-"""One round after the other of a coordinator's life: requests, one action, trimming, the picture for others.
+"""The coordinator's loop. Each round
 
-What Kafka does not answer, or the table's storage refuses, is tried again in the next round: only the fold's
-own order says what was done. What no retry cures stops the loop, not the process: `tidemark status` says why.
+1. takes the requests of other threads;
+2. carries out one action (`Coordinator.step`);
+3. lists the table's files anew after a rewind;
+4. writes the ledger's record, and trims the topics when that is due;
+5. shows a new view to other threads.
+
+If Kafka does not answer, or the storage refuses, the next round tries again: the fold says what was done. An
+error that no retry cures stops the loop, but not the process, so `tidemark status` can say why.
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 class TableLoop:
-    """Runs in the thread that took the table over."""
+    """The loop of one term. It runs on the thread that took the table over."""
 
     def __init__(
         self,
@@ -51,7 +57,7 @@ class TableLoop:
         board: ViewBoard,
         keep: Callable[[FoldState], None] = lambda _: None,
     ) -> None:
-        """``keep``: keeps with the table what is committed; given the fold's state in each round."""
+        """``keep``: called with the fold's state in each round, to record what is committed."""
         self._keep = keep
         self._coordinator = coordinator
         self._context = context
@@ -62,10 +68,11 @@ class TableLoop:
         self._shown_ms = 0
 
     def run(self, stop: threading.Event, load_sizes: Callable[[], None]) -> None:
-        """Until ``stop``, then frees the lock; ``load_sizes`` after each rewind: another writer may have
-        changed files.
+        """Runs rounds until ``stop``, then frees the lock. Raises SupersededError, and what needs a new
+        process.
 
-        Raises SupersededError, and what only a new process can cure.
+        ``load_sizes``: lists the table's files; called after each rewind, because another writer may have
+        changed them.
         """
         with bound(term=self._context.term):
             while not stop.is_set():
@@ -79,7 +86,7 @@ class TableLoop:
             free_lock(self._context)
 
     def _rest(self, stop: threading.Event) -> None:
-        """Shows what is wrong, and keeps the open attempt's heartbeat: nobody may roll it back meanwhile."""
+        """After a stop for good: shows why, and renews heartbeats, so that nobody rolls the attempts back."""
         self._shown_ms = 0
         while not stop.wait(_REST_S):
             self._inbox.take_all()
@@ -91,7 +98,7 @@ class TableLoop:
             self._show()
 
     def round(self, load_sizes: Callable[[], None]) -> None:
-        """Raises SupersededError, and whatever trying again does not cure."""
+        """Runs one round. Raises SupersededError, and errors that no retry cures."""
         for request in self._inbox.take_all():
             if not self._guarded(partial(self._take, request), "a request"):
                 self._inbox.put(request)
@@ -107,7 +114,7 @@ class TableLoop:
         TAKERS[type(request)](self._coordinator, request)
 
     def _guarded(self, work: Callable[[], None], what: str) -> bool:
-        """Whether it was done; what was not may not end a coordinator that can still commit."""
+        """Does the work; False if Kafka or the storage refused: that must not end the coordinator."""
         try:
             work()
         except (KafkaError, DeadlineExceededError, OSError, HudiFormatError) as error:
@@ -156,4 +163,4 @@ TAKERS: Final[Mapping[type[Request], Callable[[Coordinator, Any], None]]] = {
     WantRewind: _want_rewind,
     RetryEpoch: _retry,
 }
-"""What each request of another thread makes the coordinator do."""
+"""The function that carries out each request of another thread."""

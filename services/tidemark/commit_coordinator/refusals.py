@@ -1,4 +1,4 @@
-"""What a call of the admin service is refused with; reasons are part of the interface (docs/admin-api.md)."""
+"""The errors of the admin service's calls; their reasons are part of the interface (docs/admin-api.md)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class WrongTableError(BadRequestError):
 
 
 class EpochUnknownError(StatusError):
-    """There is nothing to be shown of that epoch."""
+    """The epoch's history is not known, or not any more."""
 
     status = grpc.StatusCode.NOT_FOUND
     error_reason = "EPOCH_UNKNOWN"
 
     def __init__(self, epoch: int) -> None:
-        super().__init__(f"epoch {epoch} is not known: newer than the last, or older than what is held")
+        super().__init__(f"epoch {epoch} is not known: it is newer than the last, or too old to be kept")
         self.resource = ("tidemark.epoch", str(epoch))
 
 
 class EpochNotGivenUpError(StatusError):
-    """A retry of an epoch that needs none; `blocked` is the one that was given up, if any."""
+    """A retry of an epoch at which the coordinator has not halted; `blocked` is the one at which it has."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
     error_reason = "EPOCH_NOT_GIVEN_UP"
@@ -55,7 +55,7 @@ class EpochNotGivenUpError(StatusError):
 
 
 class LaneStoppedError(StatusError):
-    """What was asked for lies behind the offset at which a lane stands still."""
+    """The requested records are behind the offset at which a lane is stopped."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
     error_reason = "LANE_STOPPED"
@@ -71,7 +71,7 @@ class LaneStoppedError(StatusError):
 
 
 class LaneNotStoppedError(StatusError):
-    """A skip of what does not stand still, or stands elsewhere."""
+    """A skip of a partition that is not stopped, or is stopped at another offset."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
     error_reason = "LANE_NOT_STOPPED"
@@ -86,7 +86,7 @@ class SkipFailedError(CoordinatorError):
 
 
 class DeadLetterUnknownError(StatusError):
-    """There is no letter of that id."""
+    """There is no dead letter with that id."""
 
     status = grpc.StatusCode.NOT_FOUND
     error_reason = "DEAD_LETTER_UNKNOWN"
@@ -97,7 +97,7 @@ class DeadLetterUnknownError(StatusError):
 
 
 class ReplayRunningError(CoordinatorError):
-    """One replay at a time: two would fence each other."""
+    """Another replay runs: two of them would fence each other."""
 
     kind = ErrorKind.CONFLICT
     error_reason = "REPLAY_RUNNING"

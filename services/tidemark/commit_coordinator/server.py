@@ -1,4 +1,4 @@
-"""The coordinator's gRPC server: both services, with their limits."""
+"""The coordinator's gRPC server, with its two services and their limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidemark.stream_runtime.security.server import ServerSecurity
 def serve(
     config: TableConfigFile, commit: CommitService, admin: AdminService, security: ServerSecurity
 ) -> RpcServer:
-    """Starts it. Raises ListenError."""
+    """Starts the server. Raises ListenError."""
     services: list[tuple[str, Any]] = [
         (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
         (ADMIN_SERVICE, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s)),
@@ -38,5 +38,5 @@ def serve(
 
 
 def show_health(server: RpcServer, halted: bool) -> None:
-    """A coordinator that has halted answers people's questions, and can commit nothing."""
+    """Sets the commit service's health. A halted coordinator commits nothing, but answers admin calls."""
     server.set_serving(not halted, COMMIT_SERVICE)

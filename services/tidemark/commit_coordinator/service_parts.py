@@ -1,4 +1,4 @@
-"""Small pieces of a coordinator's start, from configuration and table to what the services work with."""
+"""Small functions for a coordinator's start: they make what services need from configuration and table."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ _log: Final = logging.getLogger("tidemark.coordinator")
 def stopped_by_topic(
     config: TableConfigFile, view: InputView, taken: Mapping[str, int], now_ms: int
 ) -> list[StoppedLane]:
-    """The lanes of stopped topics. ``taken``: per input lane the position that is in Tidemark's topics."""
+    """The lanes of stopped topics. ``taken``: input lane -> next offset that is not in our topics yet."""
     sharded = is_sharded(config)
     stage = Stage.ASSIGN if sharded else Stage.SHUFFLE
-    found = []
+    stopped = []
     for name, stop in view.stopped.items():
         for partition, lane in enumerate(lanes_of(name, view.topics[name])):
             of_stage, next_offset = assign_lane(partition) if sharded else lane, taken.get(lane, 0)
-            found.append(
+            stopped.append(
                 StoppedLane(stage, of_stage, name, partition, next_offset, stop.reason, stop.text, now_ms)
             )
-    return found
+    return stopped
 
 
 def lanes_by_stage(config: TableConfigFile, view: InputView) -> dict[Stage, list[str]]:
-    """Which lanes to work on. With partitioning by shard a stopped topic stops all of them."""
+    """Stage -> lanes to work on. With `input.partitioning: shard` a stopped topic stops all of them."""
     sharded = is_sharded(config)
     tagging = [] if sharded and view.stopped else range(config.table.index.lanes)
     return {Stage.SHUFFLE: [] if sharded else view.lanes(), Stage.ASSIGN: [assign_lane(n) for n in tagging]}
 
 
 def facts_of(config: TableConfigFile, table: OpenedTable, ledger: str = "") -> Facts:
-    """What joining processes are told."""
+    """The facts that joining processes are told."""
     return Facts(
         table=config.table.name,
         num_shards=table.num_shards,
@@ -72,9 +72,9 @@ def facts_of(config: TableConfigFile, table: OpenedTable, ledger: str = "") -> F
 
 
 def free_lock(context: Context) -> None:
-    """Other writers need not wait for a coordinator that died or stops, unless an epoch is decided.
+    """Releases the lock that a coordinator holds or left, unless an epoch is decided; others need not wait.
 
-    Waits for the clocks' skew: a coordinator that died may have taken a time a moment ago.
+    First waits for the clocks' skew, because a coordinator that died may have taken a time a moment ago.
     """
     holder = context.lock.holder()
     if holder is None or holder.is_foreign or context.fold().state.decided is not None:
@@ -88,12 +88,12 @@ def free_lock(context: Context) -> None:
 
 
 def is_sharded(config: TableConfigFile) -> bool:
-    """Whether the assign stage reads the input itself."""
+    """Whether the assign stage reads the input itself (`input.partitioning: shard`)."""
     return config.input.partitioning is InputPartitioning.SHARD
 
 
 def planning_limits(config: TableConfigFile) -> Limits:
-    """When epochs are planned, and how often one is tried."""
+    """When epochs are planned, and how often one is tried, by the configuration."""
     interval_ms = config.epoch.interval_ms
     return Limits(
         interval_ms,
@@ -105,7 +105,7 @@ def planning_limits(config: TableConfigFile) -> Limits:
 
 
 def passed_records(view: CoordinatorView) -> RecordsPassed | None:
-    """What has passed each stage; before the table was taken over there is nothing to count."""
+    """How many records have passed each stage; None before the table is taken over."""
     if view.term < 0:
         return None
     committed = view.committed.input
@@ -115,15 +115,15 @@ def passed_records(view: CoordinatorView) -> RecordsPassed | None:
 def page_pictures(
     table: str, kafka: KafkaClient, clock: Clock, board: ViewBoard, placement: Placement
 ) -> Pictures:
-    """What the page shows beside the answers of the admin service."""
+    """The sources of what the page shows besides the answers of the admin service."""
     letters = partial(newest_letters, kafka, table, clock)
     return Pictures(lambda: passed_records(board.current), placement.slices, letters)
 
 
 def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:
-    """Lists the table's file groups for `placement` to lease from.
+    """Lists the table's file groups, from which `placement` leases.
 
-    Raises UnsupportedTableError where another engine wrote log files that cannot be read.
+    Raises UnsupportedTableError when another engine wrote log files that cannot be read.
     """
     snapshot = MetadataTableSnapshot.load(storage)
     view = TableView.of(storage, snapshot.data_timeline)

@@ -79,8 +79,8 @@ def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:
     skips = InputSkips(lambda: [BROKEN, recreated], ViewBoard(), SeededIds(1), SystemClock(), lambda *_: None)
     for place, offset, said in (
         (TopicPartition("in", 1), 8, "stands at offset 7, not at 8"),
-        (TopicPartition("in", 2), 7, "does not stand still"),
-        (TopicPartition("other", 1), 7, "does not stand still"),
+        (TopicPartition("in", 2), 7, "is not stopped"),
+        (TopicPartition("other", 1), 7, "is not stopped"),
         (TopicPartition("in", 0), 3, "accept-topic in"),
     ):
         with pytest.raises(LaneNotStoppedError, match=said):
@@ -146,7 +146,8 @@ def test_a_skip_that_nobody_answers_says_what_became_of_the_owner(then: list[str
         return None if name is None else Member(name, 0, "at", 0)
 
     skips = InputSkips(lambda: [BROKEN], ViewBoard(), SeededIds(1), SystemClock(), holder)
-    with pytest.raises(DeadlineExceededError, match=rf"in\[1\] moving past offset 7: {said}.*safe"):
+    text = rf"in\[1\] has not moved past offset 7 in time: {said}.*safe"
+    with pytest.raises(DeadlineExceededError, match=text):
         skips.skip(TopicPartition("in", 1), 7, 0.3)
 
 

@@ -1,4 +1,4 @@
-"""The admin service's calls about dead letters: requests checked, pages named, answers as messages."""
+"""The admin service's calls about dead letters: checks requests, reads page tokens, builds answers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _log = logging.getLogger("tidemark.admin")
 
 
 class DeadLetterCalls:
-    """Handlers without their gRPC parts."""
+    """The handlers, without gRPC."""
 
     def __init__(self, queries: DeadLetterQueries) -> None:
         self._queries = queries
 
     def list(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
-        """One page. Raises BadRequestError, and what `DeadLetterQueries.page` does."""
+        """One page of letters. Raises BadRequestError, and what `DeadLetterQueries.page` raises."""
         size = min(request.page_size or _LIST_DEFAULT, PAGE_MAX)
         below = _numbers(request.page_token, 1)
         page = self._queries.page(_wanted(request.filter), size, below[0] if below else None)
@@ -42,14 +42,14 @@ class DeadLetterCalls:
         )
 
     def show(self, request: pb.ShowDeadLetterRequest) -> pb.ShowDeadLetterResponse:
-        """One letter. Raises DeadLetterUnknownError."""
+        """One letter with its record. Raises DeadLetterUnknownError."""
         message = self._queries.show(request.id) if request.id >= 0 else None
         if message is None:
             raise DeadLetterUnknownError(request.id)
         return whole_letter(message, request.content_bytes_max)
 
     def replay(self, request: pb.ReplayDeadLettersRequest) -> pb.ReplayDeadLettersResponse:
-        """One page of a replay. Raises BadRequestError, and what `DeadLetterQueries.replay` does."""
+        """Replays one page. Raises BadRequestError, and what `DeadLetterQueries.replay` raises."""
         if request.replays_max > _REPLAYS_LIMIT:
             raise BadRequestError(
                 "replays_max", f"replays_max is {request.replays_max}: at most {_REPLAYS_LIMIT}"
@@ -85,10 +85,10 @@ def _wanted(message: pb.DeadLetterFilter) -> LetterFilter:
 
 
 def _numbers(token: str, count: int) -> list[int]:
-    """What a token of ours holds; nothing for the first page."""
+    """The numbers in one of our page tokens; empty for the first page. Raises BadRequestError."""
     if not token:
         return []
     parts = token.split(":")
     if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
-        raise BadRequestError("page_token", "page_token is none that an answer of this call had")
+        raise BadRequestError("page_token", "page_token is not from an answer of this call")
     return [int(part) for part in parts]

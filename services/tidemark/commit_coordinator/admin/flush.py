@@ -1,4 +1,4 @@
-"""`Flush`: waits until all that was in the input topics at the call is committed."""
+"""`Flush`: waits until all records that were in the input topics at the call are committed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ _TURNS_PER_LOOK: Final = 5
 _Answer = TypeVar("_Answer")
 
 Targets = Callable[[], Mapping[str, int]]
-"""Per input lane the position that a flush called now has to reach."""
+"""Input lane -> the offset up to which a flush that is called now has to commit."""
 HoldsRecords = Callable[[str, int, int], bool]
-"""(input lane, from, to) -> whether a record lies in [from, to)."""
+"""(input lane, first, end) -> whether a record lies in [first, end)."""
 
 
 class FlushWait:
-    """One for all calls; it holds nothing of any. Time is the clock's: a turn takes longer than it waits, the
-    more the busier the machine, and the caller must hear what is behind before it gives up.
+    """Waits for flushes. One object serves all calls, and keeps no state of any.
+
+    The deadline is measured by the clock, and not by the number of turns: on a busy machine a turn takes
+    longer than its wait, and the answer about what is behind must reach the caller before it gives up.
     """
 
     def __init__(
@@ -50,10 +52,10 @@ class FlushWait:
         self._stopped_lanes = stopped_lanes
 
     def wait(self, timeout_s: float) -> CoordinatorView:
-        """The view in which it is all committed.
+        """Waits up to ``timeout_s``; returns the first view in which all of it is committed.
 
-        Raises LaneStoppedError when what is to be committed lies behind the offset of a stopped lane, and
-        DeadlineExceededError, which says what is behind.
+        Raises LaneStoppedError when records behind the offset of a stopped lane would have to be committed,
+        DeadlineExceededError that says which partitions are behind, KafkaError.
         """
         deadline = Deadline(self._clock, timeout_s)
         targets = _answered(self._targets, deadline)
@@ -77,10 +79,10 @@ class FlushWait:
                 raise LaneStoppedError(stopped)
 
     def _still_wanted(self, targets: Mapping[str, int]) -> dict[str, int]:
-        """Without lanes that have no record between where they are and where they should be.
+        """The targets without lanes that are committed, or have no record between position and target.
 
-        What is in Tidemark's own topics already is waited for without a look at the input: its retention may
-        have deleted the records there meanwhile.
+        Records that are in Tidemark's topics already are awaited without asking the input: its retention may
+        have deleted them there.
         """
         view, wanted = self._board.current, {}
         for lane, end in targets.items():
@@ -93,7 +95,7 @@ class FlushWait:
 
 
 def _answered(ask: Callable[[], _Answer], deadline: Deadline) -> _Answer:
-    """Asks again while Kafka cannot answer for a moment (a leader changes, a broker starts)."""
+    """The answer of ``ask``, which is asked again while Kafka cannot answer (a leader changes, …)."""
     while True:
         try:
             return ask()
@@ -113,7 +115,7 @@ def _missing(view: CoordinatorView, targets: Mapping[str, int]) -> str:
         for lane, target in targets.items()
         if view.source_next.get(lane, 0) < target
     }
-    lane, distance = max(behind.items(), key=lambda each: each[1])
+    lane, distance = max(behind.items(), key=lambda lag: lag[1])
     why = view.halted or view.trouble or view.pause_reason or view.waiting_for or view.doing
     return (
         f"not everything is committed in time: {len(behind)} input partitions are behind, most {lane} by "

@@ -1,6 +1,7 @@
-"""How long calls of the admin service may take, and how many there may be at once.
+"""How long calls of the admin service may take, and how many may run at the same time.
 
-The server's threads are shared with the table's own services, whose leases may not wait for questions.
+They share the server's threads with shufflers, assigners and the writer. A lease that cannot be renewed in
+time ends, so admin calls must never take all threads.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ def path(method: str) -> str:
 
 
 def longest_s(verify_timeout_s: float) -> dict[str, float]:
-    """Limits in seconds of the methods that have others than the usual. Who asks for a verification may wait
-    for one that runs already.
+    """Method -> limit in seconds, for methods with a limit of their own.
+
+    The limit of `Verify` is twice `verify.timeout`, because a call may have to wait for a running
+    verification.
     """
     return {
         path("Flush"): FLUSH_S,

@@ -1,6 +1,6 @@
-"""Documents of the coordinator as typed messages of `tidemark.admin.v1`, and requests as our own types.
+"""Converts the coordinator's documents to messages of `tidemark.admin.v1`, and requests to our own types.
 
-Fields have the names of the documents' keys; what a message has no field for stays in the document alone.
+Fields have the names of the documents' keys. A key without a field is in the JSON document alone.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from tidemark.stream_runtime.kafka.ports import Message
 
 
 def served_message(served: Served) -> pb.ServesResponse:
-    """What is served, and where it lies."""
+    """The served table: path, owner, and place."""
     at = served.location
     location = pb.TableLocation(path=at.path, file=at.file, identity=at.identity) if at is not None else None
     return pb.ServesResponse(path=served.path, served_by=served.owner, location=location)
 
 
 def table_message(document: Mapping[str, Any]) -> pb.Table:
-    """Of the document of `tidemark table describe`."""
+    """The message of a `tidemark table describe` document."""
     return ParseDict(dict(document), pb.Table(), ignore_unknown_fields=True)
 
 
 def letter_message(letter: DeadLetter) -> pb.DeadLetter:
-    """A letter without its content; `console.admin_client` has what a client makes of it."""
+    """A letter without its record; `console.admin_client` converts it back."""
     return pb.DeadLetter(**letter.document())
 
 
 def filter_of(message: pb.DeadLetterFilter) -> LetterFilter:
-    """What the request names; ids have been checked."""
+    """The filter of a request, whose ids the caller has checked."""
     given = {
         name: getattr(message, name)
         for name in ("topic", "partition", "offset", "reason")
@@ -46,7 +46,7 @@ def filter_of(message: pb.DeadLetterFilter) -> LetterFilter:
 
 
 def whole_letter(message: Message, bytes_max: int) -> pb.ShowDeadLetterResponse:
-    """A letter with its content, each part cut at `bytes_max`; 0: whole."""
+    """A letter with its record: key, value and header values are cut at `bytes_max` bytes each; 0: never."""
     limit = bytes_max or None
     headers = original_headers(message)
     parts = [message.key, message.value, *(value for _, value in headers)]
@@ -60,7 +60,7 @@ def whole_letter(message: Message, bytes_max: int) -> pb.ShowDeadLetterResponse:
 
 
 def verification_message(verdict: Verdict) -> pb.Verification:
-    """How a verification ended."""
+    """The message of a verification's result."""
     answer = verdict.answer
     return pb.Verification(
         agrees=verdict.agrees,

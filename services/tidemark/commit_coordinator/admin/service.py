@@ -1,7 +1,8 @@
-"""`tidemark.admin.v1.Admin`: what the command line and other programs ask; the proto says what holds for all.
+"""`tidemark.admin.v1.Admin`: the calls of the command line and of other programs, as the proto describes
+them.
 
-Handlers check the request, ask the part that knows, and answer; what an error says and which status it has
-stands in `admin.refusals`, how long calls take and how many there are at once in `admin.limits`.
+A handler checks the request, asks the object that knows, and answers. `commit_coordinator.refusals` has the
+errors with their statuses, `admin.limits` how long calls may take and how many may run at the same time.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ EPOCHS_DEFAULT: Final = 20
 REASON_CHARACTERS_MAX: Final = 1_000
 _FLUSH_DEFAULT_MS: Final = 60_000
 ANSWER_S: Final = 0.5
-"""How long before its caller gives up a call that waits is answered."""
+"""A waiting call is answered so long before its caller gives up, so that the caller hears the reason."""
 _RETRY_TAKEN_S: Final = 15.0
 _log = logging.getLogger("tidemark.admin")
 
@@ -60,7 +61,7 @@ KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
 
 @dataclass(frozen=True)
 class AdminSources:
-    """Where answers come from. `status`: given how many seconds Kafka may take."""
+    """The objects that answers come from. `status`: its argument is how many seconds Kafka may take."""
 
     board: ViewBoard
     history: EpochHistory
@@ -80,7 +81,7 @@ class AdminSources:
 
 
 class AdminService(rpc.AdminServicer):
-    """Handlers only; every answer comes from the parts given."""
+    """The gRPC handlers. They keep no state: every answer comes from the ``sources``."""
 
     def __init__(self, table: str, sources: AdminSources) -> None:
         self._table = table
@@ -100,14 +101,14 @@ class AdminService(rpc.AdminServicer):
 
     def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802
         self._check_table(request.table)
-        # Kafka may be silent: the caller hears the rest before it gives up.
+        # If Kafka does not answer, the caller gets all other parts before it gives up.
         status = self._from.status(max(left_s(ASK_S + ANSWER_S) - ANSWER_S, 0.1))
         return pb.StatusResponse(json=json.dumps(status_document(status)), status=status_message(status))
 
     def Flush(self, request: pb.FlushRequest, _: object) -> pb.FlushResponse:  # noqa: N802
         self._check_table(request.table)
         asked_s = (request.timeout_ms or _FLUSH_DEFAULT_MS) / 1000
-        # A little earlier than the caller gives up, who then hears what is behind.
+        # The wait ends a little before the caller gives up, so that it hears what is behind.
         view = self._flush.wait(min(asked_s, max(left_s(asked_s + 1.0) - ANSWER_S, 0.0)))
         return pb.FlushResponse(epoch=view.epoch, instant=view.instant or "")
 
@@ -123,7 +124,7 @@ class AdminService(rpc.AdminServicer):
         self._check_table(request.table)
         size, token = min(request.limit or EPOCHS_DEFAULT, EPOCHS_MAX), request.page_token
         if token and not (token.isascii() and token.isdigit() and len(token) < 20):
-            raise BadRequestError("page_token", "page_token is none that an answer of this call had")
+            raise BadRequestError("page_token", "page_token is not from an answer of this call")
         held = self._from.history.newest(EPOCHS_MAX)
         instants = frozenset(request.instants)
         fitting = [
@@ -145,10 +146,10 @@ class AdminService(rpc.AdminServicer):
 
     def ShowEpoch(self, request: pb.ShowEpochRequest, _: object) -> pb.ShowEpochResponse:  # noqa: N802
         self._check_table(request.table)
-        found = self._from.history.show(request.epoch)
-        if found is None:
+        record = self._from.history.show(request.epoch)
+        if record is None:
             raise EpochUnknownError(request.epoch)
-        return pb.ShowEpochResponse(json=json.dumps(epoch_document(found)), epoch=epoch_message(found))
+        return pb.ShowEpochResponse(json=json.dumps(epoch_document(record)), epoch=epoch_message(record))
 
     def RetryEpoch(  # noqa: N802
         self, request: pb.RetryEpochRequest, _: object
@@ -162,7 +163,7 @@ class AdminService(rpc.AdminServicer):
         taken = board.wait_until(lambda view: view.blocked_epoch is None, left_s(_RETRY_TAKEN_S))
         if taken is None:
             raise DeadlineExceededError(
-                f"the coordinator is busy: is epoch {request.epoch} tried again? Ask anew"
+                f"the coordinator is busy, and has not taken up epoch {request.epoch} again yet: ask again"
             )
         return pb.RetryEpochResponse(attempt=taken.planned_attempt or taken.attempts + 1)
 

@@ -1,4 +1,4 @@
-"""The admin service's calls about verification: one now, with its progress, and how the last ones ended."""
+"""The admin service's calls about verification: run one and tell its progress; tell the last results."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _log = logging.getLogger("tidemark.admin")
 
 
 class VerifyCalls:
-    """Handlers without their gRPC parts."""
+    """The handlers, without gRPC."""
 
     def __init__(self, verification: PeriodicVerification, clock: Clock) -> None:
         self._verification = verification
         self._clock = clock
 
     def verify(self, full: bool) -> Iterator[pb.VerifyResponse]:
-        """Progress when there is something new, and at least every few seconds; at last the result.
+        """Runs a verification: yields progress when it changes, at least every few seconds, then the result.
 
-        Raises StoppingError, DeadlineExceededError; the verification goes on when nobody wants it any more.
+        Raises StoppingError when the coordinator stops, DeadlineExceededError when the caller has given up;
+        the verification goes on then.
         """
         began_s = self._clock.monotonic_s()
         asked = self._verification.ask(full)
@@ -50,7 +51,7 @@ class VerifyCalls:
         yield pb.VerifyResponse(result=verification_message(asked.verdict))
 
     def last(self) -> pb.LastVerificationResponse:
-        """The last one, whoever asked for it, and the last that agreed."""
+        """The last result, and how far the table is verified without a difference."""
         last, standing = self._verification.last, self._verification.standing()
         agreed = standing.verified
         return pb.LastVerificationResponse(

@@ -1,5 +1,9 @@
-"""Where the coordinator's loop and the writer's calls meet: the open attempt on one side, its report on the
-other.
+"""Hands the open attempt from the coordinator's loop to the writer's calls, and the report back.
+
+1. The loop offers the open attempt: `offer`.
+2. A writer waits for it in `NextEpoch`: `wait_for_unreported`; then reads it in `Begin`: `open_attempt`.
+3. The writer reports success or failure: `report`, `fail`.
+4. The loop takes that between two actions: `collect`, `report_of`.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from tidemark.epoch_protocol.state import CountedTagged
 
 @dataclass(frozen=True)
 class OpenAttemptView:
-    """The attempt that the writer may write now; ``token``: what it makes files with."""
+    """The attempt that the writer may write now; with ``token`` it prepares files."""
 
     planned: EpochPlanned
     token: str
@@ -23,7 +27,7 @@ class OpenAttemptView:
 
 
 class AttemptHandoff:
-    """Where the loop and the writer's calls meet: the open attempt on one side, its report on the other."""
+    """The open attempt and its report, shared by the loop and gRPC threads; thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -34,29 +38,29 @@ class AttemptHandoff:
         self._problem: tuple[tuple[int, int], AttemptProblem] | None = None
 
     def offer(self, attempt: OpenAttemptView | None) -> None:
-        """The loop opens an attempt, or takes the offer back."""
+        """The loop offers its open attempt to writers; None: there is none any more."""
         with self._changed:
             self._open = attempt
             self._changed.notify_all()
 
     def came(self, writer_id: str) -> None:
-        """A writer asks for work."""
+        """Notes that this writer asks for work."""
         with self._changed:
             self._writer = writer_id
 
     @property
     def writer(self) -> str:
-        """Who asked last; "" when nobody has."""
+        """The id of the writer that asked last; "" when none has."""
         with self._changed:
             return self._writer
 
     def unreported(self) -> OpenAttemptView | None:
-        """The open attempt whose report has not come."""
+        """The open attempt if its report has not come, else None."""
         with self._changed:
             return self._unreported()
 
     def wait_for_unreported(self, timeout_s: float) -> OpenAttemptView | None:
-        """The open attempt without a report, waiting up to ``timeout_s`` for one."""
+        """Waits up to ``timeout_s`` for an open attempt without a report; None if there is none."""
         with self._changed:
             self._asked += 1
             self._changed.wait_for(lambda: self._unreported() is not None, timeout_s)
@@ -64,18 +68,18 @@ class AttemptHandoff:
 
     @property
     def asked(self) -> int:
-        """How often a writer asked for an attempt; 0: none has come yet."""
+        """How often a writer has asked for an attempt, since the start of this coordinator."""
         with self._changed:
             return self._asked
 
     def open_attempt(self, epoch: int, attempt: int) -> OpenAttemptView | None:
-        """The open attempt if it is this one."""
+        """The open attempt if it is the given one, else None."""
         with self._changed:
             view = self._open
             return view if view and (view.planned.epoch, view.planned.attempt) == (epoch, attempt) else None
 
     def report(self, epoch: int, attempt: int, instant: str, report: Report) -> bool:
-        """Takes the statuses; False for any other attempt or instant. A second report changes nothing."""
+        """Takes the report; False if another attempt or none is open. A second report changes nothing."""
         with self._changed:
             if not self._is_open(epoch, attempt, instant):
                 return False
@@ -84,9 +88,9 @@ class AttemptHandoff:
             return True
 
     def fail(self, epoch: int, attempt: int, instant: str, problem: AttemptProblem) -> bool:
-        """Takes the reason why the attempt cannot be written; False for any other attempt or instant.
+        """Takes the reason why the attempt could not be written; False if another attempt or none is open.
 
-        Of one that was reported as written it is too late: another run of the writer has failed.
+        Changes nothing if the attempt was already reported as written: then another run of the writer failed.
         """
         with self._changed:
             if not self._is_open(epoch, attempt, instant):
@@ -94,12 +98,12 @@ class AttemptHandoff:
             if self._unreported() is None:
                 return True
             self._problem = ((epoch, attempt), problem)
-            # It will be voided: handed out once more it would only fail once more.
+            # The loop will void it. Offered until then, a writer would only fail with it again.
             self._open = None
             return True
 
     def collect(self, seen: Observed) -> None:
-        """Copies what came in since into what the loop has observed."""
+        """Copies the latest report and failure into what the loop has observed."""
         with self._changed:
             if self._report is not None:
                 seen.reported = self._report[0]
@@ -107,7 +111,7 @@ class AttemptHandoff:
                 seen.problem, self._problem = self._problem, None
 
     def report_of(self, planned: EpochPlanned) -> Report:
-        """The held statuses of the attempt."""
+        """The report of the attempt, which `collect` has announced before."""
         with self._changed:
             assert self._report is not None
             assert self._report[0] == (planned.epoch, planned.attempt)

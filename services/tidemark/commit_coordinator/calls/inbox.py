@@ -14,7 +14,7 @@ INBOX_MAX: Final = 1_000
 
 @dataclass(frozen=True)
 class PauseTagging:
-    """Stop (or start) tagging; durable, as a decision."""
+    """Stop tagging, or start it again. It is durable: an entry on the decisions."""
 
     paused: bool
     reason: str
@@ -27,8 +27,9 @@ class FlushNow:
 
 @dataclass(frozen=True)
 class WantRewind:
-    """Tags of this generation cannot be read back: tag anew what is not committed. ``epoch``: the last
-    committed one that the asker knew, None if it did not say.
+    """An owner cannot read back the tagged batches of this generation: tag all that is not committed anew.
+
+    ``epoch``: the last committed epoch that the owner knew, None if it did not say.
     """
 
     reason: str
@@ -38,7 +39,7 @@ class WantRewind:
 
 @dataclass(frozen=True)
 class RetryEpoch:
-    """Try the epoch again that was given up."""
+    """Try the epoch again at which the coordinator halted."""
 
     epoch: int
 
@@ -47,26 +48,26 @@ Request: TypeAlias = PauseTagging | FlushNow | WantRewind | RetryEpoch
 
 
 class InboxFullError(CoordinatorError):
-    """More requests wait than the loop carries out: ask again a little later."""
+    """Too many requests wait for the loop: ask again a little later."""
 
     kind = ErrorKind.RETRYABLE
 
 
 class Inbox:
-    """A bounded queue; a full one refuses (InboxFullError)."""
+    """A bounded queue of at most `INBOX_MAX` requests; thread-safe."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Request] = queue.Queue(INBOX_MAX)
 
     def put(self, request: Request) -> None:
-        """Leaves a request for the loop."""
+        """Leaves a request for the loop. Raises InboxFullError."""
         try:
             self._queue.put_nowait(request)
         except queue.Full:
             raise InboxFullError(f"{INBOX_MAX} requests wait for the coordinator: ask again") from None
 
     def take_all(self) -> list[Request]:
-        """Everything that is waiting, in order."""
+        """Takes all waiting requests, the oldest first."""
         taken: list[Request] = []
         while True:
             try:

@@ -27,7 +27,7 @@ class NoAssignerError(CoordinatorError):
 
 
 class KeyLookups:
-    """Routes keys to the holders of their lanes; one call an assigner."""
+    """Asks the holders of the keys' lanes, with one call for each assigner."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class KeyLookups:
         self._security = security
 
     def lookup(self, keys: list[str]) -> Iterable[admin_pb2.LookupResponse.Found]:
-        """Answers in the order of the keys. Raises NoAssignerError."""
+        """The answers in the order of the keys. Raises NoAssignerError, and what the calls raise."""
         by_address: dict[str, list[str]] = {}
         for key, shard in zip(
             keys, record_index_shard(pa.array(keys, pa.string()), self._num_shards), strict=True

@@ -1,10 +1,12 @@
-"""Slots and lanes of both stages behind one lock, and the fencing of slots whose lease ended.
+"""Leases of slots and lanes in both stages, behind one lock, and the fencing of slots whose lease has ended.
 
-gRPC threads call in; a thread of its own expires leases. Fencing is `init_transactions` on the slot's
-transactional id (0.6 to 1 s when a transaction is open): only after it may the slot's lanes be granted to
-another process, and readers that its open transaction held back go on. Slots that owned lanes when a
-coordinator took over, and that nobody took again within one lease, are fenced as well: who died together with
-the former coordinator has no lease here that could end.
+gRPC threads call `Members`; its own thread expires leases. To fence a slot is to call `init_transactions`
+with its transactional id (0.6 to 1 s if a transaction is open). It aborts the dead process's open
+transaction, which holds back all read_committed readers of the partition. Only then may the slot's lanes go
+to another process.
+
+A process may die together with the former coordinator, and then it has no lease here that could end. So the
+slots that owned lanes at the takeover, and that nobody takes again within one lease, are fenced as well.
 """
 
 from __future__ import annotations
@@ -39,18 +41,20 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 class LeaseEndedError(CoordinatorError):
-    """The process's lease has ended: join again and claim anew."""
+    """The process's lease has ended: it has to join again, and to claim its lanes anew."""
 
     kind = ErrorKind.FENCED
 
 
 def transactional_id(table: str, stage: Stage, slot: int) -> str:
-    """Fixed per slot, so that whoever holds the slot fences whoever held it."""
+    """The transactional id of a slot. It is fixed, so the slot's next holder fences the one before."""
     return f"{table}-{stage.value}-{slot}"
 
 
 class Members:
-    """Thread-safe `Membership` of both stages. Times are the clock's wall time in milliseconds."""
+    """Thread-safe: a `Membership` for each stage, stopped lanes, and deaths of readers. Times: Unix epoch,
+    ms.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,9 @@ class Members:
         lanes: Mapping[Stage, Iterable[str]],
         position: Callable[[Stage, str], int] = lambda *_: 0,
     ) -> None:
-        """``position``: the next offset of a lane that counts, as the ledger has it now."""
+        """``lanes``: by stage, those to work on at first. ``position``: a lane's next offset that counts,
+        now.
+        """
         self._table = table
         self._position = position
         self.deaths = DeathRecord()
@@ -80,13 +86,14 @@ class Members:
         self._expirer = threading.Thread(target=self._expire_leases, name="leases", daemon=True)
 
     def set_lanes(self, stage: Stage, lanes: Iterable[str]) -> None:
-        """The lanes of the stage that are to be worked on, instead of those before."""
+        """Replaces the lanes of the stage that are worked on."""
         with self._lock:
             self._stages[stage].set_lanes(lanes)
 
     def took_over(self, state: FoldState, term: Term) -> None:
-        """``state``: the fold at the takeover. Slots that it names as owners have a lease to come back.
-        ``term``: the coordinator's.
+        """Gives the slots that own lanes by the fold's ``state`` one lease of time to join again.
+
+        ``term``: the coordinator's right to write, with which deaths of readers are stored.
         """
         lanes = {Stage.SHUFFLE: state.shuffle_lanes, Stage.ASSIGN: state.assign_lanes}
         self._former = {
@@ -101,14 +108,14 @@ class Members:
         self._expirer.start()
 
     def stop(self) -> None:
-        """Ends the expiring thread, in order."""
+        """Ends the expiring thread, and stores that this coordinator ended in order (`DeathRecord.keep`)."""
         self._stopped.set()
         if self._expirer.is_alive():
             self._expirer.join()
         self.deaths.keep(serving=False)
 
     def join(self, stage: Stage, process_id: str, address: str, preferred_slot: int | None = None) -> Member:
-        """A slot for the process."""
+        """Gives the process a slot; see `Membership.join`. Raises ValueError when all slots are taken."""
         with self._lock:
             return self._stages[stage].join(self._clock.now_ms(), process_id, address, preferred_slot)
 
@@ -122,7 +129,11 @@ class Members:
         stopped: Sequence[StoppedLane] = (),
         empty: Sequence[EmptyRange] = (),
     ) -> Grant:
-        """Extends the lease; raises LeaseEndedError when it ended before."""
+        """Extends the lease and takes what the process reports; answers with the lanes to work on.
+
+        ``held``: lanes that it still works on. ``stopped``, ``empty``: its lanes that stopped, and the ranges
+        of offsets in which it found no records. Raises LeaseEndedError when the lease ended before.
+        """
         with self._lock:
             membership = self._stages[stage]
             try:
@@ -136,23 +147,23 @@ class Members:
             return grant
 
     def leave(self, stage: Stage, process_id: str, by_error: bool = False) -> None:
-        """Good-bye: lanes and slot are free at once. ``by_error``: it counts as a death of their reader."""
+        """Frees the process's lanes and slot at once. ``by_error``: it counts as a death of their reader."""
         with self._lock:
             if by_error:
                 self._died(stage, process_id)
             self._stages[stage].leave(process_id)
 
     def suspects(self, stage: Stage, lanes: Iterable[str]) -> list[str]:
-        """Those of the lanes that are to be read apart: two readers died where they stand."""
+        """Those of the lanes that must be read in a separate process: two readers died at their positions."""
         known = {lane: self.deaths.get(stage, lane) for lane in lanes}
         return [lane for lane, at in known.items() if at and is_suspect(at, self._position(stage, lane))]
 
     def empty_ranges(self) -> list[EmptyRange]:
-        """What live owners found without records, in front of where their lanes stand."""
-        return [each for stage in Stage for member in self.members(stage) for each in member.empty]
+        """The ranges of offsets without records that live owners found just behind their lanes' positions."""
+        return [empty for stage in Stage for member in self.members(stage) for empty in member.empty]
 
     def _died(self, stage: Stage, process_id: str) -> None:
-        """Counts for the lanes of the input alone."""
+        """Counts a death for each lane that the process held, if the stage reads the input."""
         if not reads_input(stage, bool(self._stages[Stage.SHUFFLE].leases())):
             return
         for lane in self._stages[stage].held_by(process_id):
@@ -173,24 +184,24 @@ class Members:
             return list(self._stages[stage].members())
 
     def holder(self, stage: Stage, lane: str) -> Member | None:
-        """Who the lane is granted to."""
+        """The live member that the lane is granted to, or None."""
         with self._lock:
             return self._stages[stage].holder(lane)
 
     def leases(self, stage: Stage) -> dict[str, tuple[LaneLease, int | None]]:
-        """State and slot per lane."""
+        """Lane -> state and slot of its lease."""
         with self._lock:
             return self._stages[stage].leases()
 
     def _reported_stops(self) -> list[StoppedLane]:
-        return [each for stage in Stage for member in self.members(stage) for each in member.stopped]
+        return [stop for stage in Stage for member in self.members(stage) for stop in member.stopped]
 
     def uncommitted_entries(self) -> int:
-        """Index entries that live assigners hold for what is not committed."""
+        """The number of index entries that live assigners hold for rows that are not committed."""
         return sum(member.uncommitted_entries for member in self.members(Stage.ASSIGN))
 
     def expire(self) -> None:
-        """One round: fences the slots whose lease has ended, and frees those for which that worked."""
+        """One round: fences the slots whose lease has ended, and frees each that could be fenced."""
         self._to_fence.update(dict.fromkeys(self._ended()))
         for stage, slot in list(self._to_fence):
             if self._fence(stage, slot):
@@ -204,13 +215,14 @@ class Members:
             self.deaths.keep()
 
     def _ended(self) -> list[tuple[Stage, int]]:
-        """Slots to fence that are new since the last call."""
+        """The slots that have to be fenced since the last call."""
         now_ms = self._clock.now_ms()
         with self._lock:
-            for stage, each in self._stages.items():
-                for process_id in each.ended(now_ms):
+            # Deaths first: `expire` takes the lanes away that they are counted for.
+            for stage, membership in self._stages.items():
+                for process_id in membership.ended(now_ms):
                     self._died(stage, process_id)
-            ended = [(stage, slot) for stage, each in self._stages.items() for slot in each.expire(now_ms)]
+            ended = [(stage, slot) for stage, of in self._stages.items() for slot in of.expire(now_ms)]
             if self._former and now_ms >= self._former_until_ms:
                 for stage, slots in self._former.items():
                     ended += [(stage, slot) for slot in self._stages[stage].fence_absent(slots)]
@@ -228,5 +240,5 @@ class Members:
         except KafkaError as error:
             _log.warning("fencing %s will be tried again: %s", identity, error)
             return False
-        _log.info("nobody holds %s any more: fenced", identity)
+        _log.info("%s is fenced: no process holds its slot", identity)
         return True

@@ -1,4 +1,4 @@
-"""When a stage must rest: asked for by an operator, halted, or too much is not committed yet."""
+"""When a stage must pause: an operator wants it, the coordinator has halted, or too much is uncommitted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from tidemark.epoch_protocol.entries import Stage
 
 @dataclass(frozen=True)
 class Pause:
-    """Whether the stage must rest, and why."""
+    """Whether the stage must pause, and why."""
 
     paused: bool
     reason: str
 
 
 def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limits: LimitsConfig) -> Pause:
-    """Shuffling alone rests while the fold holds many of its transactions: tagging and commits drain them."""
+    """Whether the stage must pause now. ``uncommitted_entries``: index entries that live assigners hold.
+
+    If the fold holds too many shuffle transactions, only the shuffle stage pauses: tagging and commits make
+    them fewer.
+    """
     if view.paused or view.halted or view.trouble:
         return Pause(True, view.halted or view.trouble or view.pause_reason)
     if uncommitted_entries >= limits.uncommitted_entries:
@@ -39,8 +43,9 @@ def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limi
 
 
 def _rest_of_assigners(view: CoordinatorView, limits: LimitsConfig) -> Pause:
-    """Tagging alone rests while much of it is not committed. Entries do not tell that: where the table has
-    no ordering field an update makes none.
+    """Whether assigners must pause because too many tagged transactions or bytes are not committed.
+
+    The number of index entries is not enough to tell: without an ordering field an update makes no entry.
     """
     if view.uncommitted_transactions >= limits.uncommitted_transactions:
         return Pause(

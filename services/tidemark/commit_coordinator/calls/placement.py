@@ -1,4 +1,4 @@
-"""File group leases behind a lock, and what commits teach the planner about sizes."""
+"""Leases file groups to assigners, and keeps their sizes up to date from commits; thread-safe."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tidemark.stream_runtime.ids import IdSource
 
 
 class SuspendedError(CoordinatorError):
-    """Which file groups there are is not known just now."""
+    """The table's file groups are being listed anew, so none can be leased: ask again."""
 
     kind = ErrorKind.RETRYABLE
 
 
-# Of smaller files footer and bloom filter are too large a part to learn from.
+# Files below this size teach nothing about bytes per row: footer and bloom filter are too large a part of
+# them.
 _LEARN_FROM_BYTES: Final = 1 << 20
 
 
@@ -53,14 +54,14 @@ class Placement:
             self._suspended = True
 
     def load(self, files: FilesPartition, view: TableView) -> None:
-        """Starts over from the metadata table's listing (at the start, and after a foreign commit).
+        """Replaces all sizes by those of the metadata table's listing: at the start, and after a rewind.
 
-        Groups that another engine is about to cluster are known, and get no inserts.
+        File groups under a pending clustering of another engine are known, but not leased.
         """
         slices = view.slices(files.names())
         with self._lock:
             self._slice_bytes = {
-                (each.partition_path, each.file_id): _slice_bytes(files, each) for each in slices
+                (slice_.partition_path, slice_.file_id): _slice_bytes(files, slice_) for slice_ in slices
             }
             self._planner.load(
                 (*group, size) for group, size in self._slice_bytes.items() if view.takes_inserts(group)
@@ -68,9 +69,10 @@ class Placement:
             self._suspended = False
 
     def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:
-        """One lease or more per want, in the order of the wants, until its records are placed.
+        """One or more leases for each want, in the order of the wants, until all its records are placed.
 
-        Raises SuspendedError: rows that went to a replaced file group would never be read.
+        Raises SuspendedError after a rewind, until the files are listed anew: a group may have been replaced,
+        and nobody would read rows that go to it.
         """
         leases: list[FileGroupLease] = []
         with self._lock:
@@ -88,7 +90,7 @@ class Placement:
         return leases
 
     def committed(self, report: Report) -> None:
-        """Takes the sizes that a commit left."""
+        """Takes the sizes of file slices from a commit: log files add to a slice, a base file begins one."""
         with self._lock:
             for stat in report.data:
                 name = (stat.partition_path, stat.file_id)
@@ -101,7 +103,7 @@ class Placement:
                 self._planner.written(stat.partition_path, stat.file_id, self._slice_bytes[name])
 
     def _see_rows(self, wants: Sequence[Want]) -> None:
-        """Arrow bytes of a row, as of the latest wants."""
+        """Keeps the mean Arrow bytes of a row, by the latest wants."""
         records = sum(want.records for want in wants)
         if records:
             self._row_bytes = sum(want.arrow_bytes for want in wants) / records
@@ -113,7 +115,7 @@ class Placement:
         return [(partition_path, file_id, size) for (partition_path, file_id), size in known]
 
     def figures(self) -> dict[str, float]:
-        """File groups and their sizes, for `status`."""
+        """For `tidemark status`: the number of file groups, their bytes, and the target size."""
         with self._lock:
             return self._planner.figures()
 

@@ -1,10 +1,12 @@
-"""The counts of `domain.reader_deaths`, kept with the table, so that they outlive a coordinator.
+"""Stores the counts of `domain.reader_deaths` in the table's folder, so that they outlive a coordinator.
 
-What ends the reader of a lane may end all that runs beside it: a machine's memory is used up, a container's
-kernel ends its processes together, systemd stops the whole of `tidemark run`. A count in memory alone would
-begin anew each time, and never reach two. So a coordinator that ended without a good-bye counts as a death of
-the readers that held lanes then: nobody else is there to say whether they died with it. If they did not, a
-lane too much is read apart, which stops nothing.
+The cause of a reader's death may also end the coordinator beside it: the machine runs out of memory, the
+kernel kills all processes of a container, systemd stops the whole of `tidemark run`. A count in memory alone
+would begin anew each time, and never reach two.
+
+So if a coordinator did not end in order, its successor counts a death for every lane that had an owner then.
+Nobody is left who could say whether these owners died as well. If they did not, some lanes are read in a
+separate process without need, which does no harm.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 class ReaderDeaths(msgspec.Struct, frozen=True):
-    """The stored document. ``serving``: who wrote it serves, or ended without a good-bye. ``deaths``: stage →
-    lane → count.
+    """The stored document. ``deaths``: stage → lane → count.
+
+    ``serving``: the coordinator that wrote it serves, or died; False: it ended in order.
     """
 
     serving: bool = False
@@ -43,13 +46,19 @@ class ReaderDeaths(msgspec.Struct, frozen=True):
 
 
 def reads_input(stage: Stage, shuffles: bool) -> bool:
-    """Whether the stage reads the input: nobody dies of what Tidemark wrote itself."""
+    """Whether the stage reads the input. Other stages read only what Tidemark wrote: no reader dies of that.
+
+    ``shuffles``: there is a shuffle stage.
+    """
     return stage is Stage.SHUFFLE or not shuffles
 
 
 def at_takeover(stored: ReaderDeaths, state: FoldState) -> dict[tuple[Stage, str], DeathsAt]:
-    """What counts when a coordinator takes over with the fold ``state``."""
-    found: dict[tuple[Stage, str], DeathsAt] = {}
+    """The counts with which a coordinator starts: the stored ones, except of lanes that have moved on since.
+
+    If the former coordinator died, every lane with an owner gets one more death. ``state``: the fold's.
+    """
+    counts: dict[tuple[Stage, str], DeathsAt] = {}
     lanes: Mapping[Stage, Mapping[str, LaneState]] = {
         Stage.SHUFFLE: state.shuffle_lanes,
         Stage.ASSIGN: state.assign_lanes,
@@ -64,12 +73,12 @@ def at_takeover(stored: ReaderDeaths, state: FoldState) -> dict[tuple[Stage, str
             if stored.serving and lane.slot is not None:
                 known = after_death(known, lane.next)
             if known is not None:
-                found[stage, name] = known
-    return found
+                counts[stage, name] = known
+    return counts
 
 
 class DeathRecord:
-    """Thread-safe. Counts in memory until `took_over` says where to keep them."""
+    """The counts of this coordinator; thread-safe. They are in memory alone until `took_over`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,27 +87,28 @@ class DeathRecord:
         self._written: ReaderDeaths | None = None
 
     def took_over(self, term: Term, state: FoldState) -> None:
-        """``term``: with it ends the right to write."""
+        """Starts with the stored counts; stores them under ``term`` from now on."""
         with self._lock:
             self._counts = at_takeover(_read(term.storage), state)
             self._place = term
         self.keep()
 
     def died(self, stage: Stage, lane: str, position: int) -> DeathsAt:
-        """The lane's reader died; `keep` stores it."""
+        """Counts one more death of the lane's reader at ``position``; the next `keep` stores it."""
         with self._lock:
             counted = after_death(self._counts.get((stage, lane)), position)
             self._counts[stage, lane] = counted
             return counted
 
     def get(self, stage: Stage, lane: str) -> DeathsAt | None:
-        """None: nobody died."""
+        """The lane's count, None when no reader of it died."""
         with self._lock:
             return self._counts.get((stage, lane))
 
     def keep(self, serving: bool = True) -> None:
-        """Stores the counts when they are news. ``serving``: False is the good-bye. What cannot be stored now
-        is tried again with the next call.
+        """Stores the counts if they have changed. ``serving``: False when the coordinator ends in order.
+
+        If the storage refuses, the next call tries again.
         """
         with self._lock:
             deaths: dict[str, dict[str, DeathsAt]] = {}
@@ -110,7 +120,7 @@ class DeathRecord:
         try:
             place.replace(READER_DEATHS, msgspec.json.encode(wanted, order="sorted"))
         except FencedOutError:
-            # A successor counts on.
+            # The term has ended: from here on a successor counts.
             self._place = None
             return
         except (OSError, HudiFormatError) as error:
@@ -125,5 +135,5 @@ def _read(storage: Storage) -> ReaderDeaths:
     except FileMissingError:
         return ReaderDeaths()
     except CorruptFileError as error:
-        _log.warning("counting of readers' deaths begins anew: %s", error)
+        _log.warning("the counts of readers' deaths are lost and begin anew: %s", error)
         return ReaderDeaths()

@@ -1,6 +1,7 @@
 """`tidemark.commit.v1.CommitCoordinator`: what shufflers, assigners and the writer call.
 
-Handlers parse, call, answer; errors carry their kind and become status codes in `stream_runtime.rpc`.
+A handler parses the request, calls the object that knows the answer, and builds the response. Errors carry an
+`ErrorKind`; `stream_runtime.rpc` makes status codes of them.
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ class NotReadyError(CoordinatorError):
 
 
 class BadReportError(CoordinatorError):
-    """A report in parts that are none of one attempt, or more than one report may have."""
+    """The parts of a report are of different attempts, or too large together."""
 
     kind = ErrorKind.INVALID
 
 
 class RefusedAttemptError(CoordinatorError):
-    """The attempt is not the open one: ask for the next epoch."""
+    """The attempt is not the open one: the writer has to ask for the next epoch."""
 
     kind = ErrorKind.FENCED
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the service tells joining processes."""
+    """Facts about the table that the service tells joining processes, and its limits."""
 
     table: str
     num_shards: int
@@ -70,11 +71,11 @@ class Facts:
     protocol_version: int
     ledger: str = ""
     report_bytes_max: int = 64 << 20
-    """Of a writer's report, all its parts together."""
+    """How many bytes a writer's report may have, all parts together."""
 
 
 class CommitService(rpc.CommitCoordinatorServicer):
-    """Handlers only; state lives in the objects given."""
+    """The gRPC handlers. They keep no state: it is in the objects that the constructor gets."""
 
     def __init__(
         self,
@@ -220,7 +221,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
 
 def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> pb.BeginResponse:
-    """What a writer must know of the open attempt."""
+    """The open attempt as its writer needs it: instant, schema, token, and the ranges of batches to read."""
     planned = view.planned
     return pb.BeginResponse(
         epoch=planned.epoch,
@@ -237,7 +238,7 @@ def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> 
 
 
 def stopped_lane(stage: Stage, message: pb.StoppedLane) -> StoppedLane:
-    """As an owner reports it; a reason that this version does not know reads as UNREADABLE."""
+    """A stopped lane from an owner's report. A reason that this version does not know becomes UNREADABLE."""
     known = message.reason in StopReason._value2member_map_
     return StoppedLane(
         stage=stage,
@@ -258,6 +259,7 @@ def _stage(value: int) -> Stage:
 
 
 def _ranges(manifest: Sequence[CountedTagged], topic: Topic) -> list[pb.PartitionRanges]:
+    """The batches of one topic by partition; ``order`` is the transaction's place in the ledger's order."""
     partitions: dict[int, list[pb.BatchRange]] = {}
     for order, counted in enumerate(manifest):
         for part in counted.entry.produced:
@@ -289,7 +291,7 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
 
 
 def _joined(parts: Iterable[pb.ReportWrittenRequest], bytes_max: int) -> pb.ReportWrittenRequest:
-    """One report of its parts. Raises BadReportError."""
+    """Merges the parts of one report. Raises BadReportError: too many bytes, or another attempt's part."""
     whole, held_bytes = pb.ReportWrittenRequest(), 0
     for number, part in enumerate(parts):
         held_bytes += part.ByteSize()

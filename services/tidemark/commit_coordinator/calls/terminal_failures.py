@@ -1,4 +1,4 @@
-"""Why processes left that cannot go on, for `status`: whoever starts them again gets the same answer."""
+"""Why processes left for good, for `tidemark status`: started again, they would fail for the same reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FRESH_MS: Final = 600_000
 
 @dataclass(frozen=True)
 class TerminalFailure:
-    """Said by a process of the stage at ``at_ms`` (epoch milliseconds)."""
+    """A process of the stage left at ``at_ms`` (Unix epoch), because it cannot go on."""
 
     stage: Stage
     process_id: str
@@ -26,7 +26,7 @@ class TerminalFailure:
 
 
 class TerminalFailures:
-    """Thread-safe; the newest ``_KEPT_MAX``."""
+    """The newest ``_KEPT_MAX`` failures; thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,13 +34,16 @@ class TerminalFailures:
         self._said: deque[TerminalFailure] = deque(maxlen=_KEPT_MAX)
 
     def say(self, stage: Stage, process_id: str, reason: str) -> None:
-        """A process left and will not come back by itself."""
+        """Notes that a process left because it cannot go on."""
         with self._lock:
             self._said.append(TerminalFailure(stage, process_id, reason, self._clock.now_ms()))
 
     def current(self, is_manned: Callable[[Stage], bool]) -> list[TerminalFailure]:
-        """Those of the last ten minutes, and all of a stage that nobody has joined since."""
+        """The failures of the last ten minutes, and older ones of stages without a live member.
+
+        ``is_manned``: whether a stage has one.
+        """
         fresh_ms = self._clock.now_ms() - _FRESH_MS
         with self._lock:
             said = list(self._said)
-        return [each for each in said if each.at_ms >= fresh_ms or not is_manned(each.stage)]
+        return [failure for failure in said if failure.at_ms >= fresh_ms or not is_manned(failure.stage)]

@@ -1,7 +1,8 @@
-"""Which data and index partitions of the open attempt are not written, as the table's folder shows it.
+"""Which data and index partitions of the open attempt are not written yet, by the files in the table's
+folder.
 
-The writer reports once, when all its tasks are done. Until then markers and files tell how far each partition
-is: a data partition announces its files in a list of its own before it makes the first of them.
+The writer reports once, when all its tasks are done. Until then markers and files show how far each partition
+is: the task of a data partition lists its files among the markers before it makes the first of them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _NAMED_MAX: Final = 20
 def unreported(
     view: OpenAttemptView | None, writer: str, storage: Storage, topics: TopicNames, facts: Facts
 ) -> list[str]:
-    """Texts for `status`; empty when no attempt waits for its report. ``writer``: who asked last, or ""."""
+    """Texts for `tidemark status`; empty when no attempt waits for its report.
+
+    ``writer``: the id of the writer that asked last, "" for none.
+    """
     if view is None:
         return []
     if not writer:
@@ -44,13 +48,13 @@ def unreported(
 
 
 def _partitions(view: OpenAttemptView, topic: Topic) -> list[int]:
-    found = {
+    partitions = {
         part.partition
         for counted in view.manifest
         for part in counted.entry.produced
         if part.topic is topic and part.records > 0
     }
-    return sorted(found)
+    return sorted(partitions)
 
 
 def _data(storage: Storage, instant: str, topic: str, partition: int) -> str | None:
@@ -62,6 +66,8 @@ def _data(storage: Storage, instant: str, topic: str, partition: int) -> str | N
 
 
 def _index(storage: Storage, instant: str, topic: str, lane: int, shards: Iterable[int]) -> str | None:
-    """Which shards an index partition touches is in its batches alone: one file says that it has begun."""
+    """Only the batches say which shards a partition touches. So one file of any shard means that it has
+    begun.
+    """
     begun = any(storage.exists(record_index_log_path(instant, shard)) for shard in shards)
     return None if begun else f"{topic}[{lane}]: no file yet"

@@ -16,9 +16,10 @@ EPOCH_KEY: Final = "tidemark.epoch"
 
 
 def check_agreement(storage: Storage, timelines: Timelines, state: FoldState) -> None:
-    """Refuses loudly when the timeline and the decisions tell different stories.
+    """Raises DivergedError when the data timeline contradicts the decisions. Changes nothing.
 
-    The newest epoch on the timeline must be the last committed one with rows, or the decided one.
+    The newest epoch on the timeline must be the last committed epoch with rows, or the decided one: a former
+    coordinator may have made that commit and died before it appended `EpochCommitted`.
     """
     committed = state.committed
     newest = newest_epoch(storage, timelines)
@@ -27,15 +28,15 @@ def check_agreement(storage: Storage, timelines: Timelines, state: FoldState) ->
         if decided is not None and newest == (decided.epoch, decided.instant):
             return
         raise DivergedError(
-            f"the table's timeline has epoch {newest[0]} (instant {newest[1]}), the topics know "
-            f"{committed.epoch} epochs: they were lost or are another table's. `tidemark table adopt "
-            "--new-ledger` starts a new ledger from the timeline"
+            f"the table's timeline has epoch {newest[0]} (instant {newest[1]}), but the decisions end with "
+            f"epoch {committed.epoch}: Tidemark's topics were lost, or belong to another table. `tidemark "
+            "table adopt --new-ledger` starts a new ledger from the timeline"
         )
     check_not_undone(timelines, committed)
 
 
 def check_not_undone(timelines: Timelines, committed: Committed) -> None:
-    """Raises DivergedError when the last commit of ours is not on the timeline any more."""
+    """Raises DivergedError when our last commit is neither on the active data timeline nor archived."""
     if committed.instant is not None and not timelines.data.is_committed(committed.instant):
         raise DivergedError(
             f"epoch {committed.epoch} was committed as instant {committed.instant}, which is not on the "
@@ -45,9 +46,12 @@ def check_not_undone(timelines: Timelines, committed: Committed) -> None:
 
 
 def newest_epoch(storage: Storage, timelines: Timelines) -> tuple[int, str] | None:
-    """(epoch, instant) of the newest completed commit of ours in the active timeline."""
+    """(epoch, instant) of our newest completed commit on the active timeline; None when there is none.
+
+    Our commits carry `tidemark.epoch` in their extra metadata. Newest is by completion time.
+    """
     commits = timelines.data.completed(Action.COMMIT, Action.DELTA_COMMIT)
-    for instant in sorted(commits, key=lambda each: each.completion or "", reverse=True):
+    for instant in sorted(commits, key=lambda commit: commit.completion or "", reverse=True):
         extra = decode_commit_metadata(
             storage.read(instant_path(instant)), instant_path(instant)
         ).extra_metadata

@@ -1,6 +1,13 @@
 """Effects around an attempt: plan and open it, close an empty epoch, void, clean, rewind.
 
-Each is named by an action of `domain.actions`, where it says what a crash in the middle means.
+Each effect carries out one action of `domain.actions`; the action's docstring says what a crash leaves.
+
+An epoch with rows is planned in these steps, under the table's lock:
+
+1. check what other writers may have changed: properties, commits, the record index
+2. choose the instant and the schema, append `EpochPlanned`
+3. open the attempt for its writers; make the heartbeat, the requested and the inflight file
+4. release the lock
 """
 
 from __future__ import annotations
@@ -45,23 +52,23 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = None) -> str:
-    """Chooses the instant under the lock, says so, and opens the attempt. Returns the token that its writers
-    need, "" for an epoch without rows.
+    """Plans the epoch and opens its attempt. Returns the token that its writers make files with, "" for an
+    epoch without rows.
 
-    Raises AttemptLostError when the awaited clustering is pending still, and (rewind) when another writer
-    committed something that was not handled yet, DivergedError when one undid our last commit,
-    UnsupportedTableError when one changed the table's indexes, properties or schema in a way that is not
-    served, built the record index anew with another number of shards, or restored the table and left the
-    index behind.
+    Raises AttemptLostError when the awaited clustering is still pending, and (with rewind) when another
+    writer committed something that no rewind has taken into account; DivergedError when another writer
+    undid our last commit; UnsupportedTableError when another writer changed the table's indexes, properties
+    or schema in a way that is not served, built the record index anew with another number of shards, or
+    restored the table without its record index.
     """
     if not action.has_rows:
-        # What changes nothing was judged by the table, too: a delete of a key that was not there is lost for
-        # good if another engine had just inserted it.
-        found = _refuse_outdated(context, load_timelines(context.storage))
-        context.log.append(*found, _planned(context, action, None, "0", ""))
+        # Epochs without rows check for other writers' commits as well: dropping a delete of an unknown key
+        # already depends on the table. If another engine has just inserted that key, the delete must be kept.
+        newly_seen = _refuse_outdated(context, load_timelines(context.storage))
+        context.log.append(*newly_seen, _planned(context, action, None, "0", ""))
         return ""
     if awaited is not None:
-        # Before the lock is taken: who clusters needs it to complete.
+        # Before the lock is taken, because the clustering needs the lock to complete.
         refuse_awaited(load_timeline(context.storage), awaited)
     with context.steps.step("plan_lock"):
         context.lock.acquire(context.lock_wait_ms)
@@ -69,13 +76,13 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     try:
         timelines = load_timelines(context.storage)
         check_still_servable(context.storage, context.table.accepted_properties)
-        found = _refuse_outdated(context, timelines)
+        newly_seen = _refuse_outdated(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion(), schema)
         context.hit("before_epoch_planned")
         with context.steps.step("plan_append"):
-            context.log.append(*found, planned)
+            context.log.append(*newly_seen, planned)
         context.hit("after_epoch_planned")
         with context.steps.step("plan_open"):
             token = open_planned(context, OpenAttempt(planned))
@@ -88,21 +95,24 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
 
 
 def open_planned(context: Context, action: OpenAttempt) -> str:
-    """Opens the attempt for its writers, then heartbeat, requested, inflight; repeatable under any term.
-    Returns the token that writers need.
+    """Opens the attempt for its writers, then makes heartbeat, requested and inflight file. Repeatable, also
+    by a successor. Returns the token that writers make files with.
 
-    Raises AttemptLostError when the instant was rolled back while no coordinator kept its heartbeat: made
-    again it would be a commit that a rollback names.
+    Raises AttemptLostError when another engine rolled the instant back while no coordinator kept its
+    heartbeat. Its files made again would become a commit that a rollback names.
     """
     planned, publishing = action.planned, context.publishing
     assert planned.instant is not None
-    # All of it is made in the term: a coordinator that was frozen here opens nothing any more.
+    # All files are made in the term, so a coordinator that was frozen here and has a successor makes none.
     token = publishing.open_attempt(planned.epoch, planned.attempt)
     heartbeat.begin(publishing, planned.instant)
     timelines = load_timelines(context.storage)
     refuse_rolled_back(context, timelines, planned.instant)
     if timelines.data.find(planned.instant) is None and timelines.data.is_archived(planned.instant):
-        raise AttemptLostError(f"instant {planned.instant} lies before the timeline's start", rewind=False)
+        raise AttemptLostError(
+            f"instant {planned.instant} lies before the timeline's start: readers would take it as archived",
+            rewind=False,
+        )
     requested = create_requested(publishing, planned.instant, context.table.action)
     context.hit("after_requested")
     nothing_yet = encode_commit_metadata(CommitMetadata())
@@ -112,7 +122,7 @@ def open_planned(context: Context, action: OpenAttempt) -> str:
 
 
 def close_empty(context: Context, action: CloseEmpty) -> None:
-    """An epoch without rows is committed by the decisions alone."""
+    """Commits an epoch without rows by an entry on the decisions alone; the table gets no commit."""
     planned = action.planned
     context.log.append(
         EpochCommitted(
@@ -127,22 +137,24 @@ def close_empty(context: Context, action: CloseEmpty) -> None:
 
 
 def void_attempt(context: Context, action: VoidAttempt) -> None:
-    """Says that the attempt will never commit; with a rewind in the same transaction where tags fell too."""
+    """Appends that the attempt will never commit; with ``rewind`` the rewind is in the same transaction."""
     planned = action.planned
     voided = AttemptVoided(
         context.term, planned.epoch, planned.attempt, action.reason, undecides=action.revokes
     )
     rewound = _rewound(context, action.reason, planned.instant) if action.rewind else []
     context.log.append(voided, *rewound)
-    # One that was held from the plan on: tagging anew may take long, and others want to write.
+    # A lock that was kept since the plan (`hold_lock`) is released: tagging anew may take long.
     if context.lock.is_held:
         give_back(context)
     context.hit("after_voided")
 
 
 def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, int]:
-    """Rolls every voided instant back: fence first, then rollback, files, heartbeat. Returns those that are
-    not settled yet, with the time (Unix epoch) at which to ask again: they stay pending.
+    """Rolls back the instants of void attempts: closes the attempt, then rollback, files, heartbeat.
+
+    Returns the attempts of which a file might still appear, with the time to ask again (Unix epoch). Their
+    instants stay pending.
     """
     waiting: dict[VoidedAttempt, int] = {}
     for voided in action.voided:
@@ -161,11 +173,11 @@ def _close(context: Context, voided: VoidedAttempt) -> Settled | NotBefore:
 
 
 def rewind(context: Context, action: Rewind) -> None:
-    """All lanes back to the last committed epoch; what other writers did is taken into account.
+    """Appends that all lanes go back to the last committed epoch, and which instants are seen from now on.
 
-    Raises UnsupportedTableError where it was a restore that left the record index behind, or built it with
-    another number of shards: what is tagged anew would rest on that, so the rewind waits until the index is
-    built anew.
+    Raises UnsupportedTableError when another engine restored the table without its record index, or built
+    the index with another number of shards. Tagging anew reads that index, so the rewind waits until the
+    index is built anew.
     """
     timelines = load_timelines(context.storage)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
@@ -183,7 +195,10 @@ def rewind(context: Context, action: Rewind) -> None:
 
 
 def tick_lock(context: Context) -> None:
-    """Gives a released lock back when others' clocks have passed ours; that it was lost is only said."""
+    """Gives a released lock back once other writers' clocks have passed our last time.
+
+    A lock that was lost meanwhile is only logged: what was done under it has long ended.
+    """
     try:
         context.lock.tick()
     except (LockLostError, OSError) as error:
@@ -191,46 +206,51 @@ def tick_lock(context: Context) -> None:
 
 
 def free_kept_lock(context: Context) -> None:
-    """Gives the lock back that a rewind kept, if it is held still."""
+    """Releases the lock that a rewind kept, if it is still held."""
     if context.lock.is_held:
         give_back(context)
 
 
 def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSeen]:
-    """Raises AttemptLostError, DivergedError, UnsupportedTableError (a restore left the record index
-    behind, or it has another number of shards); returns what the fold has to learn of the timeline.
+    """Checks what other writers did; returns the entries that tell the fold what was seen.
+
+    Raises AttemptLostError, DivergedError, or UnsupportedTableError (the record index was not restored
+    together with the rows, or has another number of shards).
     """
     check_not_undone(timelines, context.fold().state.committed)
-    found = refuse_surprises(context, timelines, None)
+    difference = refuse_surprises(context, timelines, None)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
     _check_entries(context, timelines)
     context.shards.check(timelines.metadata)
-    return found.entries(context.term, handled=False)
+    return difference.entries(context.term, handled=False)
 
 
 def _check_entries(context: Context, timelines: Timelines) -> None:
-    """What is found right is kept at once: what tells it is there for some commits only."""
+    """Checks the index after other engines' replacecommits, and stores at once which of them were right.
+
+    Later it could not be checked again: the files that show it are compacted, cleaned and archived.
+    """
     context.replaced_entries.check(timelines.data, timelines.metadata)
     context.replaced_entries.keep(context.publishing)
 
 
 def refuse_surprises(context: Context, timelines: Timelines, own_instant: str | None) -> TimelineLook:
-    """Raises AttemptLostError (rewind) naming what another writer did that no rewind took into account."""
-    found = look(context.storage, timelines, context.fold().state, own_instant)
-    if found.surprises:
-        raise AttemptLostError(found.reason(), rewind=True)
-    return found
+    """Raises AttemptLostError (rewind) if another writer did something that no rewind took into account."""
+    difference = look(context.storage, timelines, context.fold().state, own_instant)
+    if difference.surprises:
+        raise AttemptLostError(difference.reason(), rewind=True)
+    return difference
 
 
 def refuse_rolled_back(context: Context, timelines: Timelines, instant: str) -> None:
-    """Raises AttemptLostError (rewind) when a rollback, pending or completed, names the instant."""
+    """Raises AttemptLostError (rewind) when a pending or completed rollback names the instant."""
     rollback = context.rollbacks.naming(timelines, instant)
     if rollback is not None:
         raise AttemptLostError(f"rollback {rollback} names instant {instant}", rewind=True)
 
 
 def give_back(context: Context) -> None:
-    """Releases the lock; that it was lost is only said, for what was done under it stands or has failed."""
+    """Releases the lock. A lock that was lost is only logged: what was done under it is over already."""
     try:
         context.lock.release(context.instants.taken_ms)
     except (LockLostError, OSError) as error:
@@ -241,24 +261,29 @@ def _roll_back(context: Context, instant: str) -> None:
     context.lock.acquire(context.lock_wait_ms)
     try:
         timelines = load_timelines(context.storage)
-        found = timelines.data.find(instant)
-        if found is not None and found.state is State.COMPLETED:
+        ours = timelines.data.find(instant)
+        if ours is not None and ours.state is State.COMPLETED:
             raise DivergedError(
                 f"instant {instant} of a voided attempt is completed: somebody else completed it, or the "
                 "decisions are another table's"
             )
-        # Another engine that rolled it back took the markers; its writer may have made files since.
-        search = found is None and context.rollbacks.naming(timelines, instant) is not None
+        # Another engine that rolled it back deleted the markers, and our writer may have made files since:
+        # then the files are found by listing.
+        search = ours is None and context.rollbacks.naming(timelines, instant) is not None
         rollback_pending(context.publishing, instant, context.instants, search=search)
     finally:
         give_back(context)
 
 
 def _rewound(context: Context, reason: str, own_instant: str | None) -> list[Decision]:
-    """The rewind first: alone it is made again by the next look, what was seen alone would not be."""
+    """The entries of a rewind: `Rewound`, then which instants are seen from now on.
+
+    The order matters if the transaction breaks off and only its first entries remain. A `Rewound` alone
+    leaves the surprises unseen, so the next look rewinds once more. Seen instants alone would hide them.
+    """
     state = context.fold().state
     timelines = load_timelines(context.storage)
-    found = look(context.storage, timelines, state, own_instant)
+    difference = look(context.storage, timelines, state, own_instant)
     rewound = Rewound(
         term=context.term,
         generation=state.generation + 1,
@@ -266,9 +291,9 @@ def _rewound(context: Context, reason: str, own_instant: str | None) -> list[Dec
         handled=timelines.latest_completion(),
         reason=reason,
         starts=context.fold().rewind_starts(),
-        forget_stamps=found.forget_stamps,
+        forget_stamps=difference.forget_stamps,
     )
-    return [rewound, *found.entries(context.term, handled=True)]
+    return [rewound, *difference.entries(context.term, handled=True)]
 
 
 def _schema_ids(context: Context, action: Plan) -> list[str]:
@@ -292,6 +317,6 @@ def _planned(context: Context, action: Plan, instant: str | None, as_of: str, sc
 
 
 def planned_instant(context: Context, planned: EpochPlanned, state: State) -> Instant:
-    """The attempt's instant in a state of its life."""
+    """The attempt's instant on the data timeline, in the given state."""
     assert planned.instant is not None
     return Instant(planned.instant, context.table.action, state)

@@ -1,14 +1,15 @@
 """Deciding and finishing an epoch: ARCHITECTURE.md, "Commit".
 
-1. decide: check, choose the times, store the report, append `CommitDecided`
-2. publish the data and log files that the report has tickets of; where files are visible at once it has none
-3. the metadata table's deltacommit
-4. the data table's commit
-5. release the lock; clean up; append `EpochCommitted`
+1. `decide`: check the attempt, choose the completion times, store the report, append `CommitDecided`
+2. `finish`: publish the data and log files that the report has tickets of (none on a file system, where files
+   are visible at once)
+3. make the metadata table's deltacommit
+4. make the data table's commit, by which readers see the epoch
+5. release the lock; delete markers and heartbeat, close the attempt; append `EpochCommitted`
 
-Before `CommitDecided` is readable nothing has happened; after it everything here is a pure function of the
-decisions and of the documents they name, so a crash anywhere is repaired by doing it again, by this
-coordinator or the next.
+A crash before `CommitDecided` can be read leaves the attempt open, and nothing is committed. After it, all
+that `finish` does is a pure function of the decisions and of the documents that they name. So after a crash
+anywhere, this coordinator or the next does the steps again.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 def decide(context: Context, action: Decide, report: Report) -> None:
-    """Step 1. Leaves the table's lock held: it is kept until the data commit is there.
+    """Step 1. Keeps the table's lock: it is held until the data commit is made.
 
-    Raises AttemptLostError when the attempt cannot commit any more; the lock is free then.
+    Raises AttemptLostError when the attempt cannot commit any more, UnsupportedTableError when another writer
+    changed the table in a way that is not served; both release the lock.
     """
     planned = action.planned
     with context.steps.step("decide_lock"):
@@ -91,11 +93,11 @@ def decide(context: Context, action: Decide, report: Report) -> None:
 
 
 def finish(context: Context, action: Finish) -> Report:
-    """Steps 2 to 5; repeatable by any coordinator. Returns the statuses that were committed.
+    """Steps 2 to 5; repeatable by any coordinator. Returns the report that was committed.
 
-    When the lock was lost in between and other writers came first, it raises AttemptLostError (void the
-    attempt, taking the decision back) while nothing is completed under the decision; later DivergedError,
-    or SupersededError when it was a successor of this coordinator.
+    The lock may have been lost since the decision, and another writer may have committed. Then it raises
+    AttemptLostError while nothing is completed under the decision (the attempt is voided, the decision taken
+    back), and DivergedError later; or SupersededError if that other writer is this coordinator's successor.
     """
     planned, decided = action.planned, action.decided
     assert planned.instant is not None
@@ -150,11 +152,17 @@ def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines
 def _check_standing(
     context: Context, planned: EpochPlanned, decided: CommitDecided, timelines: Timelines, report: Report
 ) -> bool:
-    """Whether the metadata table's commit is completed already. The decision was made under the lock: that
-    others were there since means that the lock was lost, so what step 1 asked is asked again.
+    """Repeats the checks of step 1 before files are published; returns whether step 3 is done already.
 
-    Raises AttemptLostError while the decision can be taken back: nothing is completed under it. A completed
-    file of our instant, at the decided time, is ours whatever its bytes are: another version of us wrote it.
+    The decision was made under the lock. If another writer has completed something since, the lock was lost.
+
+    1. Nothing happened meanwhile: the decision stands.
+    2. Something did, and the metadata table's commit is not completed: raises AttemptLostError, and the
+       decision is taken back.
+    3. Something did, and it is completed: raises DivergedError.
+
+    A completed file of our instant at the decided time is ours, whatever its bytes are: another version of
+    Tidemark may have written it.
     """
     assert planned.instant is not None
     if timelines.data.is_archived(planned.instant):
@@ -171,7 +179,8 @@ def _check_standing(
             raise AttemptLostError(f"the table's lock was lost after the decision: {what}", rewind=True)
         return False
     if lost is not None or newer or begun.completion != decided.metadata_completion:
-        # Who slept, in the middle of listing even, sees what a successor did: then nobody is to blame.
+        # If this coordinator was frozen, even while it listed, what it sees may be the work of its successor:
+        # then this is no fault of another writer, and `check_term` raises SupersededError.
         context.log.check_term()
         what = lost or ", ".join(newer) or f"its metadata commit is completed at {begun.completion}"
         raise DivergedError(
@@ -185,6 +194,7 @@ def _check_standing(
 def _why_lost(
     context: Context, planned: EpochPlanned, timelines: Timelines, newer: Sequence[str], report: Report
 ) -> str | None:
+    """The reason why the checks of step 1 fail now, or None. ``newer``: other writers' newer file names."""
     try:
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
@@ -212,7 +222,8 @@ def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDec
         try:
             metadata_commit(context, planned, decided, report)
         except TimelineConflictError as error:
-            # Half of it was made by a version of us that writes other bytes, or is another writer's.
+            # The log file that is there has other bytes: another version of Tidemark, or another writer, made
+            # it.
             context.log.check_term()
             raise AttemptLostError(
                 f"the metadata table's commit cannot go on: {error}", rewind=True

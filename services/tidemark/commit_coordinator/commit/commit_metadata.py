@@ -1,4 +1,4 @@
-"""What goes into the two commits of an epoch: statuses, and where it came from."""
+"""The contents of an epoch's two commits: write statuses, and the input that the epoch covers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidemark.hudi_format.timeline.avro_records import CommitMetadata, group_sta
 
 
 def data_commit_metadata(context: Context, planned: EpochPlanned, report: Report) -> CommitMetadata:
-    """The content of the data table's commit; equal decisions give equal content."""
+    """The content of the data table's commit. The same decisions give the same content."""
     extra = {"schema": planned.schema, **origin(context, planned)}
     return CommitMetadata(write_stats=group_stats(list(report.data)), extra_metadata=extra)
 
@@ -38,7 +38,7 @@ def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
     sources = moved(inputs.committed(state), inputs.committed_by(state, planned.through))
     return {
         "tidemark.epoch": str(planned.epoch),
-        # Epochs without rows have no commit: without this a commit that is gone would look like one of them.
+        # Epochs without rows have no commit. Without this key a commit that was undone would look like one.
         "tidemark.previous_instant": state.committed.instant or "",
         "tidemark.keyed_offsets": _offsets(keyed),
         "tidemark.source_offsets": _offsets(sources),
@@ -47,7 +47,11 @@ def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
 
 
 def moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Per lane the half-open range that an epoch covers."""
+    """Lane -> half-open range of offsets that an epoch covers. A lane without an earlier position begins at
+    0.
+
+    Example: before {"a": 3}, after {"a": 5, "b": 2} gives {"a": (3, 5), "b": (0, 2)}.
+    """
     return {lane: (before.get(lane, 0), position) for lane, position in after.items()}
 
 
@@ -74,14 +78,17 @@ def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
 
 
 def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
-    """Step 3: the metadata table's deltacommit of the same instant, completed before the data commit."""
+    """Step 3: makes the metadata table's deltacommit of the same instant, before the data commit.
+
+    Raises TimelineConflictError when a file of it is there with other content.
+    """
     assert planned.instant is not None
     publishing = context.publishing
     inflight = begin_delta_commit(publishing, planned.instant)
     files = publish_files_log(publishing, planned.instant, file_changes(report.data))
     shards = [
         record_index_log(planned.instant, file.shard, file.size, file.upserts, file.deletes)
-        for file in sorted(report.record_index, key=lambda each: each.shard)
+        for file in sorted(report.record_index, key=lambda log: log.shard)
     ]
     metadata = delta_commit_metadata(planned.instant, [files, *shards], origin(context, planned))
     context.hit("before_metadata_completed")

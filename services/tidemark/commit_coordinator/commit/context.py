@@ -1,4 +1,4 @@
-"""What every effect of the coordinator works with; made once a term."""
+"""The ports and facts that every effect of the coordinator works with; made once in a term."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidemark.stream_runtime.ids import IdSource
 
 @dataclass(frozen=True)
 class RecordIndexFile:
-    """A record index log file that the writer has made; ``size`` in bytes."""
+    """A record index log file that the writer has made: its size in bytes, its numbers of keys."""
 
     shard: int
     size: int
@@ -37,8 +37,9 @@ class RecordIndexFile:
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The write statuses of an attempt: data files, record index files, milliseconds per step. ``tickets``:
-    of those files that nobody sees before they are published.
+    """The write statuses of an attempt: data files, record index files, milliseconds by step.
+
+    ``tickets``: for the files that become visible only when they are published; none on a file system.
     """
 
     data: tuple[WriteStat, ...]
@@ -47,14 +48,16 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     tickets: tuple[Ticket, ...] = ()
 
     def document(self) -> bytes:
-        """As it is stored; without tickets as former versions stored it. Equal reports give equal bytes."""
+        """The report as JSON. Equal reports give equal bytes; without tickets, those of earlier versions."""
         return msgspec.json.encode(self, order="deterministic")
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What does not change while a coordinator lives. ``action`` is the data timeline's write action;
-    ``keyed_topic`` what the assign stage reads: `<table>.keyed`, or the input that is partitioned by lane.
+    """Facts about the table that do not change during a term.
+
+    ``action``: the action of our commits on the data timeline. ``keyed_topic``: the topic that the assign
+    stage reads: `<table>.keyed`, or the input topic if producers partition it by lane.
     """
 
     name: str
@@ -62,19 +65,20 @@ class TableFacts:
     keyed_topic: str
     num_shards: int
     schema: Callable[[Sequence[str], Timeline], str]
-    """Union of the schemas with these fingerprints and of those that the data timeline's commits carry, as
+    """The union of the schemas with these fingerprints and of those that the data timeline's commits have, as
     Avro JSON."""
     inputs: InputPositions = field(default_factory=InputPositions)
     accepted_properties: Collection[str] = ()
-    """`table.accept_properties`: what may stand in hoodie.properties besides what we know."""
+    """`table.accept_properties`: names that hoodie.properties may have besides those that we know."""
 
 
 @dataclass
 class Context:
-    """Ports and facts. ``publishing``: the term, by which all files are made; ``hit`` names the failpoint
-    just before and after each step, ``steps`` times them.
+    """Ports and facts of one term.
 
-    ``view``: the last look at the table's plans, so that the next one reads only what is new.
+    ``publishing``: the right to make files in this term. ``hit``: called with a failpoint's name just before
+    and after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
+    ``view``: the last `TableView`, so that the next one reads only the plans that are new.
     """
 
     table: TableFacts
@@ -110,5 +114,5 @@ class Context:
 
     @property
     def term(self) -> int:
-        """This coordinator's fencing number."""
+        """This coordinator's term: the offset of its claim on the decisions."""
         return self.log.term

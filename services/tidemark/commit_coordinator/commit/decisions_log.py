@@ -1,8 +1,12 @@
-"""Appends to the decisions topic, one Kafka transaction an append, and reads back what was appended.
+"""Appends entries to the decisions topic and reads them back. Each append is one Kafka transaction.
 
-An effect may start only after its decision was read back: the outcome of a transaction is what the topic
-says, not what the client was told. After an ambiguous outcome the producer is replaced (its `init` settles
-the open transaction) and the topic is read to its end; only if the entry is not there is it appended again.
+An effect may start only after its entry was read back. The topic says whether a transaction was committed;
+the client's answer may be lost or wrong. An append goes like this:
+
+1. Produce the entries in one transaction, commit it, and read until the fold has taken them.
+2. If Kafka answers with an error, or the entries do not come, replace the producer: its `init` commits or
+   aborts the open transaction.
+3. Read the topic to its end. Entries that are not there never will be: append them again, from 1.
 """
 
 from __future__ import annotations
@@ -34,7 +38,10 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 class DecisionsLog:
-    """The coordinator's pen. Used by one thread; ``observe`` is told every entry the reader applies."""
+    """The coordinator's only way to the decisions. Used by one thread.
+
+    ``observe`` is called with every entry of both topics that the reader applies.
+    """
 
     def __init__(
         self,
@@ -58,13 +65,12 @@ class DecisionsLog:
     def claim(
         self, owner: str, ledger: str = "", location: TableLocation | None = None, shards: int = 0
     ) -> int:
-        """Takes the coordinatorship: fences the predecessor's producer, claims, reads everything before it.
+        """Claims the table: fences the former coordinator's producer, reads both topics, appends the claim.
 
-        Returns the term. ``owner`` is this claim's alone; ``ledger``, ``location`` and ``shards``: of the
-        table that it is about, as `CoordinatorClaimed` has them. Raises SupersededError when somebody else
-        claimed meanwhile, DivergedError when the topics are another ledger's, DeadlineExceededError when no
-        claim of ours could be committed, KafkaError when the broker refuses for good or answers no new
-        producer.
+        Returns the term, which is the claim's offset. ``owner``: an id that no other claim has. ``ledger``,
+        ``location``, ``shards``: as in `CoordinatorClaimed`. Raises SupersededError when another coordinator
+        claimed meanwhile, DivergedError when the topics belong to another ledger, DeadlineExceededError when
+        no claim of ours was committed, KafkaError when the broker refuses for good or no producer starts.
         """
         self._replace_producer()
         self.catch_up()
@@ -78,7 +84,7 @@ class DecisionsLog:
                 held = self._reader.fold.state.ledger
                 if ledger and held != ledger:
                     raise DivergedError(
-                        f"{self._topic_partition.topic} is of ledger {held}, ours is {ledger}"
+                        f"{self._topic_partition.topic} belongs to ledger {held}, the table to {ledger}"
                     )
                 if ours != self._reader.fold.state.coordinator_term:
                     raise SupersededError("another coordinator claimed this table at the same time")
@@ -89,48 +95,50 @@ class DecisionsLog:
         )
 
     def append(self, *entries: Decision) -> None:
-        """Appends the decisions of this term atomically and returns when the fold has applied them.
+        """Appends the decisions of this term in one transaction; returns when the fold has applied them.
 
-        Raises SupersededError when a newer coordinator claimed, OutOfPlaceError when the fold refused them,
-        KafkaError or DeadlineExceededError when nobody knows: `settle` before deciding anything else.
+        Raises SupersededError when a newer coordinator claimed, OutOfPlaceError when the fold refused one.
+        After KafkaError or DeadlineExceededError nobody knows yet whether they are in the topic: `settle`
+        finds out, and has to be called before the next decision.
         """
         self.settle()
         missing = {encode_entry(entry): entry for entry in entries}
-        found: dict[bytes, Verdict] = {}
+        verdicts: dict[bytes, Verdict] = {}
         for _ in range(_TRIES_MAX):
             if self._producer is None or self._producer.doubtful:
                 self._renew_producer()
             self._unsettled = True
-            found |= self._try_append(missing)
+            verdicts |= self._try_append(missing)
             self._unsettled = False
-            # A torn transaction leaves its first entries: only the others are appended again.
-            missing = {value: entry for value, entry in missing.items() if value not in found}
+            # Of a transaction that broke off the topic may hold the first entries: only the others are
+            # repeated.
+            missing = {value: entry for value, entry in missing.items() if value not in verdicts}
             if not missing:
-                _check(entries, [found[encode_entry(entry)] for entry in entries])
+                _check(entries, [verdicts[encode_entry(entry)] for entry in entries])
                 return
         raise DeadlineExceededError(
             f"{self._topic_partition.topic}: {_TRIES_MAX} transactions in a row were not committed"
         )
 
     def settle(self) -> None:
-        """Learns what became of an append that failed without an answer; call it before each decision."""
+        """Finds out whether an append without an answer was committed; call it before each decision."""
         if self._unsettled:
             self._renew_producer()
             self.catch_up()
             self._unsettled = False
 
     def poll(self, timeout_s: float) -> None:
-        """Applies what has arrived on both topics."""
+        """Applies the entries that have arrived on both topics; waits up to ``timeout_s`` for the first."""
         for applied in self._reader.poll(timeout_s):
             self._observe(applied)
 
     def catch_up(self) -> None:
-        """Applies everything up to the high watermarks taken now."""
+        """Applies every entry of both topics up to the high watermarks as they are now."""
         for applied in self._reader.catch_up():
             self._observe(applied)
 
     def check_term(self) -> None:
-        """Reads what is there now. Raises SupersededError when a newer coordinator has claimed the table."""
+        """Reads both topics to their ends. Raises SupersededError if a newer coordinator has claimed."""
         self.catch_up()
         self._refuse_successor()
 
@@ -141,12 +149,13 @@ class DecisionsLog:
             self._producer = None
 
     def _try_claim(self, claim: CoordinatorClaimed) -> int | None:
-        """One transaction; the offset of our claim, None when nobody knows yet."""
+        """Tries the claim in one transaction; the claim's offset, or None when it has to be looked for."""
         former, owner = self._reader.fold.state.coordinator_term, claim.owner
         try:
             self._transact([encode_entry(claim)])
         except FencedError as error:
-            # Our transaction ran out of time, or another coordinator took the id: then its claim is near.
+            # The broker ended our transaction by its timeout, or another coordinator uses the transactional
+            # id now. That one claims within seconds: wait for its claim before trying once more.
             deadline_ms = self._clock.now_ms() + _SUCCESSOR_CLAIMS_MS
             while self._clock.now_ms() <= deadline_ms:
                 ours = self._own_claim(owner, self._reader.poll(0.05))
@@ -158,18 +167,19 @@ class DecisionsLog:
         except KafkaError as error:
             if error.kind not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT):
                 raise
-            # A new producer settles what is open; the topic then says whether the claim is there.
+            # A new producer ends the open transaction; then the topic says whether the claim is there.
             _log.warning("the claim was not answered, looking again: %s", error)
             return None
         return self._own_claim(owner, self._reader.catch_up())
 
     def _own_claim(self, owner: str, fresh: Sequence[Applied]) -> int | None:
-        found: int | None = None
+        """The offset of the claim by ``owner`` among the entries that were just applied."""
+        offset: int | None = None
         for applied in fresh:
             self._observe(applied)
             if isinstance(applied.entry, CoordinatorClaimed) and applied.entry.owner == owner:
-                found = applied.offset
-        return found
+                offset = applied.offset
+        return offset
 
     def _replace_producer(self) -> None:
         self.close()
@@ -177,7 +187,7 @@ class DecisionsLog:
         self._producer.init()
 
     def _renew_producer(self) -> None:
-        """A new producer in the middle of the term; a successor that has claimed is not disturbed."""
+        """Replaces the producer within the term. A successor that has claimed must not be fenced by that."""
         self.poll(0.0)
         self._refuse_successor()
         self._replace_producer()
@@ -201,47 +211,50 @@ class DecisionsLog:
         self._producer.commit()
 
     def _try_append(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
-        """One transaction; returns the verdict of each entry that is in the topic, the others never will."""
+        """Tries one transaction; the verdicts of the entries that are in the topic. Others never will be."""
         try:
             self._transact(wanted)
         except FencedError:
             return self._wait_for_successor(wanted) | self._look_again(wanted)
         except KafkaError:
             return self._look_again(wanted)
-        found: dict[bytes, Verdict] = {}
+        verdicts: dict[bytes, Verdict] = {}
         deadline_ms = self._clock.now_ms() + _READ_BACK_MS
-        while len(found) < len(wanted):
+        while len(verdicts) < len(wanted):
             if self._clock.now_ms() > deadline_ms:
-                # Committed, says the client, but not there: the end of an earlier transaction leaked in.
-                return found | self._look_again(wanted)
-            found |= self._verdicts(wanted, self._reader.poll(0.05))
-        return found
+                # The client said committed, but that was the end of an earlier transaction of this producer.
+                return verdicts | self._look_again(wanted)
+            verdicts |= self._verdicts(wanted, self._reader.poll(0.05))
+        return verdicts
 
     def _wait_for_successor(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
-        """Our transaction ran out of time, or another coordinator took the id: then its claim is near.
+        """Waits a few seconds for a successor's claim, after our producer was fenced.
 
-        Raises SupersededError when it comes; safety does not rest on it, the fold ignores us from there on.
+        The broker ended our transaction by its timeout, or a successor uses the transactional id now. Raises
+        SupersededError if its claim comes. Safety does not rest on this: after that claim the fold ignores
+        us.
         """
-        found: dict[bytes, Verdict] = {}
+        verdicts: dict[bytes, Verdict] = {}
         deadline_ms = self._clock.now_ms() + _SUCCESSOR_CLAIMS_MS
         while self._clock.now_ms() <= deadline_ms:
-            found |= self._verdicts(wanted, self._reader.poll(0.05))
+            verdicts |= self._verdicts(wanted, self._reader.poll(0.05))
             self._refuse_successor()
-        return found
+        return verdicts
 
     def _look_again(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
-        """What the topic holds once a new producer has settled the open transaction."""
+        """Ends the open transaction with a new producer; the verdicts of the entries in the topic."""
         self._replace_producer()
         return self._verdicts(wanted, self._reader.catch_up())
 
     def _verdicts(self, wanted: Mapping[bytes, Decision], fresh: Sequence[Applied]) -> dict[bytes, Verdict]:
-        found: dict[bytes, Verdict] = {}
+        """The fold's verdicts on those of the ``wanted`` entries that were just applied."""
+        verdicts: dict[bytes, Verdict] = {}
         kinds = {type(entry) for entry in wanted.values()}
         for applied in fresh:
             self._observe(applied)
             if type(applied.entry) in kinds and (value := encode_entry(applied.entry)) in wanted:
-                found[value] = applied.verdict
-        return found
+                verdicts[value] = applied.verdict
+        return verdicts
 
 
 def _check(entries: Sequence[Decision], verdicts: Sequence[Verdict]) -> None:
@@ -249,4 +262,4 @@ def _check(entries: Sequence[Decision], verdicts: Sequence[Verdict]) -> None:
         if verdict is Verdict.STALE_COORDINATOR:
             raise SupersededError("a newer coordinator has claimed this table")
         if verdict is not Verdict.APPLIED:
-            raise OutOfPlaceError(f"{type(entry).__name__} was refused by the fold: it {verdict.value}")
+            raise OutOfPlaceError(f"the fold refused {type(entry).__name__}: it {verdict.value}")

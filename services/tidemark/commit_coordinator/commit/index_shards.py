@@ -1,15 +1,15 @@
-"""Whether the record index still has the number of shards that Tidemark's topics are made for.
+"""Checks that the record index still has the number of shards that Tidemark's topics are made for.
 
-A key's shard is its hash modulo the number of shards, and a lane is some of them: rows that are routed and
-tagged name their shard, tombstones lie by lane. Hudi fixes the number when it builds an index. Another engine
-that builds it anew (after a restore, or after somebody dropped it) may give it another number.
+A key's shard is its hash modulo the number of shards, and a lane is a fixed set of shards. Routed and tagged
+rows name their shard, and tombstones are partitioned by lane. Hudi fixes the number when it builds an index.
+If another engine builds it anew (after a restore, or after somebody dropped it) the number may differ.
 
-Example: of 4 shards key k is in shard 3. A restore of Hudi's builds the index anew, with 10 shards, and k
-is in shard 7 now. What was routed to shard 3 would not be found there: an update would become an insert, and
-k had two rows.
+Example: with 4 shards key k is in shard 3. A restore by Hudi builds the index anew with 10 shards, and now k
+is in shard 7. Rows of k that were routed to shard 3 would not find it there: an update would become an
+insert, and k would have two rows.
 
-So a coordinator's claim names the number. A start with another one is refused, and a coordinator that runs
-stops before it tags, plans or decides anything by such an index.
+So a coordinator's claim names the number. A start with another number is refused, and a running coordinator
+stops before it plans, decides or rewinds with such an index.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ _COUNTS = "hoodie.metadata.global.record.level.index.min.filegroup.count and …
 
 
 def check_number(topics: int, index: int) -> None:
-    """Raises UnsupportedTableError where the index has another number of shards than the topics are made for,
-    or none.
+    """Raises UnsupportedTableError when the index has no shards, or another number than the topics.
 
-    ``topics``: 0 where no claim says it yet.
+    ``topics``: the number of shards that the topics are made for, 0 when no claim has named it yet.
     """
     check_shards(index)
     if topics not in (0, index):
         raise UnsupportedTableError(
             f"the record index has {index} shards, and Tidemark's topics are made for {topics}: another "
-            "engine built it anew. Keys would be looked for in wrong shards, and updates would double rows",
+            "engine built it anew. Keys would be looked up in wrong shards, and updates would double rows",
             f"With Hudi on Spark drop the record index and build it anew with {_COUNTS} {topics} "
             '(docs/hudi-beside.md, "A record index with another number of shards")',
         )
 
 
 class IndexShards:
-    """Counts the shards whenever the index may have been built anew."""
+    """Checks the number of shards whenever the index may have been built anew."""
 
     def __init__(self, storage: Storage, topics: int) -> None:
         self._storage = storage
@@ -49,10 +48,10 @@ class IndexShards:
         self._build: str | None = None
 
     def check(self, metadata: Timeline, *, anew: bool = False) -> None:
-        """Raises as `check_number`.
+        """Raises UnsupportedTableError as `check_number` does.
 
-        Lists the index where its newest build is not the one of the last look, and with ``anew``: after what
-        another engine did, a build may have been archived before it was seen.
+        Lists the index only if its newest build is not that of the last call. ``anew``: list it in any case,
+        because a build of another engine may have been archived before it was seen.
         """
         build = newest_build(metadata)
         if anew or build != self._build:

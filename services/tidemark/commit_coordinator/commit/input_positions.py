@@ -1,7 +1,7 @@
-"""How far the input is read and committed, per input lane (``topic:partition``), whichever way it is read.
+"""How far the input is read and committed, by input lane (``topic:partition``).
 
-With a shuffle stage its lanes are the input's. With `input.partitioning: shard` the assign stage reads the
-input itself (lane = partition), and its positions are the input's.
+With a shuffle stage, its lanes are the input lanes. With `input.partitioning: shard` there is none: the
+assign stage reads the input itself, and its lane ``n`` is partition ``n`` of the one input topic.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from tidemark.epoch_protocol.state import FoldState, LaneState
 
 @dataclass(frozen=True)
 class InputPositions:
-    """``sharded_topic``: the input topic that producers partition by lane; None: there is a shuffle stage."""
+    """Positions are next offsets. ``sharded_topic``: the input topic that producers partition by lane, None
+    with a shuffle stage.
+    """
 
     sharded_topic: str | None = None
 
     def committed(self, state: FoldState) -> dict[str, int]:
-        """Per input lane the position up to which everything is in the table."""
+        """Input lane -> position up to which every record is committed in the table."""
         if self.sharded_topic is None:
             return dict(state.committed.source_next)
         return self._input_lanes(state.committed.keyed_next)
 
     def committed_by(self, state: FoldState, through: int) -> dict[str, int]:
-        """As `committed`, once the epoch that ends with ledger offset ``through`` is committed."""
+        """What `committed` will say once the epoch that ends with ledger offset ``through`` is committed."""
         if self.sharded_topic is None:
             return source_positions(state, through)
         return self._input_lanes(keyed_positions(state, through))
 
     def taken(self, state: FoldState) -> dict[str, int]:
-        """Per input lane the position up to which it is in Tidemark's topics."""
+        """Input lane -> position up to which every record is in Tidemark's topics."""
         if self.sharded_topic is None:
             return _positions(state.shuffle_lanes)
         return self._input_lanes(_positions(state.assign_lanes))

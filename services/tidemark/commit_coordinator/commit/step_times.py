@@ -1,4 +1,4 @@
-"""How long the coordinator's own steps of an epoch took: in `tidemark epoch show`, beside the writer's."""
+"""How long the coordinator's steps of an epoch took; `tidemark epoch show` lists them beside the writer's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.stream_runtime.clock import Clock
 
 
 class StepSpan(NamedTuple):
-    """One run of a step, in epoch milliseconds."""
+    """One run of a step: when it began (Unix epoch, ms), and how long it took (ms)."""
 
     name: str
     began_ms: float
@@ -26,12 +26,12 @@ class StepTimes:
         self._watch: Callable[[StepSpan], None] = lambda _: None
 
     def watch(self, ended: Callable[[StepSpan], None]) -> None:
-        """`ended` is told every step from now on."""
+        """``ended`` is called after each step from now on."""
         self._watch = ended
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Times the block; a step that runs again adds up."""
+        """Times the block; times of the same name are summed."""
         began_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
         try:
             yield
@@ -41,6 +41,6 @@ class StepTimes:
             self._watch(StepSpan(name, began_ms, took_ms))
 
     def take(self) -> dict[str, float]:
-        """What was timed, and starts anew."""
+        """Milliseconds by step since the last call; starts anew."""
         took_ms, self._took_ms = self._took_ms, {}
         return took_ms

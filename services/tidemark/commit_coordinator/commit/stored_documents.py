@@ -1,5 +1,6 @@
-"""Documents that the decisions name, kept with the table under the hash of their content: write statuses,
-snapshots of the fold.
+"""Documents that the decisions refer to, stored in the table's folder: write statuses, snapshots of the fold.
+
+A document's name is the SHA-256 of its content, so storing the same content again changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ STORE: Final = f"{ROOT}/store"
 
 
 def store_document(storage: Storage, content: bytes) -> tuple[str, str]:
-    """Keeps a document under its hash; returns (path, sha256). Repeatable."""
+    """Stores the document; returns (path, sha256). Raises CorruptFileError if the path has other content."""
     digest = hashlib.sha256(content).hexdigest()
     path = join_path(STORE, f"{digest}.json")
     try:
@@ -26,7 +27,7 @@ def store_document(storage: Storage, content: bytes) -> tuple[str, str]:
 
 
 def load_document(storage: Storage, path: str, sha256: str) -> bytes:
-    """The document; raises FileMissingError, or CorruptFileError when it is not what was stored."""
+    """The document's content. Raises FileMissingError, CorruptFileError when its hash is not ``sha256``."""
     content = storage.read(path)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CorruptFileError(f"{path} does not have the content that the decisions name (sha256 {sha256})")

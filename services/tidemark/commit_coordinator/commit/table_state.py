@@ -1,4 +1,4 @@
-"""What the table's two timelines say that the coordinator must know before it plans or decides."""
+"""The table's two timelines: what the coordinator has to read from them before it plans or decides."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tidemark.hudi_format.timeline import (
 )
 from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata
 
-# Already scheduling one begins new file slices: log files that complete before it are not in them.
+# Scheduling one of these begins new file slices. A log file whose commit completes before that is not in
+# them.
 _BEGIN_SLICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
 
 @dataclass(frozen=True)
 class Timelines:
-    """Both timelines, data listed first."""
+    """Both timelines. The data timeline was listed first, so it is never newer than the metadata table's."""
 
     data: Timeline
     metadata: Timeline
@@ -39,26 +40,30 @@ class Timelines:
         return self.data.newest_completion() or "0"
 
     def newer_than(self, time: str, own_instant: str) -> list[str]:
-        """What other writers did that a commit completing at ``time`` would have to lie behind, by file name.
+        """Timeline files of other writers that forbid a commit of ours with the completion time ``time``.
 
-        Completions after that time on either timeline: readers that follow the table by completion time have
-        passed it. Compactions scheduled after it: they replace the file slice that our log file lies in.
+        - Instants completed after ``time``, on either timeline. A reader that follows the table by completion
+          time has passed ``time`` already, and would miss our commit.
+        - Compactions and clusterings scheduled after ``time``. Their plans do not have our log file, but it
+          would belong to a file slice that they replace.
         """
-        found = []
+        file_names = []
         for timeline in (self.data, self.metadata):
-            others = [each for each in timeline.instants if each.requested != own_instant]
-            found += [
-                each.file_name for each in others if each.completion is not None and each.completion > time
+            others = [other for other in timeline.instants if other.requested != own_instant]
+            file_names += [
+                other.file_name
+                for other in others
+                if other.completion is not None and other.completion > time
             ]
-            scheduled = [each for each in others if each.action in _BEGIN_SLICES and not each.is_completed]
-            found += [each.file_name for each in scheduled if each.requested > time]
-        return found
+            plans = [other for other in others if other.action in _BEGIN_SLICES and not other.is_completed]
+            file_names += [plan.file_name for plan in plans if plan.requested > time]
+        return file_names
 
     def completed_at(self, instant: str) -> str | None:
-        """Completion time of our instant, also when others archived it since; None when it has none."""
-        found = self.data.find(instant)
-        if found is not None:
-            return found.completion
+        """Completion time of our instant on the data timeline or in its archive; None if it has none."""
+        active = self.data.find(instant)
+        if active is not None:
+            return active.completion
         archive = self.data.archive
         return archive.completion_times().get(instant) if archive is not None else None
 
@@ -70,40 +75,43 @@ def load_timelines(storage: Storage) -> Timelines:
 
 
 class Rollbacks:
-    """What the rollbacks on the data timeline name; completed ones are read once."""
+    """Which instants the rollbacks on the data timeline name. Completed rollbacks are read only once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._completed: dict[str, list[str]] = {}
 
     def naming(self, timelines: Timelines, instant: str) -> str | None:
-        """The rollback that names the instant, or None; pending ones by their plan, others by what they did.
+        """Requested time of the rollback that names the instant, or None.
 
-        Whatever their times are: another engine's clock may be behind the instant that it rolls back.
+        All rollbacks are searched, whatever their times: a rollback may have a lower time than the instant
+        that it names, because another engine's clock is behind ours.
         """
         return next((by for by, named in self._read(timelines).items() if instant in named), None)
 
     def named(self, timelines: Timelines) -> set[str]:
-        """All instants that rollbacks name. None of them may be chosen again: it would be rolled back
-        already. Those of 14 digits, as Hudi before 0.10 had them, never are.
+        """All instants that rollbacks name. A new instant must be none of them: it would be rolled back
+        already.
+
+        Instants of 14 digits (Hudi before 0.10) are left out, because a new instant has 17.
         """
-        return {each for named in self._read(timelines).values() for each in named if is_instant_time(each)}
+        return {name for names in self._read(timelines).values() for name in names if is_instant_time(name)}
 
     def _read(self, timelines: Timelines) -> dict[str, list[str]]:
-        """Requested time of a rollback -> what it names, pending ones first."""
+        """Requested time of a rollback -> requested times that it names; pending rollbacks first."""
         before, completed = self._completed, timelines.data.completed(Action.ROLLBACK)
         self._completed = {
-            each.file_name: before.get(each.file_name) or rolled_back_by(self._storage, each)
-            for each in completed
+            rollback.file_name: before.get(rollback.file_name) or rolled_back_by(self._storage, rollback)
+            for rollback in completed
         }
         pending = timelines.data.pending(Action.ROLLBACK)
-        named = {each.requested: rolled_back_by(self._storage, each) for each in pending}
-        return named | {each.requested: self._completed[each.file_name] for each in completed}
+        named = {rollback.requested: rolled_back_by(self._storage, rollback) for rollback in pending}
+        return named | {rollback.requested: self._completed[rollback.file_name] for rollback in completed}
 
 
 def rolled_back_by(storage: Storage, rollback: Instant) -> list[str]:
-    """Requested times of what a rollback names; of a pending one by its plan. Raises CorruptFileError that
-    names the file of a completed one.
+    """Requested times of the instants that a rollback names: a pending one in its plan, a completed one in
+    its metadata. Empty while a pending one has no plan. Raises CorruptFileError.
     """
     if rollback.state is State.COMPLETED:
         path = instant_path(rollback)

@@ -1,13 +1,18 @@
-"""File groups of an attempt that another engine has taken, or is about to take, from under it.
+"""Refuses to commit an attempt that touches file groups which another engine has replaced or will replace.
 
-What is written to a replaced file group no reader sees. What is committed to a group under a pending
-clustering is lost as soon as that completes: its new files hold what the group held when it was planned.
-Hudi's own writers refuse to update such groups (`SparkRejectUpdateStrategy`, the default), and its clustering
-does not look for commits that came in between.
+An attempt that touches such a group does not commit:
 
-So an attempt that touches such a group does not commit. Rows that are only inserted go elsewhere: they are
-tagged anew. Updates and deletes have no other place: the next epoch is planned when the clustering has
-completed (then it is a foreign commit, and all is tagged anew) or was rolled back.
+- A group was replaced: no reader would see the rows. All lanes are tagged anew.
+- A group is under a pending clustering, and the attempt only inserts into it: all lanes are tagged anew, and
+  the rows go to other groups.
+- A group is under a pending clustering, and the attempt updates or deletes rows in it: these rows have no
+other
+  place. The attempt is void, and the next epoch is planned when the clustering has completed (then it is a
+  foreign commit, and all lanes are tagged anew) or was rolled back.
+
+Example: a clustering is planned at 10:00. Its new files hold the groups' rows of 10:00. We commit an update
+at 10:01, the clustering completes at 10:02, and the update is lost. Hudi's own writers refuse such an update
+(`SparkRejectUpdateStrategy`, the default), and its clustering does not look for commits in between.
 """
 
 from __future__ import annotations
@@ -22,8 +27,9 @@ from tidemark.hudi_format.timeline.avro_records import WriteStat
 
 
 def refuse_taken_groups(context: Context, timelines: Timelines, report: Report) -> None:
-    """Raises AttemptLostError where the attempt's files lie in such a group; FileMissingError when the
-    timeline changed meanwhile (try again).
+    """Raises AttemptLostError when a file of the attempt is in such a group.
+
+    Raises FileMissingError when the timeline changed meanwhile (try again).
     """
     context.view = view = TableView.of(context.storage, timelines.data, context.view)
     stats = {(stat.partition_path, stat.file_id): stat for stat in report.data}
@@ -33,8 +39,9 @@ def refuse_taken_groups(context: Context, timelines: Timelines, report: Report) 
             rewind=True,
         )
     clustered = sorted(stats.keys() & view.clustering.keys())
-    # What waits goes first: when its clustering completes, everything is tagged anew anyway.
-    for group in sorted(clustered, key=lambda each: _goes_elsewhere(stats[each])):
+    # Groups with updates come first (False sorts before True): when the clustering that they wait for
+    # completes, all lanes are tagged anew anyway. A rewind before that would only be one more.
+    for group in sorted(clustered, key=lambda touched: _goes_elsewhere(stats[touched])):
         instant = view.clustering[group]
         where = f"file group {group[1]} in partition {group[0]!r}"
         if _goes_elsewhere(stats[group]):
@@ -43,23 +50,23 @@ def refuse_taken_groups(context: Context, timelines: Timelines, report: Report) 
 
 
 def _goes_elsewhere(stat: WriteStat) -> bool:
-    """Whether tagging anew takes all of it to another file group."""
+    """Whether the file holds only inserts: rows that get another file group when they are tagged anew."""
     return stat.num_inserts > 0 and not stat.num_update_writes and not stat.num_deletes
 
 
 def refuse_awaited(timeline: Timeline, awaited: AwaitedPlan) -> None:
-    """Raises AttemptLostError with the same reason while the awaited clustering is pending."""
-    found = timeline.find(awaited.instant)
-    if found is not None and not found.is_completed:
+    """Raises AttemptLostError, with the reason in ``awaited``, while that clustering is pending."""
+    clustering = timeline.find(awaited.instant)
+    if clustering is not None and not clustering.is_completed:
         raise AttemptLostError(awaited.reason, rewind=False, awaited=awaited.instant)
 
 
 def _awaits(instant: str, where: str) -> str:
-    """The reason, for people: what is pending, and what ends the waiting."""
+    """The reason as a text for operators: which clustering is pending, and how to end the wait."""
     return (
-        f"another writer's clustering {instant} is pending and covers {where}, which has updates or deletes "
-        "to come: it would lose them. Nothing is lost, all input is kept; commits go on by themselves when "
-        "the clustering has completed. If nobody executes it, do: CALL run_clustering(path => '...', "
+        f"another writer's clustering {instant} is pending and covers {where}. Updates or deletes wait for "
+        "that group, and the clustering would lose them. Nothing is lost, all input is kept; commits go on "
+        "when the clustering has completed. If nobody executes it, do: CALL run_clustering(path => '...', "
         f"instants => '{instant}', op => 'execute', options => '...'), with the options that "
         "`tidemark table describe` prints"
     )

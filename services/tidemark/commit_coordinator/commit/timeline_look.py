@@ -1,7 +1,10 @@
-"""What of the data timeline has not been taken into account yet: a set difference of identities.
+"""Compares the data timeline with the instants that the fold has seen, to find what other writers did since.
 
-See `epoch_protocol.seen` for what an identity is, and docs/adr/0005-seen-by-identity.md for what an order of
-completion times would miss. The caller holds the table's lock where its decision rests on the answer.
+Instants are compared by identity (`epoch_protocol.seen`), as sets. docs/adr/0005-seen-by-identity.md says
+what a comparison of completion times would miss. Example: the fold has seen {a, b}, the timeline shows {b,
+c}. c is another writer's commit. a is in the archive: it was archived; or it is not: another writer undid it.
+
+The caller holds the table's lock if its decision rests on the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action, Instant
 from tidemark.hudi_format.timeline.identity import is_judged, judged_instants
 
-# They move no key and no row (ARCHITECTURE.md, "Void and rewind").
+# Compactions move no key and change no row, so they need no rewind (ARCHITECTURE.md, "Void and rewind").
 _HARMLESS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 _UNDOING: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
 _NAMES_PER_ENTRY: Final = 5_000
@@ -26,11 +29,13 @@ _NAMES_PER_ENTRY: Final = 5_000
 
 @dataclass(frozen=True)
 class TimelineLook:
-    """The difference between a timeline and what the fold has seen; all by identity.
+    """The difference between the data timeline and what the fold has seen. All instants are identities.
 
-    ``foreign``: other writers' commits, restores and rollbacks, also archived ones. ``undone``: was seen, and
-    is neither active nor archived. ``harmless``: new, and moves no key. ``removed``: archived or undone.
-    ``known``: what was seen before the first look of a version that keeps identities, None after it.
+    ``start``: the first requested time on the active timeline. ``moved``: it begins later than it did at the
+    last look. ``foreign``: other writers' instants that were not seen, active or archived. ``undone``: was
+    seen, and is neither active nor archived. ``harmless``: was not seen, and moves no key. ``removed``: was
+    seen, and is not active any more. ``forget_stamps``: as in `Rewound`. ``known``: at the first look of a
+    version that keeps identities, those that earlier versions had handled by completion time; None later.
     """
 
     start: str
@@ -44,18 +49,22 @@ class TimelineLook:
 
     @property
     def surprises(self) -> tuple[str, ...]:
-        """What tags and caches may rest on no longer."""
+        """The instants that make a rewind necessary: tags and caches were made without them."""
         return self.foreign + self.undone
 
     def reason(self) -> str:
-        """For people: what was found."""
-        found = [f"another writer committed {self.foreign[0]}"] if self.foreign else []
-        found += [f"another writer undid {self.undone[0]}"] if self.undone else []
-        more = len(self.surprises) - len(found)
-        return " and ".join(found) + (f" (and {more} more)" if more > 0 else "")
+        """The surprises as a text for operators: the first of each kind, and how many more there are."""
+        texts = [f"another writer committed {self.foreign[0]}"] if self.foreign else []
+        texts += [f"another writer undid {self.undone[0]}"] if self.undone else []
+        more = len(self.surprises) - len(texts)
+        return " and ".join(texts) + (f" (and {more} more)" if more > 0 else "")
 
     def entries(self, term: int, handled: bool) -> list[TimelineSeen]:
-        """What tells the fold; ``handled``: a rewind takes the surprises into account."""
+        """The entries that tell the fold about the difference; empty when there is none to tell.
+
+        ``handled``: a `Rewound` goes with them, so the surprises count as seen from then on. Without it they
+        stay surprises, and only the harmless and the archived instants are told.
+        """
         added = [*(self.known or ()), *self.harmless, *(self.foreign if handled else ())]
         removed = [name for name in self.removed if handled or name not in self.undone]
         if not (added or removed or self.moved or self.known is not None):
@@ -71,22 +80,30 @@ class TimelineLook:
 def look(
     storage: Storage, timelines: Timelines, state: FoldState, own_instant: str | None = None
 ) -> TimelineLook:
-    """``own_instant``: of our open attempt, which is not completed, or at its decided time: no surprise."""
+    """Compares the loaded timeline with the fold's ``state``. Raises CorruptFileError for a broken rollback.
+
+    ``own_instant``: the requested time of our open attempt. It is pending, or completed by ourselves at its
+    decided time, so it is no surprise.
+    """
     data = timelines.data
-    shown = {name: each for name, each in judged_instants(data).items() if each.requested != own_instant}
+    shown = {
+        name: instant for name, instant in judged_instants(data).items() if instant.requested != own_instant
+    }
     seen, known = state.seen, None
     if seen is None:
+        # The first look of a version that keeps identities: earlier ones had handled all up to a time.
         known = tuple(name for name in sorted(shown) if completion_of(name) <= state.handled)
         seen = SeenInstants()
         seen.add(known)
         seen.newest = max(seen.newest, state.handled)
-    fresh = {name: each for name, each in sorted(shown.items()) if name not in seen.names}
+    fresh = {name: instant for name, instant in sorted(shown.items()) if name not in seen.names}
     ours = {own_instant, *(voided.instant for voided in state.voided)}
-    harmless = tuple(name for name, each in fresh.items() if _is_harmless(storage, each, ours))
+    harmless = tuple(name for name, instant in fresh.items() if _is_harmless(storage, instant, ours))
     active_foreign = [name for name in fresh if name not in harmless]
     gone = sorted(seen.names - shown.keys())
     start = data.first_active or ""
     archived: frozenset[str] = frozenset()
+    # The archive is read only if an instant left the active timeline since the last look.
     if known is None and data.archive is not None and (gone or start > seen.start):
         archived = data.archive.identities()
     foreign = [*active_foreign, *_archived_unseen(archived, seen, start, own_instant, shown)]
@@ -106,7 +123,7 @@ def look(
 
 
 def _is_harmless(storage: Storage, instant: Instant, ours: set[str | None]) -> bool:
-    """A compaction, or the rollback of an instant of ours that never was completed."""
+    """Whether it is a compaction, or a rollback that names only ``ours``: attempts that never completed."""
     if instant.action is Action.ROLLBACK:
         return ours.issuperset(rolled_back_by(storage, instant))
     return instant.action in _HARMLESS
@@ -119,7 +136,11 @@ def _archived_unseen(
     own_instant: str | None,
     shown: Mapping[str, Instant],
 ) -> Iterator[str]:
-    """Archived since the last look, before anybody of ours saw it."""
+    """Other writers' instants that were completed and archived between two looks.
+
+    Archiving moves the start of the active timeline forward. So an archived instant that was requested
+    between the start of the last look and today's was active since that look.
+    """
     for name in sorted(archived):
         requested = requested_of(name)
         if not seen.start <= requested < start or name in seen.names or name in shown:
@@ -129,10 +150,10 @@ def _archived_unseen(
 
 
 def _tells(name: str) -> bool:
-    """Whether the instant's absence says that something was undone; a rollback undoes nothing by going."""
+    """Whether the instant's absence means that it was undone. A rollback that is deleted undoes nothing."""
     return not name.endswith(f".{Action.ROLLBACK.completed_word}")
 
 
 def has_surprises(storage: Storage, timelines: Timelines, state: FoldState) -> bool:
-    """Whether a rewind is due before anything is planned."""
+    """Whether other writers did something that no rewind has taken into account."""
     return bool(look(storage, timelines, state).surprises)

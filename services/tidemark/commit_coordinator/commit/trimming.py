@@ -1,14 +1,18 @@
-"""Deletes what is committed from the topics, always one snapshot behind.
+"""Deletes committed records from Tidemark's topics, always one snapshot behind.
 
-Every `EPOCHS_BETWEEN` epochs, or `SECONDS_BETWEEN` after the last time where epochs are slow, the fold is
-stored with the table and named in the decisions; then everything up to the positions of the snapshot *before*
-is deleted. So a topic holds what came in about twice that time, however many records an epoch has: with
-epochs of a minute, five minutes of data and not two hours. The distance matters: a transaction that was open
-when the positions were taken may have written below them, and ends (by its timeout) long before the next
-snapshot. Batches that counting transactions name and no committed epoch covers stay in any case.
+Every `EPOCHS_BETWEEN` epochs, or after `SECONDS_BETWEEN` if epochs are slow, the coordinator
 
-The snapshot before, its positions and its epoch are in the decisions, and so in the fold. A coordinator goes
-on where the one before it was: tables whose coordinators live for a few epochs each are trimmed as well.
+1. stores the fold in the table's folder;
+2. appends `SnapshotTaken`, with the positions up to which each topic is committed;
+3. deletes up to the positions of the snapshot *before* this one.
+
+So a topic holds the data of about two such periods. Example: with epochs of a minute, that is five minutes of
+data and not two hours. It must be the snapshot before: a transaction that was open when positions were taken
+may have written below them, and its timeout ends it long before the next snapshot. Batches of counting
+transactions that no committed epoch covers are never deleted.
+
+`SnapshotTaken` is part of the fold, so a new coordinator continues where the last one was. Tables whose
+coordinators live for a few epochs each are trimmed as well.
 """
 
 from __future__ import annotations
@@ -30,9 +34,11 @@ _SECONDS_BETWEEN_MIN: Final = 60
 
 @dataclass
 class Trimmer:
-    """Used by the coordinator's loop. ``topics``: Kafka name per batch topic role; KEYED is missing where the
-    assign stage reads the input itself, which is not ours to delete from. Tombstones end by time: a snapshot
-    only says where they begin.
+    """Used by the coordinator's loop alone.
+
+    ``topics``: role -> name of the batch topic. KEYED is missing if the assign stage reads the input itself:
+    we do not delete from the input. Tombstones are deleted by Kafka's retention; a snapshot only names the
+    offsets where they begin.
     """
 
     admin: Admin
@@ -40,9 +46,9 @@ class Trimmer:
     ledger: TopicPartition
     decisions: TopicPartition
     _committed: dict[TopicPartition, int] = field(default_factory=dict)
-    """What commits of this coordinator covered."""
+    """Partition -> next offset after the batches of this coordinator's commits."""
     _begun_ms: int = 0
-    """When it first looked: from then on a table that never had a snapshot waits for one."""
+    """The first call of `run_if_due`; a table without a snapshot waits `SECONDS_BETWEEN` from then."""
 
     def committed(self, manifest: Sequence[CountedTagged]) -> None:
         """An epoch was committed: its data and index batches are not needed any more."""
@@ -59,8 +65,8 @@ class Trimmer:
         self._begun_ms = self._begun_ms or now_ms
         if state.planned is not None or not self._is_due(previous, state.committed.epoch, now_ms):
             return
-        # What lies there now is of the past, and stays so: a successor's documents come after its claim, and
-        # with that claim the snapshot below could not be appended any more.
+        # The documents that are there now may be deleted below. None of them can be a successor's: it stores
+        # documents only after its claim, and after that claim we could not append our snapshot.
         context.log.settle()
         documents = [info.path for info in context.storage.list(STORE)]
         previous = context.fold().state.last_snapshot
@@ -86,7 +92,8 @@ class Trimmer:
                 batches[at] = self.admin.start_offset(at)
         path, sha256 = store_document(context.storage, fold.snapshot())
         entry = SnapshotTaken(context.term, path, sha256, ledger_next, now_ms, self._named(batches))
-        # Nothing may be applied between the copy and the entry: readers go on from the copy at the entry.
+        # No decision may be applied between the copy and the entry: readers continue from the copy at the
+        # entry.
         context.log.append(entry)
         return path
 
@@ -117,10 +124,10 @@ class Trimmer:
         return named
 
     def _is_due(self, previous: LastSnapshot | None, epoch: int, now_ms: int) -> bool:
-        """``epoch``: the last committed one. Where none was committed since, there is nothing to delete."""
+        """Whether a snapshot is due. ``epoch``: the last committed one; without a new one none is due."""
         epochs = epoch - (previous.epoch if previous is not None else 0)
         since_ms = previous.taken_ms if previous is not None else self._begun_ms
-        # A clock that was set back makes no snapshot recent for ever.
+        # If the clock was set back, the last snapshot lies in the future: that must not delay the next one.
         waited_s = max(now_ms - since_ms, 0) / 1000
         if previous is not None and now_ms >= since_ms and waited_s < _SECONDS_BETWEEN_MIN:
             return False

@@ -1,4 +1,4 @@
-"""What the coordinator's loop shows to gRPC threads: one immutable picture, replaced as a whole."""
+"""The view of the coordinator's state that other threads read: immutable, and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from tidemark.epoch_protocol.fold import Fold
 
 @dataclass(frozen=True)
 class CoordinatorView:
-    """The fold and the loop at one moment; times are epoch milliseconds. Per input lane: ``source_next`` is
-    committed, ``taken_next`` in our topics.
+    """The state of the fold and of the loop at one moment. Times are Unix epoch milliseconds.
+
+    Next offsets by input lane: up to ``source_next`` all is committed, up to ``taken_next`` all is in
+    Tidemark's topics. By assign lane: up to ``keyed_next`` all is committed, up to ``tagged_next`` all is
+    tagged.
     """
 
     at_ms: int = 0
@@ -54,14 +57,14 @@ class CoordinatorView:
 
     @property
     def blocked_epoch(self) -> int | None:
-        """The epoch that was given up, and that `tidemark epoch retry` takes up again."""
+        """The epoch that `tidemark epoch retry` would try again, None unless the coordinator has halted."""
         return self.epoch + 1 if self.halted is not None and not self.stopped else None
 
 
 def take_view(
     fold: Fold, seen: Observed, doing: Action, term: int, now_ms: int, inputs: InputPositions
 ) -> CoordinatorView:
-    """The picture of this moment."""
+    """The view of this moment. ``doing``: the loop's latest action."""
     state = fold.state
     planned = state.planned
     return CoordinatorView(
@@ -100,9 +103,9 @@ def take_view(
 
 
 class ViewBoard:
-    """Where the newest view hangs; waiting for a condition on it is how `flush` works.
+    """Holds the newest view for all threads; `tidemark flush` waits here for a condition on it.
 
-    `shown` is told of every view, by the thread that shows it.
+    ``shown`` is called with every view, on the thread that calls `show`.
     """
 
     def __init__(self, shown: Callable[[CoordinatorView], None] = lambda _: None) -> None:
@@ -131,6 +134,6 @@ class ViewBoard:
     def wait_until(
         self, holds: Callable[[CoordinatorView], bool], timeout_s: float
     ) -> CoordinatorView | None:
-        """The first view for which the condition holds, or None after ``timeout_s``."""
+        """Waits for a view for which the condition holds; None if there is none within ``timeout_s``."""
         with self._changed:
             return self._view if self._changed.wait_for(lambda: holds(self._view), timeout_s) else None

@@ -1,4 +1,4 @@
-"""The newest dead letters with how their records begin, for the page; reads the end of the topic alone."""
+"""The newest dead letters for the page; reads only the end of the topic."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ SHOWN_MAX: Final = 40
 
 
 def newest_letters(client: KafkaClient, table: str, clock: Clock) -> NewestLetters:
-    """Those of the newest `READ_MAX` offsets are counted, the newest `SHOWN_MAX` are told whole. Raises
-    KafkaError and DeadlineExceededError, as `dead_letter_messages`.
+    """Counts the letters in the newest `READ_MAX` offsets by reason, and returns the newest `SHOWN_MAX`.
+
+    Raises KafkaError and DeadlineExceededError as `dead_letter_messages` does.
     """
     newest: deque[Message] = deque(maxlen=SHOWN_MAX)
     reasons: Counter[str] = Counter()
@@ -31,7 +32,7 @@ def newest_letters(client: KafkaClient, table: str, clock: Clock) -> NewestLette
 
 
 def _first(client: KafkaClient, table: str) -> int:
-    """From where the newest `READ_MAX` offsets begin."""
+    """The offset at which the newest `READ_MAX` offsets begin."""
     topic = TopicNames(table).dead_letter
     admin = client.admin()
     try:

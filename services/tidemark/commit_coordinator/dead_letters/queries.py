@@ -1,7 +1,7 @@
-"""What is asked about a table's dead letters, page by page: for the admin service and the command line.
+"""Queries of a table's dead letters, page by page, for the admin service and the command line.
 
-Needs Kafka alone. Every question reads the whole topic, for a letter's note of a replay comes after it; what
-is held of it is one page, and the ids that were replayed.
+They need Kafka alone. Each query reads the whole topic, because the note that a letter was replayed comes
+after the letter. In memory are only one page and the ids of replayed letters.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from tidemark.stream_runtime.kafka.ports import KafkaClient, Message
 
 PAGE_BYTES_MAX: Final = 3 << 20
 _LETTER_BYTES: Final = 100
-"""Of a letter beside its texts, in a message; more than it is."""
+"""An upper limit for a letter's bytes in a message besides its texts."""
 
 
 @dataclass(frozen=True)
 class ReplayPage:
-    """What one page of a replay did; `newer` is after what to go on, None at the end. `end` is the offset
-    before which all pages of this replay stay.
+    """The result of one page of a replay.
+
+    `newer`: the id after which the next page begins, None after the last page. `end`: the offset before which
+    all pages of this replay end.
     """
 
     plan: ReplayPlan
@@ -44,7 +46,7 @@ class ReplayPage:
 
 
 class DeadLetterQueries:
-    """Thread-safe; one replay at a time."""
+    """Pages of dead letters, and replays, of which one runs at a time; thread-safe."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class DeadLetterQueries:
         clock: Clock,
         retention: Callable[[], LetterRetention] = LetterRetention,
     ) -> None:
-        """`topics`: the table's input topics, to which records may go back. `retention` asks Kafka."""
+        """`topics`: the table's input topics, into which records are replayed. `retention` asks Kafka."""
         self._retention = retention
         self._client = client
         self._table = table
@@ -63,7 +65,10 @@ class DeadLetterQueries:
         self._replaying = threading.Lock()
 
     def page(self, wanted: LetterFilter, size: int, below: int | None = None) -> LetterPage:
-        """The newest letters below an id. Raises DeadlineExceededError, KafkaError."""
+        """The newest `size` letters with ids below `below`, and counts by reason of all letters that fit.
+
+        A page also ends at `PAGE_BYTES_MAX`. Raises DeadlineExceededError, KafkaError.
+        """
         kept: deque[DeadLetter] = deque()
         held_bytes, dropped = 0, False
         by_reason: Counter[str] = Counter()
@@ -83,7 +88,7 @@ class DeadLetterQueries:
         return LetterPage(by_reason.total(), counts, letters, older, self._retention())
 
     def show(self, letter_id: int) -> Message | None:
-        """One letter, content and all; None when there is none of this id."""
+        """The letter's message with key, value and headers; None if there is no letter with this id."""
         return read_dead_letter(self._client, self._table, self._clock, letter_id)
 
     def replay(
@@ -97,10 +102,11 @@ class DeadLetterQueries:
         after: int = -1,
         end: int | None = None,
     ) -> ReplayPage:
-        """Looks at the oldest letters above `after` and below `end`, and produces their records again.
+        """Replays one page: the oldest `size` letters with ids above `after` and below `end`.
 
-        `end` None: what is there now. Raises ReplayRunningError, DeadlineExceededError, KafkaError: what was
-        not noted as replayed by then was not produced.
+        `end`: None for the end of the topic now. `dry_run`: only plans. `again`, `replays_max`: as in
+        `plan_replay`. Raises ReplayRunningError, DeadlineExceededError, KafkaError; a record that was not
+        noted as replayed by then was not produced either.
         """
         if not self._replaying.acquire(blocking=False):
             raise ReplayRunningError
@@ -137,7 +143,7 @@ class DeadLetterQueries:
             admin.close()
 
     def _letters(self, wanted: LetterFilter, replayed: set[int]) -> Iterator[DeadLetter]:
-        """Those that fit, oldest first; ids that notes name are added to `replayed` as they come."""
+        """The letters that fit, the oldest first; adds the ids that notes of replays name to `replayed`."""
         for message in dead_letter_messages(self._client, self._table, self._clock):
             noted = replayed_in(message)
             if noted is not None:
@@ -149,7 +155,7 @@ class DeadLetterQueries:
 
 
 def _marked(letters: Sequence[DeadLetter] | deque[DeadLetter], replayed: set[int]) -> list[DeadLetter]:
-    return [replace(each, replayed=True) if each.id in replayed else each for each in letters]
+    return [replace(letter, replayed=True) if letter.id in replayed else letter for letter in letters]
 
 
 def _bytes_of(letter: DeadLetter) -> int:

@@ -1,7 +1,7 @@
-"""Produces refused records again, to where they came from.
+"""Produces refused records again, into the partitions that they came from.
 
-A record and the note that it was replayed are one Kafka transaction: a replay that dies is run again, and no
-record is produced twice or forgotten. Two replays of a table fence each other.
+Records and the note that they were replayed are in one Kafka transaction. So a replay that died can be run
+again, and no record is produced twice or left out. Two replays of a table would fence each other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRANSACTION_BYTES: Final = 8 << 20
 
 @dataclass
 class ReplayPlan:
-    """Letters to replay, oldest first, and why others are not."""
+    """The letters to replay, the oldest first, and the others, each with the reason why it is skipped."""
 
     letters: list[DeadLetter] = field(default_factory=list)
     skipped: list[tuple[DeadLetter, str]] = field(default_factory=list)
@@ -44,7 +44,12 @@ def plan_replay(
     again: bool,
     replays_max: int,
 ) -> ReplayPlan:
-    """``topics``: the table's input topics. ``again``: also letters that were replayed already."""
+    """Plans which letters are replayed.
+
+    ``input_partitions``: the number of partitions of a topic, None if there is no such topic. ``topics``: the
+    table's input topics. ``again``: also letters that were replayed already. ``replays_max``: a record that
+    was replayed so often is not replayed any more.
+    """
     plan = ReplayPlan()
     partitions = {topic: input_partitions(topic) or 0 for topic in topics}
     for letter in letters:
@@ -67,8 +72,9 @@ def plan_replay(
 
 
 def replay(client: KafkaClient, table: str, clock: Clock, letters: Sequence[DeadLetter]) -> int:
-    """Produces the letters' records again, in order; returns how many. Raises KafkaError: what was not noted
-    as replayed by then was not produced either.
+    """Produces the letters' records again, in order; returns how many.
+
+    Raises KafkaError; a record that was not noted as replayed by then was not produced either.
     """
     if not letters:
         return 0
@@ -117,10 +123,10 @@ def _abort(producer: TransactionalProducer) -> None:
     try:
         producer.abort()
     except KafkaError:
-        # The next replay's `init` ends what is left open; the first error is the one to show.
+        # The next replay's `init` ends the open transaction. The caller raises the first error.
         return
 
 
 def _counted(headers: Headers, replays: int) -> Headers:
-    kept = tuple(each for each in headers if each[0] != HEADER_REPLAYS)
+    kept = tuple(header for header in headers if header[0] != HEADER_REPLAYS)
     return (*kept, (HEADER_REPLAYS, str(replays).encode()))

@@ -1,8 +1,11 @@
-"""How many dead letters Kafka keeps, deletes next, and has deleted: so that somebody looks before that.
+"""How many dead letters Kafka keeps, will delete soon, and has deleted, so that an operator is warned in
+time.
 
-Kafka itself deletes them, by the topic's settings (`limits.dead_letter_retention`, `dead_letter_bytes`). A
-letter is *expiring* in the last fifth of its time, and where the letters behind it fill four fifths of the
-space. Sizes are estimates: the mean of the newest letters, before compression, so the truth is less.
+Kafka deletes them by the topic's settings (`limits.dead_letter_retention`, `limits.dead_letter_bytes`). A
+letter is *expiring* in the last fifth of its time, and also once the letters behind it fill four fifths of
+the space. Sizes are estimated by the mean of the newest letters before compression, so the real size is less.
+
+Example: with a retention of 10 days letters of 8 days and more are expiring.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 def retention_now(client: KafkaClient, config: TableConfigFile, clock: Clock) -> LetterRetention:
-    """Asks Kafka. Raises KafkaError."""
+    """Asks Kafka how many offsets are kept, expiring and deleted. Raises KafkaError."""
     partition = TopicPartition(TopicNames(config.table.name).dead_letter, 0)
     admin = client.admin()
     try:
@@ -43,7 +46,7 @@ def retention_now(client: KafkaClient, config: TableConfigFile, clock: Clock) ->
 
 
 def _mean_bytes(client: KafkaClient, partition: TopicPartition, start: int, end: int) -> float:
-    """Of an offset, by the newest letters; 0 when there are none."""
+    """The mean bytes of an offset, by the newest letters; 0 when there are none."""
     first = max(start, end - _SAMPLE_OFFSETS)
     if first >= end:
         return 0.0
@@ -54,14 +57,16 @@ def _mean_bytes(client: KafkaClient, partition: TopicPartition, start: int, end:
     finally:
         reader.close()
     sizes = sum(
-        len(each.value or b"") + len(each.key or b"") + sum(len(n) + len(v or b"") for n, v in each.headers)
-        for each in messages
+        len(letter.value or b"")
+        + len(letter.key or b"")
+        + sum(len(name) + len(value or b"") for name, value in letter.headers)
+        for letter in messages
     )
     return sizes / (messages[-1].offset + 1 - first) if messages else 0.0
 
 
 def keep_retention(config: TableConfigFile, admin: Admin) -> None:
-    """Sets what the configuration says on a topic that has other settings; it was made with a former one."""
+    """Sets the configured retention on the topic, if it was created with another configuration."""
     topic, wanted = TopicNames(config.table.name).dead_letter, dead_letter_settings(config)
     try:
         there = admin.describe(topic).config
@@ -70,16 +75,17 @@ def keep_retention(config: TableConfigFile, admin: Admin) -> None:
         admin.configure_topic(topic, wanted)
         _log.info("topic %s keeps dead letters as configured now: %s", topic, wanted)
     except KafkaError as error:
-        # Nothing is lost by it: letters stay longer, or shorter, than they should.
+        # No reason to stop: letters are only kept for longer or shorter than configured.
         text = ", ".join(f"{name}={value}" for name, value in wanted.items())
-        _log.warning("set %s on topic %s: Tidemark may not (%s)", text, topic, error)
+        _log.warning("set %s on topic %s yourself: Tidemark is not allowed to (%s)", text, topic, error)
 
 
-def expiry_warning(found: LetterRetention | None) -> list[str]:
-    """For `tidemark status`; None: nobody knows yet."""
-    if found is None or not found.expiring:
+def expiry_warning(letters: LetterRetention | None) -> list[str]:
+    """The warning about expiring letters, for `tidemark status`. None: nothing is known yet."""
+    if letters is None or not letters.expiring:
         return []
     return [
-        f"{found.expiring} of {found.kept} offsets of dead letters are deleted next: replay what is wanted "
-        "(`tidemark dead-letter replay`), or raise limits.dead_letter_retention or limits.dead_letter_bytes"
+        f"{letters.expiring} of {letters.kept} offsets of dead letters are deleted next: replay what is "
+        "wanted (`tidemark dead-letter replay`), or raise limits.dead_letter_retention or "
+        "limits.dead_letter_bytes"
     ]

@@ -1,6 +1,7 @@
-"""What a coordinator can do next; each action is idempotent, carried out by `commit_coordinator.commit`.
+"""The actions that a coordinator can take next; `commit_coordinator.commit` carries them out.
 
-Which decision each one ends with, and so how a crash in the middle is repaired, is in the class docstrings.
+Each action is idempotent. Its docstring names the entry that it appends to the decisions. If a coordinator
+dies before that entry can be read, its successor chooses its next action as if this one had never begun.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from tidemark.epoch_protocol.state import VoidedAttempt
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do before ``until_ms`` (None: before something arrives). ``reason`` is for `status`."""
+    """Do nothing before ``until_ms`` (Unix epoch; None: until something arrives). `tidemark status` shows
+    ``reason``.
+    """
 
     reason: str
     until_ms: int | None = None
@@ -22,10 +25,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class Plan:
-    """Choose an instant under the table's lock and append `EpochPlanned`.
+    """Choose an instant under the table's lock, append `EpochPlanned`, and open the attempt.
 
-    Before the entry is readable nothing has happened. ``hold_lock``: keep the lock until the commit, after
-    attempts in a row were lost to other writers.
+    ``through``: the last ledger offset of the epoch. ``hold_lock``: keep the lock until the commit, because
+    attempts in a row, or rewinds in a row, did not lead to one.
     """
 
     epoch: int
@@ -37,8 +40,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class OpenAttempt:
-    """Opens the attempt for its writers; heartbeat, requested, inflight. No entry: done again after a
-    crash.
+    """Open the attempt for its writers; make its heartbeat, its requested and its inflight file.
+
+    Appends no entry: a coordinator that finds an attempt planned opens it once more.
     """
 
     planned: EpochPlanned
@@ -46,22 +50,27 @@ class OpenAttempt:
 
 @dataclass(frozen=True)
 class CloseEmpty:
-    """Append `EpochCommitted` for an epoch with progress and no rows."""
+    """Append `EpochCommitted` for an epoch that moves input positions and has no rows."""
 
     planned: EpochPlanned
 
 
 @dataclass(frozen=True)
 class Decide:
-    """Check under the lock, choose completion times, append `CommitDecided`: the point of no return."""
+    """Check the attempt under the lock, choose its completion times, append `CommitDecided`.
+
+    The entry is the point of no return: from there on the epoch is finished, by this coordinator or the next.
+    """
 
     planned: EpochPlanned
 
 
 @dataclass(frozen=True)
 class Finish:
-    """Data and log files, MDT deltacommit, data commit, clean-up, `EpochCommitted`: a pure function of the
-    decisions.
+    """Publish the files, make the metadata table's deltacommit and the data commit, clean up, append
+    `EpochCommitted`.
+
+    All of it follows from the decisions, so whoever does it again makes the same files.
     """
 
     planned: EpochPlanned
@@ -70,9 +79,10 @@ class Finish:
 
 @dataclass(frozen=True)
 class VoidAttempt:
-    """Append `AttemptVoided`, and `Rewound` in the same transaction when the tags do not hold either.
+    """Append `AttemptVoided`; with ``rewind`` also `Rewound`, in the same transaction.
 
-    ``revokes``: the data completion time of the decision that is taken back with it, "" for none.
+    ``rewind``: the rows' tags (insert or update, file group) may be wrong, so all lanes are tagged anew.
+    ``revokes``: the data completion time of the decision that is taken back, "" for none.
     """
 
     planned: EpochPlanned
@@ -83,8 +93,11 @@ class VoidAttempt:
 
 @dataclass(frozen=True)
 class CleanVoided:
-    """Roll the voided attempts' instants back and delete their files. No entry: done again after a crash. One
-    that is not settled yet stays pending, and is asked again (`Observed.unsettled`).
+    """Roll the instants of void attempts back and delete their files. Appends no entry: a successor does it
+    again.
+
+    An attempt of which a file might still appear keeps its pending instant, and is tried again at the time in
+    `Observed.unsettled`.
     """
 
     voided: tuple[VoidedAttempt, ...]
@@ -94,8 +107,8 @@ class CleanVoided:
 class Rewind:
     """Append `Rewound` while no attempt is open.
 
-    ``hold_lock``: keep the table's lock from here to the commit: other writers have made rewinds in a row
-    necessary, and no epoch was committed in between.
+    ``hold_lock``: keep the table's lock from here to the commit, because other writers' commits have led to
+    several rewinds in a row without an epoch in between.
     """
 
     reason: str
@@ -104,7 +117,10 @@ class Rewind:
 
 @dataclass(frozen=True)
 class FreeLock:
-    """Give the lock back that a rewind kept: nothing was tagged anew in time. No entry."""
+    """Release the lock that a rewind kept: no epoch was committed in time, or the coordinator has halted.
+
+    Appends no entry.
+    """
 
 
 Action: TypeAlias = (

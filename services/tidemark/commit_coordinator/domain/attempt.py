@@ -1,7 +1,7 @@
-"""Where an attempt at an epoch stands for the coordinator, in one life of it (picture: docs/lifecycles.md).
+"""The status of an attempt at an epoch, as one coordinator sees it (picture: docs/lifecycles.md).
 
-What a life has seen may be lost at any moment: a successor begins with what the decisions say, which is
-PLANNED, DECIDED or VOID, and goes from there. So each step may be made twice.
+A coordinator that dies takes what it saw with it. Its successor knows only the decisions, which say PLANNED,
+DECIDED or VOID, and continues from there. So each step may be made twice.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ from typing import Final
 
 
 class AttemptStatus(Enum):
-    """What the coordinator does next: opens it (or closes it, without rows), waits for the writer, decides,
-    finishes, voids it, rolls it back; nothing more where it is committed or rolled back.
-    """
+    """The comment at each status says what the coordinator does next."""
 
+    # Open the attempt; without rows append `EpochCommitted` at once.
     PLANNED = "planned"
+    # Wait for the writer's report.
     OPENED = "opened"
+    # Decide.
     REPORTED = "reported"
+    # Finish.
     DECIDED = "decided"
+    # Void the attempt: it cannot commit.
     LOST = "lost"
+    # Roll its instant back.
     VOID = "void"
+    # Nothing more, for both.
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
 

@@ -1,9 +1,12 @@
 """Where inserts go: file groups leased per table partition so that base files approach a target size.
 
-Pure. The planner knows each file group's size from the metadata table's file listing and from the commits
-since; a lease reserves room in it. All assigners get the same group of a partition until it is full, so
-the number of files does not grow with the number of assigners. A lease is a hint: when it is lost or
-overrun only sizes suffer (ARCHITECTURE.md, "Assign").
+Pure. The planner knows the size of each file group from the metadata table's file listing and from the
+commits since; a lease reserves room in a group. All assigners get the same group of a partition until it is
+full, so the number of files does not grow with the number of assigners. A lease is a hint: if it is lost, or
+if more rows go to the group than were leased, only file sizes suffer (ARCHITECTURE.md, "Assign").
+
+Example: the target is 120 MB and a partition has groups of 119 MB and 40 MB. Inserts go to the first one
+until its last megabyte is leased, then to the second one, then to a new group.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class FileGroupLease:
-    """Up to ``records`` inserts of the partition may go to the file group before asking again."""
+    """Up to ``records`` inserts of the partition may go to the file group; then the assigner asks again."""
 
     partition_path: str
     file_id: str
@@ -39,7 +42,10 @@ class FileGroupLease:
 
 
 class FileGroupPlanner:
-    """Leases by partition. ``target_bytes``: wanted size of a base file; ids come from the caller."""
+    """Leases file groups by partition path. ``target_bytes``: the wanted size of a base file on storage.
+
+    The caller makes the ids of new file groups.
+    """
 
     def __init__(self, target_bytes: int) -> None:
         self._target = target_bytes
@@ -47,23 +53,27 @@ class FileGroupPlanner:
         self._partitions: dict[str, dict[str, _Group]] = {}
 
     def load(self, sizes: Iterable[tuple[str, str, int]]) -> None:
-        """Replaces all sizes: (partition path, file id, bytes of its latest slice); drops reservations."""
+        """Replaces all sizes by (partition path, file id, bytes of the latest slice); drops reservations."""
         self._partitions = {}
         for partition, file_id, stored in sizes:
             self._partitions.setdefault(partition, {})[file_id] = _Group(file_id, stored)
 
     def written(self, partition: str, file_id: str, slice_bytes: int) -> None:
-        """A commit left the group's slice at this size; its reservation is settled."""
+        """A commit left the group's latest slice at this size; drops the group's reservations."""
         self._partitions.setdefault(partition, {})[file_id] = _Group(file_id, slice_bytes)
 
     def learn_ratio(self, arrow_bytes: int, stored_bytes: int) -> None:
-        """Storage bytes per Arrow byte of an epoch's inserts, smoothed over epochs."""
+        """Learns storage bytes per Arrow byte from an epoch's inserts, as a moving average over epochs."""
         if arrow_bytes > 0 and stored_bytes > 0:
             measured = min(max(stored_bytes / arrow_bytes, 0.02), 2.0)
             self._ratio += _RATIO_WEIGHT * (measured - self._ratio)
 
     def lease(self, partition: str, records: int, arrow_bytes: int, new_file_id: str) -> FileGroupLease:
-        """Room for the inserts: the fullest group with room, else a new one with the id given."""
+        """Leases room in the fullest group that has room for one record, else in a new ``new_file_id``.
+
+        ``records``, ``arrow_bytes``: the inserts that wait. The lease is for as many records as fit the
+        group, but for at most four times those that wait (or 1,000 if that is more), and for at least one.
+        """
         groups = self._partitions.setdefault(partition, {})
         per_record = max(arrow_bytes * self._ratio / max(records, 1), 1.0)
         open_groups = [g for g in groups.values() if self._target - g.size >= per_record]
@@ -76,7 +86,7 @@ class FileGroupPlanner:
         return FileGroupLease(partition, group.file_id, granted)
 
     def figures(self) -> dict[str, float]:
-        """File groups and their mean fill, for `status`."""
+        """For `tidemark status`: the number of file groups, their bytes, and the target size."""
         sizes = [g.stored for groups in self._partitions.values() for g in groups.values()]
         return {
             "file_groups": float(len(sizes)),

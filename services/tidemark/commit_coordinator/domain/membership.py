@@ -1,15 +1,13 @@
 """Leases of slots and lanes (ARCHITECTURE.md, "Membership"); pure, one `Membership` per stage.
 
-A lane goes from one holder to the next only when the first has given it up, has left, or its lease has
-ended *and* its slot was fenced:
-
-::
+A lane goes from one process to the next only when the first has given it up, has left, or its lease has
+ended *and* its slot was fenced::
 
     FREE ──grant──► GRANTED ──holder told to give up──► REVOKED ──holder no longer reports it──► FREE
                        └────────────── lease ended ──────────────► FENCING ──slot fenced───────► FREE
 
-`LEASE_TRANSITIONS` has these steps, docs/lifecycles.md the picture. Leases are for speed: two holders of one
-lane at a time cost nothing but an uncounted transaction.
+`LEASE_TRANSITIONS` lists these steps, docs/lifecycles.md has the picture. Leases save work, safety does not
+rest on them: if two processes work on one lane at a time, the transactions of only one of them count.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ SLOTS_MAX = 256
 
 
 class LaneLease(Enum):
-    """Who may change it: the membership alone."""
+    """The lease of one lane; `Membership` alone changes it."""
 
     FREE = "free"
     GRANTED = "granted"
@@ -65,7 +63,10 @@ class _Lane:
     slot: int | None = None
 
     def to(self, lease: LaneLease, slot: int | None) -> None:
-        """Raises InvalidTransitionError when the table does not list the move; to stay is none."""
+        """Moves the lane to ``lease`` and ``slot``; it may also stay in the same state.
+
+        Raises InvalidTransitionError when `LEASE_TRANSITIONS` does not list the move.
+        """
         if lease is not self.lease and lease not in LEASE_TRANSITIONS[self.lease]:
             raise InvalidTransitionError(f"a lane's lease cannot go from {self.lease.value} to {lease.value}")
         self.lease, self.slot = lease, slot
@@ -73,18 +74,18 @@ class _Lane:
 
 @dataclass(frozen=True)
 class Grant:
-    """Answer to a renewal: the lanes to hold now, and a token that changes with every new grant."""
+    """Answer to a renewal: the lanes to work on now, and a token that changes with every new grant."""
 
     lanes: tuple[str, ...]
     claim_token: int
 
 
 class UnknownMemberError(Exception):
-    """The lease has ended (or never was): join again, and claim anew."""
+    """The process has no lease, or its lease has ended: it has to join again, and to claim its lanes anew."""
 
 
 class Membership:
-    """Lanes of one stage over its live members. All times are epoch milliseconds, given by the caller."""
+    """Spreads the lanes of one stage over its live members. The caller gives all times (Unix epoch, ms)."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
@@ -94,9 +95,9 @@ class Membership:
         self._fencing: set[int] = set()
 
     def set_lanes(self, lanes: Iterable[str]) -> None:
-        """These lanes are to be worked on, and no others: spread over the members from the next renewal on.
+        """Sets which lanes are worked on: from the next renewals on they are spread over the members.
 
-        Whoever holds another one is told to give it up.
+        A process that holds any other lane is told to give it up.
         """
         self._wanted = frozenset(lanes)
         for lane in self._wanted:
@@ -105,9 +106,9 @@ class Membership:
             del self._lanes[name]
 
     def join(self, now_ms: int, process_id: str, address: str, preferred_slot: int | None = None) -> Member:
-        """A slot for the process: the one it has, else the preferred one if free, else the lowest free one.
+        """Gives the process a slot: the one it has, else the preferred one if free, else the lowest free one.
 
-        Raises ValueError when all are taken.
+        Raises ValueError when all `SLOTS_MAX` slots are taken.
         """
         member = self._members.get(process_id)
         if member is None:
@@ -137,13 +138,13 @@ class Membership:
         return Grant(tuple(self._granted(member)), member.claim_token)
 
     def leave(self, process_id: str) -> None:
-        """Frees the slot and its lanes at once. Unknown processes are none of our business."""
+        """Frees the slot and its lanes at once; does nothing for an unknown process."""
         member = self._members.pop(process_id, None)
         if member is not None:
             self._free(member.slot)
 
     def expire(self, now_ms: int) -> list[int]:
-        """Slots whose lease has ended since the last call: fence each, then say `fenced`."""
+        """Slots whose lease has ended since the last call. The caller fences each, then calls `fenced`."""
         ended = [m for m in self._members.values() if m.expires_ms <= now_ms]
         for member in ended:
             del self._members[member.process_id]
@@ -154,12 +155,15 @@ class Membership:
         return [m.slot for m in ended]
 
     def fenced(self, slot: int) -> None:
-        """The slot's transactional id was taken over: its lanes may be granted, the slot given out again."""
+        """The slot's transactional id was taken over: frees its lanes, and the slot itself."""
         self._fencing.discard(slot)
         self._free(slot)
 
     def fence_absent(self, slots: Iterable[int]) -> list[int]:
-        """Those of a former term's slots that nobody took in this one: fence each, then say `fenced`."""
+        """Those of ``slots`` (of a former term) that no process has taken in this term.
+
+        The caller fences each, then calls `fenced`.
+        """
         taken = {m.slot for m in self._members.values()} | self._fencing
         absent = sorted(set(slots) - taken)
         self._fencing.update(absent)
@@ -177,16 +181,16 @@ class Membership:
         return next((m for m in self._members.values() if m.slot == found.slot), None)
 
     def held_by(self, process_id: str) -> list[str]:
-        """Lanes that the process holds, or has not given up yet; none of a process that is not known."""
+        """Lanes that the process holds or has not given up yet; empty for an unknown process."""
         member = self._members.get(process_id)
         return [] if member is None else [n for n, lane in self._lanes.items() if lane.slot == member.slot]
 
     def ended(self, now_ms: int) -> list[str]:
-        """Processes whose lease has ended by now; `expire` takes their lanes away."""
+        """Ids of processes whose lease has ended by now; `expire` takes their lanes away."""
         return [m.process_id for m in self._members.values() if m.expires_ms <= now_ms]
 
     def leases(self) -> dict[str, tuple[LaneLease, int | None]]:
-        """State and slot per lane that is to be worked on, or that somebody still holds; for `status`."""
+        """For `tidemark status`: state and slot of each lane that is worked on, or still held."""
         return {
             name: (lane.lease, lane.slot)
             for name, lane in self._lanes.items()
@@ -220,7 +224,11 @@ class Membership:
         ]
 
     def _targets(self) -> dict[str, list[str]]:
-        """An even spread that moves as few lanes as possible; deterministic in the order of slots."""
+        """Process id -> lanes: an even spread that moves few lanes; the same members give the same spread.
+
+        Example: of 5 lanes slot 0 holds a, b, c, d and slot 1 joins. Slot 0 may have 3 and keeps a, b, c;
+        slot 1 gets d and the free lane e.
+        """
         members = self.members()
         quota, extra = divmod(len(self._wanted), len(members))
         targets: dict[str, list[str]] = {m.process_id: [] for m in members}

@@ -1,10 +1,18 @@
-"""The coordinator's next action as a pure function of the fold and of what it has seen in this life.
+"""The coordinator's next action, as a pure function of the fold and of what it has seen since it started.
 
-Everything that must survive a crash is in the fold; `Observed` may be lost at any moment, and a successor
-that starts with an empty one does the right thing: it opens the attempt again, asks for the report again,
-cleans again. Precedence, most binding first: a decided epoch is finished; a planned attempt is closed,
-voided, opened, decided or waited for; voided attempts are cleaned; a coordinator that has given up waits; a
-rewind that is due is made; then the next epoch is planned.
+Everything that must survive a crash is in the fold. `Observed` may be lost at any moment: a successor starts
+with an empty one, opens the planned attempt again, asks for its report again, and cleans void attempts again.
+
+The first of these that applies is the next action:
+
+1. An epoch is decided: finish it, or void it if its decision has to be taken back.
+2. An attempt is planned: void it if it cannot commit; else open it, wait for its report, and decide. Without
+   rows it is closed at once.
+3. Attempts are void and not cleaned: clean them, or wait while files of theirs might still appear.
+4. A rewind has kept the lock for too long, or while halted: free it.
+5. The coordinator has halted: wait.
+6. A rewind is due: make it.
+7. Plan the next epoch as soon as it is due.
 """
 
 from __future__ import annotations
@@ -32,24 +40,26 @@ from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned, Topic
 from tidemark.epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
 
 HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
-# The rewind that follows on so many without a commit in between keeps the lock until its epoch is committed.
+# After so many rewinds without a commit in between, the next one keeps the lock until its epoch is committed.
 HOLD_LOCK_AFTER_REWINDS: Final = 2
-# For all that has to be claimed and tagged anew. Other writers give up after a minute (docs/hudi-beside.md).
+# A rewind keeps the lock for so long at most, while lanes are claimed and tagged anew. Other writers stop
+# waiting for the lock after a minute (docs/hudi-beside.md).
 KEEP_LOCK_MS_MAX: Final = 20_000
 RETRY_MS_MAX: Final = 30_000
 AWAITED_LOOK_MS: Final = 2_000
-# No store takes longer to tell: a later time is of a clock that was set back.
+# No store needs longer to tell whether a file will appear. If the time to ask again is further ahead, our
+# clock was set back since: then it is asked at once.
 SETTLE_MS_MAX: Final = 3_600_000
-# As much of what an epoch would cover, shuffled and still being tagged, is worth a short wait.
+# A plan waits a little if the records that are still being tagged are at least this share of the tagged ones.
 _WORTH_WAITING_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True)
 class Limits:
-    """From the configuration: when to plan, how much, and when to stop trying.
+    """From the configuration: when to plan, how many bytes, and after how many attempts to halt.
 
-    ``gather_ms``: how long a plan that is due waits at most for what is shuffled and being tagged.
-    ``retry_ms``: the wait after an attempt that could not be written; doubles with each one in a row.
+    ``gather_ms``: how long a plan that is due waits at most for records that are shuffled and being tagged.
+    ``retry_ms``: the wait after an attempt that failed; it doubles with each failure in a row.
     """
 
     interval_ms: int
@@ -61,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class AttemptProblem:
-    """Why the open attempt cannot commit. ``rewind``: its tags do not hold either."""
+    """Why the open attempt cannot commit. ``rewind``: its rows have to be tagged anew, too."""
 
     reason: str
     rewind: bool
@@ -69,7 +79,10 @@ class AttemptProblem:
 
 @dataclass(frozen=True)
 class AwaitedPlan:
-    """Another writer's pending clustering of files that waiting updates go to; looked for again then."""
+    """Another writer's pending clustering that covers file groups which waiting updates go to.
+
+    ``look_at_ms``: when to look whether it has ended (Unix epoch).
+    """
 
     instant: str
     reason: str
@@ -78,22 +91,24 @@ class AwaitedPlan:
 
 @dataclass
 class Observed:
-    """What this coordinator has seen in this life; never needed for safety.
+    """What this coordinator has seen since it started; safety never rests on it. All times: Unix epoch.
 
-    ``opened``, ``reported``: the (epoch, attempt) that was opened, and whose statuses are held.
-    ``cleaned``: voided attempts that were rolled back. ``unsettled``: those of which a file might still
-    appear, and when to ask again (Unix epoch). ``rewind_due``: reason of a rewind to make.
-    ``tried_before``: the last committed epoch, and the attempts at the next one, when this life began.
-    ``counts_since_ms``: since when something counts that no plan covers, None while nothing does.
+    ``opened``, ``reported``: the (epoch, attempt) that was opened, and the one whose report is held.
+    ``problem``: the (epoch, attempt) that cannot commit, and why.
+    ``cleaned``: void attempts that were rolled back. ``unsettled``: void attempts of which a file might still
+    appear, and when to ask again. ``rewind_due``: the reason of a rewind to make.
+    ``tried_before``: at the start, or at the last `tidemark epoch retry`: the last committed epoch, and how
+    many attempts the next one had had.
+    ``counts_since_ms``: since when a transaction counts that no plan covers, None while there is none.
     ``taken_back``: (data completion time, reason) of a decision that cannot be carried out.
-    ``failures``, ``retry_at_ms``, ``last_problem``: attempts in a row that could not be written, when the
-    next one is due, and why the last attempt was lost.
-    ``halted``: why nothing is planned until somebody looked; ``stopped``: not even by `tidemark epoch retry`.
-    ``trouble``: what is being tried again by itself.
-    ``lock_held``: who held the table's lock too long when last something had to be done under it.
-    ``awaited``: what has to end before the next epoch is planned.
+    ``failures``: attempts in a row that failed; ``retry_at_ms``: when the next one is due;
+    ``last_problem``: why the last attempt was lost.
+    ``halted``: why nothing is planned until `tidemark epoch retry`; ``stopped``: until a new start.
+    ``trouble``: which refusal of the storage is being tried again without an operator.
+    ``lock_held``: the text about another holder of the table's lock, from when it was last needed.
+    ``awaited``: the clustering that has to end before the next epoch is planned.
     ``others_until_ms``: until then the table's lock is left to other writers.
-    ``keeps_lock_until_ms``: a rewind kept the lock for the epoch that follows, until then at most.
+    ``keeps_lock_until_ms``: a rewind has kept the lock for the epoch that follows, until then at most.
     """
 
     planned_at_ms: int = 0
@@ -118,33 +133,33 @@ class Observed:
     tried_before: tuple[int, int] = (0, 0)
 
     def noted(self, state: FoldState, now_ms: int) -> None:
-        """Since when something counts that no plan covers."""
+        """Notes since when a transaction counts that no plan covers."""
         if not state.tagged or state.planned is not None:
             self.counts_since_ms = None
         elif self.counts_since_ms is None:
             self.counts_since_ms = now_ms
 
     def failed(self, limits: Limits, now_ms: int) -> None:
-        """An attempt could not be written."""
+        """An attempt was void without a rewind: the next one waits, longer after each such attempt."""
         self.failures += 1
         wait_ms = min(limits.retry_ms * 2 ** min(self.failures - 1, 16), RETRY_MS_MAX)
         self.retry_at_ms = now_ms + wait_ms
 
     def cleaned_up(self, voided: Iterable[VoidedAttempt], waiting: Mapping[VoidedAttempt, int]) -> None:
-        """Void attempts were rolled back, but for those that are not settled yet."""
-        done = [each for each in voided if each not in waiting]
+        """The ``voided`` attempts were rolled back, except ``waiting``: attempt -> when to ask again."""
+        done = [attempt for attempt in voided if attempt not in waiting]
         self.cleaned.update(done)
-        for each in done:
-            self.unsettled.pop(each, None)
+        for attempt in done:
+            self.unsettled.pop(attempt, None)
         self.unsettled.update(waiting)
 
     def succeeded(self) -> None:
-        """An epoch was committed."""
+        """An epoch was committed, or an operator wants another attempt: forgets failures and waits."""
         self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
         self.awaited = self.keeps_lock_until_ms = None
 
     def waits_for(self, instant: str, reason: str, now_ms: int) -> None:
-        """The next epoch is not planned before that clustering has ended."""
+        """The next epoch is not planned before the clustering ``instant`` has ended."""
         self.awaited = AwaitedPlan(instant, reason, now_ms + AWAITED_LOOK_MS)
 
 
@@ -165,9 +180,9 @@ def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
 
 
 def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str | None:
-    """Why no further attempt is made, or None: after attempts_max in one life the operator must look.
+    """Why no further attempt is made, or None: after ``attempts_max`` attempts an operator must look.
 
-    Attempts of an earlier life, or before a `tidemark epoch retry`, do not count.
+    Attempts before this coordinator started, or before a `tidemark epoch retry`, do not count.
     """
     epoch, before = seen.tried_before
     tried = state.attempts - (before if epoch == state.committed.epoch else 0)
@@ -183,7 +198,7 @@ def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str 
 
 
 def attempt_status(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> AttemptStatus:
-    """Where the attempt stands that the decisions plan, or have decided, for this life of the coordinator."""
+    """The status of the attempt that the decisions plan, or have decided, as this coordinator sees it."""
     attempt = (planned.epoch, planned.attempt)
     if decided is not None:
         is_lost = seen.taken_back is not None and seen.taken_back[0] == decided.data_completion
@@ -220,13 +235,13 @@ def _void(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) 
 
 
 def _on_voided(voided: tuple[VoidedAttempt, ...], seen: Observed, now_ms: int) -> Action:
-    """An attempt of which a file might still appear keeps its instant pending until that is settled."""
+    """Cleans the void attempts whose time has come; waits if files of all the others might still appear."""
     asked_ms = {v: seen.unsettled.get(v, 0) for v in voided}
     waiting = {v: at_ms for v, at_ms in asked_ms.items() if 0 < at_ms - now_ms <= SETTLE_MS_MAX}
     due = tuple(v for v in voided if v not in waiting)
     if due:
         return CleanVoided(due)
-    first = min(waiting, key=lambda each: waiting[each])
+    first = min(waiting, key=lambda attempt: waiting[attempt])
     return Wait(
         f"epoch {first.epoch} attempt {first.attempt} is void, and a file of it might still appear",
         until_ms=waiting[first],
@@ -236,7 +251,7 @@ def _on_voided(voided: tuple[VoidedAttempt, ...], seen: Observed, now_ms: int) -
 def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
     if seen.awaited is not None and now_ms < seen.awaited.look_at_ms:
         return Wait(seen.awaited.reason, until_ms=seen.awaited.look_at_ms)
-    # After a rewind nothing is waited for: what other writers do next may make the next one necessary.
+    # After a rewind the interval is not waited for: another writer's commit meanwhile would cause one more.
     due_ms = 0 if state.rewinds_in_row else seen.planned_at_ms + limits.interval_ms
     full = sum(t.entry.bytes for t in state.tagged) >= limits.bytes_max
     if now_ms < seen.retry_at_ms:
@@ -267,10 +282,12 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> A
 
 
 def choose_through(state: FoldState, bytes_max: int) -> int | None:
-    """The ledger offset that the next epoch ends with; None when nothing after the last one counts.
+    """The ledger offset that the next epoch ends with; None when nothing after the last epoch counts.
 
-    At least one transaction; as many as fit ``bytes_max``. When all fit, shuffle entries behind them are
-    covered too, so that input without rows (dead letters, superseded) moves on.
+    The epoch covers at least one transaction, and as many as fit ``bytes_max``. If all fit, it also covers
+    the shuffle entries behind them, so that the positions of input without rows (dead letters, superseded
+    records) are committed. Example: transactions of 60, 30 and 50 bytes wait, and ``bytes_max`` is 100: the
+    epoch covers the first two.
     """
     size = 0
     for index, counted in enumerate(state.tagged):
@@ -288,13 +305,13 @@ def choose_through(state: FoldState, bytes_max: int) -> int | None:
 
 
 def worth_waiting(state: FoldState) -> bool:
-    """Whether much of what was shuffled is not tagged yet: a burst then becomes one epoch instead of two."""
+    """Whether many shuffled records are not tagged yet: one epoch for a burst is better than two."""
     tagged = sum(counted.entry.counts.input for counted in state.tagged)
     return 0 < tagged * _WORTH_WAITING_SHARE <= untagged_records(state)
 
 
 def has_rows(manifest: Sequence[CountedTagged]) -> bool:
-    """Whether any transaction of the manifest has data rows."""
+    """Whether any transaction of the manifest has data rows; else the epoch needs no commit on the table."""
     return any(
         part.topic is Topic.DATA and part.records > 0
         for counted in manifest

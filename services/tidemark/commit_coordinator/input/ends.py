@@ -1,4 +1,4 @@
-"""Where input lanes end, and whether what lies before the end are records: asked of Kafka."""
+"""Asks Kafka where input lanes end, and whether there are records before that end."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ def holds_records(
 ) -> bool:
     """Whether a committed record lies in [first, end) of an input lane; True while nobody knows.
 
-    Markers and aborted records of transactional producers use offsets, too, and no position moves past them
-    before the next record comes. The lane's owner has read there, and says so (``empty``); what lies in the
-    input is never fetched here, since a record batch may unpack to more memory than there is. What was
-    deleted counts as records: unread it is lost, and no flush may call it committed. ``first`` 0 is a lane
-    that never counted: it begins where its partition starts.
+    Markers and aborted records of transactional producers use offsets, too, and a lane's position does not
+    move past them before the next record comes. The lane's owner reports such ranges (``empty``). The
+    coordinator never fetches the input itself, since a record batch may unpack to more memory than there is.
+
+    Deleted offsets count as records: if they were not read, they are lost, and no flush may call them
+    committed. ``first`` 0: the lane has no counting transaction, and begins where its partition starts.
+
+    Example: the position is 10, the end 12, and 10 and 11 are markers. The owner reports [10, 12) as empty:
+    the lane is up to date.
     """
     partition = TopicPartition(*parse_shuffle_lane(lane))
     first = first or admin.start_offset(partition)
     return first < end and not any(
-        (each.topic, each.partition) == partition and each.first <= first and end <= each.next
-        for each in empty()
+        (known.topic, known.partition) == partition and known.first <= first and end <= known.next
+        for known in empty()
     )
 
 
@@ -34,10 +38,11 @@ def awaited_records(
     is_unreadable: Callable[[], bool],
     starts: Callable[[], Mapping[str, int]],
 ) -> Callable[[str, int, int], bool]:
-    """(lane, first, end) -> whether a flush waits for what lies there.
+    """A function (lane, first, end) -> whether a flush has to wait for records in that range.
 
-    A lane that never counted has nothing before its recorded start (``starts``). What nobody can read any
-    more may have been deleted unread: a flush may not call that committed.
+    ``starts``: where lanes without a counting transaction begin; records before are not awaited.
+    ``is_unreadable``: processes have left that cannot read their input, so records may be deleted unread.
+    Then every range is awaited, because no flush may call them committed.
     """
     return lambda lane, first, end: (
         is_unreadable() or holds_records(admin, empty, lane, first or starts().get(lane, 0), end)
@@ -45,7 +50,7 @@ def awaited_records(
 
 
 def input_ends(admin: Admin, lanes: Iterable[str]) -> dict[str, int]:
-    """Per input lane the read_committed end: what a flush called now has to cover."""
+    """Input lane -> its read_committed end, up to which a flush that is called now has to commit."""
     ends = {}
     for lane in lanes:
         topic, partition = parse_shuffle_lane(lane)

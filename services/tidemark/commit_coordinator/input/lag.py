@@ -1,4 +1,4 @@
-"""How far the input is ahead of the table, in offsets that hold records."""
+"""How many input offsets are not shuffled and not committed yet, without the offsets that hold no records."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _LOOKS_S: Final = 2.0
 
 
 class InputLag:
-    """Markers and aborted records of transactional producers use offsets, too, and no position moves past
-    them before the next record comes: without a look a table that is up to date would seem to lag.
+    """The lag of the input; for one thread.
 
-    Looked for is only what could be such a rest: at most `_LOOKED_AT_MAX` offsets of a lane while nothing is
-    in flight, at most `_LOOKS_MAX` lanes and `_LOOKS_S` seconds per question. What was found empty stays so
-    and is remembered. Everything else counts as offsets, markers among them.
+    Markers and aborted records of transactional producers use offsets, too, and no position moves past them
+    before the next record comes. So a table that is up to date would seem to lag behind. If the range behind
+    a position is small and nothing is in flight, the lag asks whether it holds records: at most
+    `_LOOKED_AT_MAX` offsets of a lane, `_LOOKS_MAX` lanes and `_LOOKS_S` seconds in one call. An empty range
+    stays empty and is remembered. All other ranges count in full, markers included.
     """
 
     def __init__(
@@ -28,8 +29,8 @@ class InputLag:
         holds_records: Callable[[str, int, int], bool],
         clock: Clock,
     ) -> None:
-        """``ends``: the read_committed end per input lane. ``holds_records``: whether a record lies in
-        [from, to) of a lane.
+        """``ends``: input lane -> read_committed end. ``holds_records``: (lane, first, end) -> whether a
+        record lies in [first, end).
         """
         self._ends = ends
         self._holds_records = holds_records
@@ -37,7 +38,7 @@ class InputLag:
         self._empty: dict[str, tuple[int, int]] = {}
 
     def document(self, view: CoordinatorView) -> dict[str, int]:
-        """Offsets over all lanes, as `tidemark status` shows them. Raises KafkaError."""
+        """The sums over all lanes, as `tidemark status` shows them. Raises KafkaError."""
         is_idle = view.planned_epoch is None and not view.uncommitted_transactions
         looks, until_s = _LOOKS_MAX if is_idle else 0, self._clock.monotonic_s() + _LOOKS_S
         shuffled = committed = 0
@@ -55,7 +56,7 @@ class InputLag:
         return {"input_offsets_not_shuffled": shuffled, "input_offsets_not_committed": committed}
 
     def _known_empty(self, lane: str, reached: int) -> int:
-        """Up to where no record lies behind the position."""
+        """The offset up to which no record lies behind the position ``reached``, as far as is known."""
         first, end = self._empty.get(lane, (reached, reached))
         return end if first == reached else reached
 

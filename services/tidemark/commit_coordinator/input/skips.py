@@ -1,8 +1,11 @@
-"""`SkipInput`: a stopped lane moves past what it stands at, done by its owner, seen in the ledger.
+"""`SkipInput`: moves a stopped lane past the record batch at its offset.
 
-The owner finds out how far the record batch reaches and consumes the range in a transaction of its own, like
-any other range: it counts or it does not, and a crash on the way leaves the lane where it stood. This side
-hands the order to whoever holds the lane, with every renewal, until the fold has passed the range.
+1. `skip` leaves an order for the lane.
+2. The lane's owner gets the order with the answer to each renewal, until the skip has ended: `orders`.
+3. The owner finds the end of the record batch, and consumes the range in a transaction of its own, like any
+   other range. The transaction counts or does not: a crash leaves the lane where it was.
+4. The owner reports the range with its next renewal: `done`.
+5. `skip` returns when the fold has passed the range.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class _Asked:
 
 
 class InputSkips:
-    """Thread-safe."""
+    """Orders to skip, between operators' calls and the renewals of lanes' owners; thread-safe."""
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class InputSkips:
         clock: Clock,
         holder: Callable[[Stage, str], Member | None],
     ) -> None:
-        """``holder``: of a stage's lane, None while nobody has it."""
+        """``stopped``: the lanes that are stopped now. ``holder``: the owner of a stage's lane, or None."""
         self._holder = holder
         self._stopped = stopped
         self._clock = clock
@@ -65,9 +68,10 @@ class InputSkips:
         self._asked: dict[str, _Asked] = {}
 
     def skip(self, place: TopicPartition, offset: int, timeout_s: float) -> SkipResult:
-        """Returns when the ledger has it.
+        """Skips the record batch at ``offset``; returns the range when the fold has passed it.
 
-        Raises LaneNotStoppedError, SkipFailedError, DeadlineExceededError.
+        Raises LaneNotStoppedError unless the partition is stopped at exactly that offset, SkipFailedError
+        when the owner cannot find the batch's end, DeadlineExceededError after ``timeout_s``.
         """
         stopped = self._standing(place, offset)
         holder = self._process(stopped)
@@ -83,7 +87,7 @@ class InputSkips:
                 if result is not None and result.failure:
                     raise SkipFailedError(result.failure)
                 if result is None:
-                    # The ledger may have it already: what the owner says comes with its next renewal.
+                    # The owner may have skipped already: its result comes with its next renewal.
                     asked.told.wait(_STEP_S)
                 elif self._board.wait_until(partial(_has_passed, lane, result.last), _STEP_S):
                     return result
@@ -91,7 +95,7 @@ class InputSkips:
             with self._lock:
                 del self._asked[asked.order.id]
         raise DeadlineExceededError(
-            f"no word in time of {place.topic}[{place.partition}] moving past offset {offset}: "
+            f"{place.topic}[{place.partition}] has not moved past offset {offset} in time: "
             f"{self._why_not(stopped, holder, asked.result)}. Asking again is safe"
         )
 
@@ -99,32 +103,34 @@ class InputSkips:
         now = self._process(stopped)
         if now is None:
             return (
-                f"nobody holds lane {stopped.lane} any more, whoever held it ended or was cut off. Start an "
-                "assigner, wait until `tidemark status` shows the lane standing there, and ask again"
+                f"nobody holds lane {stopped.lane} any more: its owner ended or was cut off. Start an "
+                "assigner, wait until `tidemark status` shows the lane as stopped there, and ask again"
             )
         if now != holder:
             return (
                 f"{now} took lane {stopped.lane} over meanwhile, and has to find the offset again: ask again "
-                "once `tidemark status` shows the lane standing there"
+                "once `tidemark status` shows the lane as stopped there"
             )
         if result is not None:
-            return f"{now} moves past offsets {result.first} to {result.last}, and the ledger has it not yet"
-        return f"{now} looks for the end of the record batch, which takes long where who reads it dies"
+            return f"{now} moves past offsets {result.first} to {result.last}, but that does not count yet"
+        return f"{now} looks for the end of the record batch, which takes long if reading it ends a process"
 
     def _process(self, stopped: StoppedLane) -> str | None:
         holder = self._holder(stopped.stage, stopped.lane)
         return None if holder is None else holder.process_id
 
     def orders(self, stage: Stage, lanes: Iterable[str]) -> list[SkipOrder]:
-        """What the holder of these lanes is to do."""
+        """The orders for the holder of these lanes."""
         held = set(lanes)
         with self._lock:
             return [
-                each.order for each in self._asked.values() if each.stage is stage and each.order.lane in held
+                asked.order
+                for asked in self._asked.values()
+                if asked.stage is stage and asked.order.lane in held
             ]
 
     def done(self, results: Iterable[SkipResult]) -> None:
-        """What a holder says of its orders."""
+        """Takes the results that a holder reports; results of orders that nobody waits for are dropped."""
         with self._lock:
             for result in results:
                 if result.id in self._asked:
@@ -132,13 +138,11 @@ class InputSkips:
                     self._asked[result.id].told.set()
 
     def _standing(self, place: TopicPartition, offset: int) -> StoppedLane:
-        found = [each for each in self._stopped() if (each.topic, each.partition) == place]
-        if not found:
-            raise LaneNotStoppedError(
-                f"{place.topic}[{place.partition}] does not stand still: nothing to skip"
-            )
-        # Of a topic that was made again the former log's lane may still be reported: nobody reads that on.
-        stopped = max(found, key=_incarnation)
+        lanes = [lane for lane in self._stopped() if (lane.topic, lane.partition) == place]
+        if not lanes:
+            raise LaneNotStoppedError(f"{place.topic}[{place.partition}] is not stopped: nothing to skip")
+        # If the topic was recreated, an owner may still report the lane of the former log: that one is over.
+        stopped = max(lanes, key=_incarnation)
         if stopped.reason.is_of_topic:
             raise LaneNotStoppedError(
                 f"{stopped.sentence()}. No record stops it, so none can be skipped: "
@@ -153,7 +157,7 @@ class InputSkips:
 
 
 def _incarnation(stopped: StoppedLane) -> int:
-    """Of the topic that the lane reads; lanes of the assign stage have no name of their own for it."""
+    """Which log of the topic's name the lane reads (1: the first). Assign lanes know only one."""
     return parse_input_log(split_lane(stopped.lane)[0])[1] if stopped.stage is Stage.SHUFFLE else 1
 
 

@@ -1,6 +1,7 @@
-"""Where lanes that never counted begin with `input.start: latest`: resolved once, kept with the table.
+"""Where lanes begin with `input.start: latest`: resolved once, and recorded in the table's folder.
 
-Resolved anew at every claim, the end would pass what arrived since the last one: those records would be lost.
+If each claim resolved it anew, a lane that has no counting transaction yet would begin at the end of that
+moment. Records that arrived since the first claim would be lost.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ def record_input_starts(
     lanes: Sequence[str],
     fresh: frozenset[str] = frozenset(),
 ) -> Mapping[str, int]:
-    """First position per input lane (``topic:partition``); nothing is recorded with `input.start: earliest`.
+    """Records where new lanes begin; returns input lane (``topic:partition``) -> first offset.
 
-    Lanes that the record lacks (the ledger begins, or
-    the topic is new to the configuration) begin at the end of now; the ``fresh`` ones, partitions that a
-    topic got while it was read, at their start: whatever is in them came after the table's beginning.
+    Empty with `input.start: earliest`. Lanes that the record lacks, because the ledger begins or the topic is
+    new in the configuration, begin at the partition's end now. The ``fresh`` lanes are partitions that a
+    topic got while it was read. They begin at their start, because all their records came later than the
+    table. Raises DamagedStartsError, FencedOutError, KafkaError.
     """
     if start is not InputStart.LATEST:
         return {}
@@ -67,7 +69,7 @@ def _read(storage: Storage) -> dict[str, int]:
         return {}
     except CorruptFileError as error:
         raise DamagedStartsError(
-            f"{error}. It says where each input lane began "
-            "(input.start: latest), and is asked for lanes that have not been read yet: restore it from a "
-            "copy of the table's folder; or delete it, then those lanes begin at the end of now"
+            f"{error}. It says where each input lane began (input.start: latest), and lanes that have no "
+            "counting transaction yet need it: restore it from a copy of the table's folder; or delete it, "
+            "then those lanes begin at the end that they have at the next start"
         ) from error

@@ -1,7 +1,7 @@
-"""Which lanes stand still, whoever stopped them: for status, metrics, the page and `flush`.
+"""All stopped lanes, for status, metrics, the page and `tidemark flush`.
 
-Owners report their stopped lanes with each renewal; the coordinator adds those that it stops itself. A lane
-that goes from one owner to the next is found to stand still anew: it keeps the time at which it stood first.
+Owners report the lanes that they stopped with each renewal; the coordinator adds the lanes that it stops
+itself. If a stopped lane gets another owner, that one stops it anew: the first time is kept.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class _Seen:
 
 
 class StoppedLanes:
-    """Thread-safe."""
+    """The lanes that are stopped now, with the time since when; thread-safe."""
 
     def __init__(self, reported: Callable[[], Iterable[StoppedLane]], clock: Clock) -> None:
-        """``reported``: what live owners say now."""
+        """``reported``: the stopped lanes that live owners report now."""
         self._reported = reported
         self._clock = clock
         self._lock = threading.Lock()
@@ -40,32 +40,33 @@ class StoppedLanes:
         self._seen: dict[tuple[object, ...], _Seen] = {}
 
     def stop(self, stopped: StoppedLane) -> None:
-        """The coordinator's own finding; it takes the place of a former one about the lane."""
+        """The coordinator stops a lane; replaces its former reason for the same lane."""
         with self._lock:
             self._own[stopped.stage, stopped.lane] = stopped
 
     def release(self, stage: Stage, lane: str) -> None:
-        """The coordinator's own finding holds no longer."""
+        """The coordinator no longer stops the lane; its owner may still do."""
         with self._lock:
             self._own.pop((stage, lane), None)
 
     def stopped_by_topic(self, stopped: Iterable[StoppedLane]) -> None:
-        """All that stand still now because of their topic, in place of those of before."""
+        """Replaces the lanes that the coordinator stops because of their topic (missing, recreated, …)."""
         with self._lock:
-            others = {place: each for place, each in self._own.items() if not each.reason.is_of_topic}
-            self._own = others | {(each.stage, each.lane): each for each in stopped}
+            others = {place: stop for place, stop in self._own.items() if not stop.reason.is_of_topic}
+            self._own = others | {(stop.stage, stop.lane): stop for stop in stopped}
 
     def current(self) -> list[StoppedLane]:
-        """All of them, by topic and partition; the coordinator's own reason goes before an owner's."""
+        """All stopped lanes by topic and partition. The coordinator's reason is preferred to an owner's."""
         now_ms = self._clock.now_ms()
         reported = list(self._reported())
         with self._lock:
-            found = {(each.stage, each.lane): each for each in reported} | self._own
+            stops = {(stop.stage, stop.lane): stop for stop in reported} | self._own
             self._forget(now_ms)
-            lanes = [self._aged(each, now_ms) for each in found.values()]
-        return sorted(lanes, key=lambda each: (each.topic, each.partition))
+            lanes = [self._aged(stop, now_ms) for stop in stops.values()]
+        return sorted(lanes, key=lambda stop: (stop.topic, stop.partition))
 
     def _aged(self, stopped: StoppedLane, now_ms: int) -> StoppedLane:
+        """The lane with the earliest time at which it was stopped at this offset for this reason."""
         place = (stopped.stage, stopped.lane, stopped.offset, stopped.reason)
         seen = self._seen.setdefault(place, _Seen(stopped.since_ms, now_ms))
         seen.since_ms, seen.seen_ms = min(seen.since_ms, stopped.since_ms), now_ms
@@ -78,15 +79,15 @@ class StoppedLanes:
 
 
 def stopped_states(stopped: Iterable[StoppedLane]) -> list[StoppedLaneState]:
-    """For status."""
-    return [msgspec.convert(each, StoppedLaneState, from_attributes=True) for each in stopped]
+    """The stopped lanes as the status document has them."""
+    return [msgspec.convert(lane, StoppedLaneState, from_attributes=True) for lane in stopped]
 
 
 def stopped_warnings(stopped: Iterable[StoppedLane]) -> list[StatusWarning]:
-    """For people: which topic, partition and offset, and why."""
-    return [stands_still(each.sentence()) for each in stopped]
+    """A warning for each stopped lane: topic, partition, offset, and why."""
+    return [stands_still(lane.sentence()) for lane in stopped]
 
 
 def stands_still(text: str) -> StatusWarning:
-    """Of a lane, or of all lanes of a topic."""
+    """The warning about one stopped lane, or about all lanes of a topic."""
     return StatusWarning(WarningKind.LANE_STOPPED, f"input stands still: {text}")

@@ -1,10 +1,11 @@
-"""Keeps watch over the input topics while the table is served: growth, deletion, another topic of the same
-name.
+"""Watches the input topics while the table is served: growth, deletion, another topic of the same name.
 
-`epoch_protocol.input_topics` decides; this asks Kafka every few seconds, keeps the record with the table
-(behind the term's fence: a coordinator that was replaced cannot put an old record over a newer one), and says
-which lanes are to be read. With `input.partitioning: shard` the lanes are the assign stage's, whose number
-never changes: there growth stops the lanes, as another topic does.
+Every few seconds the watch asks Kafka, lets `epoch_protocol.input_topics` decide, writes the record into the
+table's folder, and says which lanes are read. It writes in the term, so a coordinator that was replaced
+cannot replace a newer record by an old one.
+
+With `input.partitioning: shard` the partitions are the assign stage's lanes, whose number never changes.
+There growth stops the lanes, as another topic of the name does.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class TopicNotAcceptedError(StatusError):
 
 
 class InputStoppedError(StatusError):
-    """Lanes of an input topic are not read; the text says why and what to do."""
+    """The lanes of an input topic are stopped; the text says why and what to do."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
     kind = ErrorKind.INVALID
@@ -62,7 +63,7 @@ class InputStoppedError(StatusError):
 
 
 class TopicStop(NamedTuple):
-    """Why the lanes of a topic are not read, and for people: that, and what to do."""
+    """Why the lanes of a topic are not read; ``text`` also says what an operator can do."""
 
     reason: StopReason
     text: str
@@ -70,7 +71,7 @@ class TopicStop(NamedTuple):
 
 @dataclass(frozen=True)
 class InputView:
-    """The input topics at one moment. ``stopped``: why lanes of a topic are not read, and what to do."""
+    """The input topics at one moment: name -> record; ``stopped``: name -> why its lanes are not read."""
 
     topics: Mapping[str, InputTopic]
     stopped: Mapping[str, TopicStop]
@@ -82,7 +83,7 @@ class InputView:
 
 
 class InputWatch:
-    """Thread-safe. `look` by hand, or `start` and `stop` a thread that looks."""
+    """Watches the topics; thread-safe. `look` looks once, `start` begins a thread that looks regularly."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class InputWatch:
         topics: Mapping[str, InputTopic],
         show: Callable[[InputView], None] = lambda _: None,
     ) -> None:
-        """``topics``: the record of each configured topic. ``show`` is told of each view, by who looked."""
+        """``topics``: the record of each configured topic. ``show``: called with each view, on any thread."""
         self._config, self._storage, self._admin = config, storage, admin
         self._sharded = config.input.partitioning is InputPartitioning.SHARD
         self._show = show
@@ -108,27 +109,28 @@ class InputWatch:
 
     @property
     def view(self) -> InputView:
-        """As last looked at."""
+        """The input topics as of the last look."""
         with self._lock:
             return self._view
 
     @property
     def starts(self) -> Mapping[str, int]:
-        """With `input.start: latest`: where lanes begin that never counted."""
+        """With `input.start: latest`, where lanes without a counting transaction begin; else empty."""
         with self._lock:
             return self._starts
 
     def took_over(self, term: Term, recorded: InputTopics) -> None:
-        """From now on the record may be written, behind the term's fence. The first look follows.
+        """Looks for the first time, and from now on writes the record under ``term``.
 
-        ``recorded``: what was there; topics that are no longer configured stay in it.
+        ``recorded``: the former record; its topics that are no longer configured stay in it.
         """
         self._term = term
-        self._others = {name: each for name, each in recorded.topics.items() if name not in self._view.topics}
+        configured = self._view.topics
+        self._others = {name: topic for name, topic in recorded.topics.items() if name not in configured}
         self.look()
 
     def start(self) -> None:
-        """Begins to look every few seconds."""
+        """Begins to look every `LOOK_EVERY_S` seconds."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -156,8 +158,9 @@ class InputWatch:
             return self._take(before, InputView(topics, stopped))
 
     def look_for_all(self) -> InputView:
-        """As `look`, for who waits until all input is committed. Raises InputStoppedError when some of it is
-        not read: waiting would not end.
+        """Looks once, for a caller that waits until all input is committed.
+
+        Raises InputStoppedError when lanes are stopped, because that wait would not end; and as `look`.
         """
         view = self.look()
         if view.stopped:
@@ -166,7 +169,7 @@ class InputWatch:
         return view
 
     def accept(self, name: str, keep_positions: bool) -> tuple[InputTopic, bool]:
-        """Takes the topic as it is now; see `epoch_protocol.input_topics.accepted`. Returns the new record,
+        """Accepts the topic as it is now (`epoch_protocol.input_topics.accepted`). Returns the new record,
         and whether the topic is read from its start.
 
         Raises TopicNotAcceptedError, KafkaError, and what the table's storage raises.
@@ -184,30 +187,30 @@ class InputWatch:
             if keep_positions and seen.partitions < topic.partitions:
                 raise TopicNotAcceptedError(
                     f"topic {name} has {seen.partitions} partitions now, and had {topic.partitions}: it is "
-                    "another one, no position can be kept. Without --keep-positions it is read from its "
+                    "another topic, so no position can be kept. Without --keep-positions it is read from its "
                     "start"
                 )
             taken = accepted(topic, seen, keep_positions)
             self._check_shard(name, topic, taken)
-            stopped = {each: why for each, why in before.stopped.items() if each != name}
+            stopped = {other: why for other, why in before.stopped.items() if other != name}
             self._take(before, InputView({**before.topics, name: taken}, stopped))
             _log.warning("input topic %s is accepted: %s", name, taken)
             return taken, taken.incarnation != topic.incarnation
 
     def warnings(self) -> list[StatusWarning]:
-        """For `tidemark status`."""
+        """The warnings about input topics, for `tidemark status`."""
         view = self.view
-        found = [stands_still(stop.text) for stop in view.stopped.values()]
+        warnings = [stands_still(stop.text) for stop in view.stopped.values()]
         if self._config.table.ordering is None:
-            found += [
+            warnings += [
                 StatusWarning(WarningKind.TOPIC_GREW, _grew(name, topic))
                 for name, topic in view.topics.items()
                 if topic.has_grown and name not in view.stopped
             ]
-        return found
+        return warnings
 
     def states(self) -> dict[str, InputTopicState]:
-        """Per topic, for `tidemark status`."""
+        """Topic -> its state, for `tidemark status`."""
         view = self.view
         return {
             name: InputTopicState(
@@ -228,9 +231,9 @@ class InputWatch:
                 _log.warning("the input topics could not be looked at, trying again: %s", error)
 
     def _take(self, before: InputView, view: InputView) -> InputView:
-        """Records first, then shows: a lane that is read is in the record."""
+        """Writes the record, then shows the view: so each lane that is read is in the record."""
         lanes = view.lanes()
-        # Partitions that a known topic got, and those of a log that was accepted: nothing of them was ever
+        # Lanes that are new: partitions of a topic that grew, or of a log that was accepted. None was ever
         # read.
         fresh = frozenset(lanes).difference(
             lane for name, topic in before.topics.items() for lane in lanes_of(name, topic)
@@ -263,23 +266,23 @@ class InputWatch:
 
 
 def stop_text(name: str, reason: StopReason) -> str:
-    """Why the topic's lanes rest, and what to do."""
+    """Why the topic's lanes are not read, and what an operator can do."""
     if reason is StopReason.TOPIC_MISSING:
         return (
-            f"topic {name} does not exist any more: its lanes rest. Tidemark never makes it again by "
-            f"itself: create it, then run `tidemark input accept-topic {name}`; or take it out of "
+            f"topic {name} does not exist any more: its lanes are not read. Tidemark does not create it "
+            f"again by itself: create it, then run `tidemark input accept-topic {name}`; or take it out of "
             "input.topics"
         )
     return (
-        f"topic {name} is not the one that was read so far (Kafka's id of it changed): it was deleted and "
-        "made again, or Kafka was restored or mirrored. Its lanes rest. `tidemark input accept-topic "
-        f"{name}` reads it from its start; with --keep-positions it goes on where it stood, which is right "
-        "only if the offsets of its records are the same as before"
+        f"topic {name} is not the one that was read so far (its topic id in Kafka changed): it was deleted "
+        "and created again, or Kafka was restored or mirrored. Its lanes are not read. `tidemark input "
+        f"accept-topic {name}` reads it from its start; with --keep-positions it goes on at its positions, "
+        "which is right only if the offsets of its records are the same as before"
     )
 
 
 def shard_growth_text(name: str, topic: InputTopic) -> str:
-    """Growth under `input.partitioning: shard`."""
+    """Why a topic that grew is not read with `input.partitioning: shard`, and what to do."""
     return (
         f"topic {name} grew from {topic.partitions_before} to {topic.partitions} partitions, and with "
         "input.partitioning: shard a partition is a lane, whose number is fixed (table.index.lanes): "
@@ -290,7 +293,7 @@ def shard_growth_text(name: str, topic: InputTopic) -> str:
 
 
 def read_record(storage: Storage) -> InputTopics:
-    """The record as it stands; empty before the first. Raises CorruptFileError."""
+    """The record in the table's folder; empty if there is none. Raises CorruptFileError."""
     try:
         return read_document(storage, INPUT_TOPICS_PATH, InputTopics)
     except FileMissingError:

@@ -1,4 +1,4 @@
-"""`tidemark table create` and `adopt`: the table is made, or made fit to be served. No service may run."""
+"""`tidemark table create` makes a table, `adopt` prepares one that is there. No service may run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _LOCK_WAIT_MS: Final = 5_000
 
 
 class AdoptionError(CoordinatorError):
-    """There is a table where none may be, none where one has to be, or its lock was left behind."""
+    """There is already a table, or none, or a coordinator left its lock; the text says what to do."""
 
     kind = ErrorKind.CONFLICT
 
 
 class Adopted(NamedTuple):
-    """`table`: the document of `create_table`. `pinned`: its time zone was set; `dropped`: stats switched
-    off.
+    """`table`: a document like that of `create_table`. `pinned`: the table's time zone was set. `dropped`:
+    the stats that were switched off.
     """
 
     table: dict[str, Any]
@@ -45,8 +45,10 @@ class Adopted(NamedTuple):
 
 
 def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
-    """A new table, described. Raises AdoptionError when there is one, TableMismatchError for a folder in
-    use.
+    """Creates a table; returns its name, path, type, shards and columns.
+
+    Raises AdoptionError when there is a table already, CreationError for a folder in use, and as
+    `open_table`.
     """
     storage = open_storage(config.table.path)
     if storage.exists(PROPERTIES_PATH) and not is_half_made_here(config, storage):
@@ -58,7 +60,7 @@ def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
 
 
 def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool = False) -> None:
-    """What `adopt_table` cannot cure is said before anything is changed; arguments and errors as there."""
+    """Raises what `adopt_table` would raise, before anything is changed. The arguments are the same."""
     storage = _adoptable(config)
     if not is_half_made_here(config, storage):
         read_table(config, storage, _pending(storage, pending_allowed), partial(as_adopted, stats=stats))
@@ -67,10 +69,11 @@ def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool 
 def adopt_table(
     config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
 ) -> Adopted:
-    """Sets the table's time zone, drops its stats where `stats` is set. Call `check_adoptable` before.
+    """Sets the table's time zone; with `stats` also drops its stats. Call `check_adoptable` before.
 
-    `pending_allowed`: a new ledger follows, which rolls back what a dead writer left, and ends the terms of
-    dead coordinators. Raises AdoptionError, UnsupportedTableError, TableMismatchError, LockHeldError.
+    `pending_allowed`: a new ledger follows, which rolls back the pending writes of dead writers and ends the
+    terms of dead coordinators. Raises AdoptionError, UnsupportedTableError, TableMismatchError,
+    LockHeldError.
     """
     storage = open_storage(config.table.path)
     with _table_lock(storage, clock, ids, ends_terms=pending_allowed):
@@ -81,15 +84,16 @@ def adopt_table(
 
 
 def check_moved(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
-    """Checks a table that was moved with its ledger, and describes it. Nothing is changed: the lock that a
-    killed coordinator held, and its epoch in flight, are for the next one to take over. Raises as
-    `adopt_table`.
+    """Checks a table that was moved with its ledger; returns its summary. Changes nothing.
+
+    A killed coordinator may have left its lock and its open epoch: the next coordinator takes both over.
+    Raises as `adopt_table`.
     """
     return _summary(config, open_table(config, _adoptable(config), clock, None))
 
 
 def _adoptable(config: TableConfigFile) -> Storage:
-    """The table that is there. What adopting cannot cure is said before anything is changed."""
+    """The existing table's storage. Raises for properties and schemas that adopting would not change."""
     storage = open_storage(config.table.path)
     if not storage.exists(PROPERTIES_PATH):
         raise AdoptionError(
@@ -102,13 +106,14 @@ def _adoptable(config: TableConfigFile) -> Storage:
 
 
 def _pending(storage: Storage, allowed: bool) -> list[str]:
-    return [each.requested for each in load_timeline(storage).pending()] if allowed else []
+    return [instant.requested for instant in load_timeline(storage).pending()] if allowed else []
 
 
 @contextmanager
 def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
-    """``ends_terms``: of a coordinator that left the lock; nobody serves the table, and `recover` could not
-    free it without the table's topics.
+    """Holds the table's lock. ``ends_terms``: takes it also from a dead coordinator, whose term is ended.
+
+    That is for a table whose topics are lost: without them `tidemark recover` cannot free the lock.
     """
     publication = open_publication(storage, clock, ids)
     with publication.lock_of_no_term(known_ledger_id(storage)) as lock:

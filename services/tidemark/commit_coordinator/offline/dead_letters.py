@@ -1,4 +1,4 @@
-"""Dead letters from Kafka itself, while no coordinator answers: as the admin service gives them."""
+"""Dead letters read from Kafka while no coordinator answers, with the same results as the admin service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPLAY_PAGE: Final = 1_000
 
 
 class KafkaLetters:
-    """What `cli.dead_letters.Letters` asks, answered by reading the topic."""
+    """Implements `cli.dead_letters.Letters` by reading the topic."""
 
     def __init__(self, client: KafkaClient, config: TableConfigFile, clock: Clock) -> None:
         retention = partial(retention_now, client, config, clock)

@@ -1,7 +1,8 @@
-"""`tidemark table adopt --moved`: the ledger goes on with the table where it lies now.
+"""`tidemark table adopt --moved`: continues the ledger of a table that was moved, at its new place.
 
-A claim from the new place, and nothing else: the next coordinator starts there, and one that still runs at
-the former place is replaced by it, finds the ledger elsewhere at its next start, and stops.
+The command only claims the table from the new place; from then on coordinators start there. A coordinator
+that still runs at the former place is fenced by that claim. At its next start it finds the ledger elsewhere,
+and stops.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from tidemark.stream_runtime.kafka.ports import KafkaClient, MissingTopicError
 def take_over_moved(
     config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, ids: IdSource
 ) -> TableLocation:
-    """Claims the ledger for the table's place of now; returns it. Repeatable.
+    """Claims the ledger for the table's present place, and returns that place. Repeatable.
 
-    Raises DivergedError when the topics are another table's, MovedOrCopiedError when the table is still at
-    the former place, as far as this machine sees it, MissingTopicError.
+    Raises DivergedError when the topics belong to another table, MovedOrCopiedError when this machine still
+    sees a table at the former place, MissingTopicError.
     """
     names, admin = TopicNames(config.table.name), kafka.admin()
     try:

@@ -1,12 +1,21 @@
-"""`tidemark table adopt --new-ledger`: the topics were lost, the table was not; start from its timeline.
+"""`tidemark table adopt --new-ledger`: begins a new ledger from the table's timeline, if the topics were
+lost.
 
-The new topics begin with a fold that says what the newest commit says: its epoch, and the input positions
-of `tidemark.source_offsets`. From there the input is read again. That is *at least once*: events that were
-committed after those positions are applied a second time (upserts with an ordering field do not change by
-it), and tombstones are gone, so an event older than a delete may bring a row back.
+1. Refuse if a writer is alive, if the topics belong to a table at another place, or if an input topic's name
+   is misspelt. Until here nothing is changed.
+2. End all terms. Give the table a new ledger id; from here on nobody takes the former topics or caches for
+   this table's.
+3. Delete Tidemark's own topics, except dead letters, and create them anew.
+4. Take the table over. Under its lock roll back the pending writes of dead writers.
+5. Store a fold with the epoch and the input positions (`tidemark.source_offsets`) of our newest commit, and
+   append it to the new decisions as their first snapshot. The input is read again from there.
 
-Generations start at the clock's seconds: caches may hold values "exact as of generation n" of the old
-ledger, and no generation of the new one may be taken for one of those.
+The guarantee across that is *at least once*. Events that were committed after those positions are applied a
+second time, which changes nothing for upserts with an ordering field. Tombstones are lost, so an event that
+is older than a delete may bring its row back.
+
+Generations start at the clock's seconds. Caches may hold values "exact as of generation n" of the old ledger,
+and no generation of the new one may equal one of those.
 """
 
 from __future__ import annotations
@@ -74,16 +83,18 @@ _SOURCES_KEY: Final = "tidemark.source_offsets"
 
 
 class PendingWriteError(CoordinatorError):
-    """A write of a live writer is pending on the timeline."""
+    """A write is pending on the timeline, and its writer's heartbeat is fresh."""
 
     kind = ErrorKind.CONFLICT
 
 
 @dataclass(frozen=True)
 class NewLedger:
-    """Where the new ledger starts. ``positions`` per input lane; ``anew``: lanes whose position the topic
-    does not hold any more, read from where they first began, or, where that is gone, from the topic's start;
-    ``rolled_back``: instants of dead writers.
+    """Where the new ledger starts.
+
+    ``epoch``, ``instant``: our newest commit. ``positions``: lane -> next offset. ``anew``: lanes whose
+    position the topic does not hold any more; they are read from where they first began, or from the topic's
+    start. ``rolled_back``: the instants of dead writers.
     """
 
     epoch: int
@@ -96,18 +107,17 @@ class NewLedger:
 def new_ledger(
     config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, ids: IdSource
 ) -> NewLedger:
-    """Ends all terms, deletes Tidemark's own topics (dead letters stay), begins a ledger. Repeatable.
+    """Begins a new ledger in the steps above. Repeatable. No service of the table may run.
 
-    No service of the table may run. Raises LockHeldError, PendingWriteError, MovedOrCopiedError when the
-    topics are those of a table elsewhere, TopicsChangedError for a misspelt input topic, KafkaError; all of
-    them before anything is deleted.
+    Raises, before anything is deleted: LockHeldError, PendingWriteError, MovedOrCopiedError when the topics
+    belong to a table at another place, TopicsChangedError for a misspelt input topic. Raises KafkaError.
     """
     topics, admin = TopicNames(config.table.name), kafka.admin()
     publication = open_publication(storage, clock, ids)
     try:
         inputs, other_topics = _checked_inputs(config, kafka, publication, clock, admin)
         publication.end_all_terms()
-        # From here on neither topics nor caches of the former ledger are taken for this table's.
+        # From here on nobody takes topics or caches of the former ledger for this table's.
         ledger = ids.uuid()
         storage.replace(TABLE_ID, ledger.encode())
         admin.delete_topics(
@@ -138,7 +148,7 @@ def new_ledger(
             finally:
                 lock.release(instants.taken_ms)
                 lock.free()
-            # What comes before the snapshot would be folded from nothing: readers start at it.
+            # Readers must start at the snapshot: entries before it would be applied to an empty fold.
             admin.delete_records({topics.epochs_partition: reader.fold.state.decisions_next - 1})
         finally:
             log.close()
@@ -169,9 +179,10 @@ def _checked_inputs(
 
 
 def check_replaceable(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:
-    """Raises MovedOrCopiedError when the topics of that name are the ledger of a table elsewhere: to delete
-    them would end the production of that table. Topics that cannot be read say nothing: they are why this is
-    done.
+    """Raises MovedOrCopiedError when the topics of that name belong to a table at another place.
+
+    To delete them would destroy that table's ledger. Topics that cannot be read are no reason to refuse: they
+    are why a new ledger is begun.
     """
     former = former_state(config, kafka, storage, clock)
     if former is None or former.location is None:
@@ -184,7 +195,10 @@ def check_replaceable(config: TableConfigFile, kafka: KafkaClient, storage: Stor
 def former_state(
     config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock
 ) -> FoldState | None:
-    """What the topics say as they are; None when they are not there, or cannot be read. Raises KafkaError."""
+    """The state of the former ledger's fold, as far as it can be read; None if a topic is missing.
+
+    Raises KafkaError.
+    """
     names, admin = TopicNames(config.table.name), kafka.admin()
     try:
         if any(admin.partitions(name) is None for name in (names.ledger, names.epochs)):
@@ -195,7 +209,7 @@ def former_state(
     try:
         reader.catch_up()
     except (ProtocolError, HudiFormatError, DeadlineExceededError, OffsetOutOfRangeError):
-        # The claims that were read say where the table lies, also when what follows them is damaged.
+        # The claims that were read name the table's place, even if entries behind them are damaged.
         return reader.fold.state
     finally:
         reader.close()
@@ -243,7 +257,7 @@ def _first_state(
         coordinator_term=term,
         handled=timelines.latest_completion(),
         seen=seen,
-        # What caches reflect of the old ledger's table, nobody can tell.
+        # Caches of the old ledger must not be used: nobody knows what of the table they reflect.
         stamps_from=generation,
         rewinds=[Rewind(generation, -1)],
         tombstones=CommittedTombstones(whole=True),
@@ -264,7 +278,7 @@ def _first_state(
 
 
 class _LastCommit(NamedTuple):
-    """``positions``: per input lane, or per assign lane where the input is partitioned by lane."""
+    """``positions``: input lane -> next offset; assign lane if the input is partitioned by lane."""
 
     epoch: int
     instant: str | None
@@ -273,21 +287,21 @@ class _LastCommit(NamedTuple):
 
 
 def _last_commit(config: TableConfigFile, storage: Storage, timelines: Timelines) -> _LastCommit | None:
-    """Our newest one: by the active timeline, or by the table's own record when others archived it."""
+    """Our newest commit, from the active timeline; from the table's record if other writers archived it."""
     newest, record = newest_epoch(storage, timelines), read_ledger_record(storage)
     sharded = config.input.partitioning is InputPartitioning.SHARD
     if record is not None and record.committed.epoch > (newest[0] if newest is not None else 0):
         kept = record.committed
-        # A table that was restored to an earlier state no longer has what the record is about.
+        # If the table was restored to an earlier state, the recorded commit is not on its timeline any more.
         if kept.instant is not None and timelines.data.is_committed(kept.instant):
             positions = kept.keyed_next if sharded else kept.source_next
             return _LastCommit(kept.epoch, kept.instant, kept.completion, positions)
     if newest is None:
         return None
     epoch, instant = newest
-    found = timelines.data.find(instant)
-    assert found is not None
-    extra = decode_commit_metadata(storage.read(instant_path(found)), instant_path(found)).extra_metadata
+    commit = timelines.data.find(instant)
+    assert commit is not None
+    extra = decode_commit_metadata(storage.read(instant_path(commit)), instant_path(commit)).extra_metadata
     assert extra[EPOCH_KEY] == str(epoch)
     sources = {
         partition if sharded else f"{log}:{partition}": position
@@ -295,4 +309,4 @@ def _last_commit(config: TableConfigFile, storage: Storage, timelines: Timelines
         for partition, (_, position) in partitions.items()
         if not sharded or log == config.input.topics[0]
     }
-    return _LastCommit(epoch, instant, found.completion, sources)
+    return _LastCommit(epoch, instant, commit.completion, sources)

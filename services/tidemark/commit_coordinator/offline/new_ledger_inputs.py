@@ -1,9 +1,8 @@
-"""The input under a new ledger: which positions of the former one still hold, and where the other lanes
-begin.
+"""The input under a new ledger: which positions still hold, and where all other lanes begin.
 
-No record that the former ledger would have read is passed over: a lane whose position the topic no longer
-holds, or that the former ledger had not begun, is read from its start, also with `input.start: latest`, which
-is about topics that the table never read.
+No record that the former ledger would have read may be left out. So a lane is read from its start if its
+topic no longer holds its position, or if the former ledger had not begun it. That is so with `input.start:
+latest` as well, which is about topics that the table never read.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from tidemark.stream_runtime.kafka.ports import Admin, Isolation, TopicPartition
 def inputs_of_new_ledger(
     config: TableConfigFile, storage: Storage, admin: Admin
 ) -> tuple[OpenedInputs, frozenset[str]]:
-    """The configured topics as they are now, and those of them that were deleted and made again: no position
-    holds for them.
+    """The configured topics as they are now, and the names of those that were deleted and created again.
 
-    Raises TopicsChangedError for a topic that does not exist and whose name is new.
+    No position holds for the latter. Raises TopicsChangedError for a topic that the table never read and that
+    does not exist.
     """
     opened = open_inputs(config, storage, admin, begins_anew=True)
     states = admin.topic_states(opened.topics)
@@ -43,7 +42,7 @@ def inputs_of_new_ledger(
                 others.add(name)
             topic = taken
         if config.input.partitioning is InputPartitioning.SHARD:
-            # Lanes are partitions there, and have no other names: see `positions_held`.
+            # The lanes are the partitions' numbers, whatever log of the topic's name they are of.
             topic = msgspec.structs.replace(topic, incarnation=1)
         topics[name] = topic
     return OpenedInputs(topics, opened.recorded), frozenset(others)
@@ -56,7 +55,10 @@ def positions_held(
     inputs: Mapping[str, InputTopic],
     other_topics: frozenset[str],
 ) -> tuple[dict[str, int], list[str]]:
-    """Positions that the input topics still hold, and the lanes whose position they do not."""
+    """Splits ``positions`` (lane -> next offset) into those that still hold, and lanes that are read anew.
+
+    A position holds if its topic is the same log as before, and the partition still has that offset.
+    """
     sharded = config.input.partitioning is InputPartitioning.SHARD
     held: dict[str, int] = {}
     anew: list[str] = []
@@ -77,8 +79,10 @@ def positions_held(
 def record_starts(
     config: TableConfigFile, storage: Storage, admin: Admin, inputs: OpenedInputs, held: Mapping[str, int]
 ) -> None:
-    """With `input.start: latest`: where lanes of topics begin that the table read before, and that have no
-    position now. Topics that are new to it are left to the coordinator's start.
+    """Records, with `input.start: latest`, where lanes without a position begin, in topics read before.
+
+    That is their recorded start if the topic still holds it, else the topic's start. Topics that are new to
+    the table are left out: the coordinator records them when it starts.
     """
     if config.input.start is not InputStart.LATEST:
         storage.delete(INPUT_STARTS)

@@ -1,7 +1,10 @@
-"""`tidemark recover`: what a coordinator does first, without staying: one term, no new epoch.
+"""`tidemark recover`: takes the table over in a term of its own, ends what is open, and plans no epoch.
 
-A decided epoch is finished. An attempt that was planned and not decided is voided and rolled back; its
-input stays in the topics, the next coordinator plans it again. Then the lock is free.
+1. Claim the table, which fences any other coordinator.
+2. Finish a decided epoch. Void an attempt that is planned and not decided; its input stays in the topics, and
+   the next coordinator plans it again.
+3. Roll void attempts back.
+4. Free the table's lock.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ _REASON: Final = "tidemark recover"
 
 @dataclass(frozen=True)
 class Recovered:
-    """What was found open: the epoch that was finished, the epochs whose attempts were rolled back."""
+    """The epoch that was finished, if any, and the epochs whose attempts were rolled back."""
 
     finished: int | None
     voided: tuple[int, ...]
@@ -49,9 +52,10 @@ class Recovered:
 def recover(
     config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, ids: IdSource
 ) -> Recovered:
-    """Claims the table, ends what is open, frees the lock. Repeatable; fences a coordinator that lives.
+    """Claims the table, ends what is open, frees the lock. Repeatable; fences a running coordinator.
 
-    Raises LockHeldError (another engine's lock), SupersededError, DivergedError, MissingTopicError.
+    Raises LockHeldError (another engine holds the lock), SupersededError, DivergedError, MovedOrCopiedError,
+    MissingTopicError.
     """
     topics = TopicNames(config.table.name)
     _require_ledger(kafka, topics)
@@ -109,11 +113,11 @@ def _end_what_is_open(context: Context) -> Recovered:
         left = tuple(waiting)
         if waiting:
             context.clock.sleep_ms(max(min(waiting.values()) - context.clock.now_ms(), _SETTLE_POLL_MS))
-    # A lock that an older term left, perhaps a moment ago, is taken over, then given back.
+    # An older term may have left the lock: it is taken over, and given back after the clocks' skew.
     context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     context.lock.release(context.instants.taken_ms or context.clock.now_ms())
     context.lock.free()
-    return Recovered(finished, tuple(each.epoch for each in voided))
+    return Recovered(finished, tuple(attempt.epoch for attempt in voided))
 
 
 def _context(
@@ -128,7 +132,7 @@ def _context(
     action = Action.DELTA_COMMIT if table.is_merge_on_read else Action.COMMIT
     topics = TopicNames(config.table.name)
     return Context(
-        # No epoch is planned here: the schema of one is never asked for.
+        # No epoch is planned here, so neither a schema nor the number of shards is needed.
         table=TableFacts(config.table.name, action, topics.keyed, 0, lambda _, __: ""),
         publishing=term,
         clock=clock,

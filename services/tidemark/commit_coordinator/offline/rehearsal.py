@@ -1,6 +1,8 @@
-"""Everything that a coordinator asks of topics and of the table's records before it takes a table over, asked
-without a change: for `tidemark doctor`. The checks are those of the start itself; topics that they would make
-are not made, and records that they would write are not written.
+"""Rehearses a coordinator's start for `tidemark doctor`: the same checks of topics and records, without
+changes.
+
+The checks are the functions of the start itself. They get an `Admin` that creates no topic and a `Storage`
+that writes no file.
 """
 
 from __future__ import annotations
@@ -47,10 +49,9 @@ def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClien
 
 
 def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> FoldState:
-    """Are the topics of the table's name those of the table at this place? Reads them and changes nothing.
-    Returns what they say.
+    """Checks that the topics of the table's name belong to the table at this place; returns their state.
 
-    Raises as `check_identity`.
+    Changes nothing. Raises DivergedError and MovedOrCopiedError as `check_identity`.
     """
     names = TopicNames(config.table.name)
     reader = FoldReader(
@@ -69,26 +70,26 @@ def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient,
 
 
 class _Looking:
-    """An `Admin` that makes no topic."""
+    """An `Admin` that creates no topic."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        """Makes none of them."""
+        """Creates none of them."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._admin, name)
 
 
 class _Unwritten:
-    """A `Storage` that is read alone; what would be made beside what is there is refused as ever."""
+    """A `Storage` that only reads. `create` still raises AlreadyExistsError, which the checks rely on."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def create(self, path: str, content: bytes) -> None:
-        """Makes nothing; raises AlreadyExistsError where the storage would."""
+        """Writes nothing. Raises AlreadyExistsError if the file exists."""
         if self._storage.exists(path):
             raise AlreadyExistsError(path)
 

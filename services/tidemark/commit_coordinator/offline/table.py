@@ -1,4 +1,4 @@
-"""A table's folder as it is, looked at without a coordinator, and the note that an input topic left."""
+"""Describes and checks a table's folder without a coordinator, and notes that an input topic was removed."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ def describe(config: TableConfigFile) -> dict[str, Any]:
 
 
 def check_table(config: TableConfigFile, storage: Storage, served: bool) -> TableConfig:
-    """What a coordinator asks of the table when it starts. `served`: one answers, so what is pending is its
-    own. Raises as `read_table`, whose errors say what to do.
+    """Makes the checks of a coordinator's start on the table.
+
+    `served`: a coordinator answers, so the pending write may be its own, and is no reason to refuse. Raises
+    as `read_table`, whose errors say what to do.
     """
     return read_table(config, storage, None if served or storage.exists(RECORD) else ()).config
 
 
 def is_half_made_here(config: TableConfigFile, storage: Storage) -> bool:
-    """Whether the configured table's creation was begun and not ended: `open_table` goes on with it."""
+    """Whether the configured table's creation was begun and has not ended; `open_table` finishes it."""
     schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
     return is_half_made(storage, definition_of(config, schema))
 
 
 def remove_topic(config: TableConfigFile, storage: Storage, name: str) -> None:
-    """Notes that a topic which left the configuration is read no more. No coordinator may run.
+    """Notes that a topic which left the configuration is not read any more. No coordinator may run.
 
-    Raises TopicsChangedError when it is configured, or the table never read it.
+    Raises TopicsChangedError when the topic is still configured, or the table never read it.
     """
     if name in config.input.topics:
         raise TopicsChangedError(f"{config.file}: take {name} out of input.topics first")

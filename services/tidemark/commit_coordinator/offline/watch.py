@@ -1,4 +1,4 @@
-"""Whether a coordinator serves a table's folder, wherever it runs: its sign of life is watched."""
+"""Finds out whether a coordinator serves a table's folder, wherever it runs, by its sign of life."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _LOOK_EVERY_S: Final = 1.0
 
 
 def is_served(storage: Storage, clock: Clock, waits: Callable[[], None] = lambda: None) -> bool:
-    """Whether a coordinator serves the table, wherever it runs. Watches for `WATCHED_S` when the file is
-    there: one that was killed left it too. ``waits`` is told when that wait begins.
+    """Whether a coordinator serves the table, wherever it runs.
+
+    Without the file none does. With it the file is watched for `WATCHED_S` seconds, because a coordinator
+    that was killed left it as well; ``waits`` is called when that begins.
     """
     first = shown_sign(storage)
     if not first:
@@ -26,6 +28,6 @@ def is_served(storage: Storage, clock: Clock, waits: Callable[[], None] = lambda
         clock.sleep(_LOOK_EVERY_S)
         now = shown_sign(storage)
         if now != first:
-            # Gone: it ended just now, as it should.
+            # If the file is gone, the coordinator has just ended in order.
             return bool(now)
     return False

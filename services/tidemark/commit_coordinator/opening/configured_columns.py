@@ -1,7 +1,7 @@
-"""The columns that `table.schema` had when the table was last served, kept with the table.
+"""Records in the table's folder which columns `table.schema` had when the table was last served.
 
-By them a column that has gone from the file is told from one that another engine added: without the record a
-renamed column would be a new one in silence, and the old one would have no value in any new row.
+By that record a start tells a column that left `table.schema` from one that another engine added. Without it
+a renamed column would silently become a new one, and the old one would have no value in any new row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONFIGURED_COLUMNS: Final = join_path(ROOT, "configured-columns.json")
 
 
 class MissingColumnsError(CoordinatorError):
-    """Columns have gone from `table.schema`; the text names them and both ways on."""
+    """`table.schema` lacks columns that it had; the text names them and both ways to continue."""
 
     kind = ErrorKind.INVALID
 
@@ -36,7 +36,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 def check_columns_kept(file: TableConfigFile, storage: Storage, configured: TableSchema) -> None:
     """Raises MissingColumnsError for columns that `table.schema` had and has no longer, unless
-    `table.retired_columns` names them. A table that was served before there was a record has none.
+    `table.retired_columns` names them. Without a record (the first start) all columns are taken as they are.
     """
     recorded = _recorded(storage)
     here, retired = configured.arrow.names, file.table.retired_columns
@@ -47,7 +47,7 @@ def check_columns_kept(file: TableConfigFile, storage: Storage, configured: Tabl
 
 
 def record_columns(term: Term, configured: Sequence[str]) -> None:
-    """Keeps them for the next start. Raises FencedOutError when the term is over."""
+    """Records the ``configured`` columns for the next start. Raises FencedOutError when the term is over."""
     if _recorded(term.storage) != list(configured):
         content = msgspec.json.encode(_Record(list(configured)))
         term.replace(CONFIGURED_COLUMNS, content)
@@ -75,6 +75,6 @@ def _text(schema: Path, gone: Sequence[str], added: Sequence[str]) -> str:
     )
     return (
         f"{schema} lacks {names}, which table.schema had when the table was last served.{renamed} Either put "
-        "it back; or let it rest: with `table: {retired_columns: ["
+        "it back; or retire it: with `table: {retired_columns: ["
         f"{names}]}}` rows that are written from now on have no value there, and others keep theirs"
     )

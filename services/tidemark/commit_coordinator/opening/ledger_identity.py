@@ -1,16 +1,20 @@
-"""Which ledger a table has, and whether the topics and the folder that meet here belong to each other.
+"""Checks that the table's folder and the topics belong to the same ledger, and that the table was not copied.
 
-A table's ledger has an identity: a uuid in the table's folder (`ledger_client.table_id`), made with the
-table, which every claim of a coordinator and of lanes names. `tidemark table adopt --new-ledger` gives the
-table another one. Caches, the lock, `JoinResponse` and `BeginResponse` name it as well, so what was made
-under another ledger is recognised.
+The identity of a ledger is a uuid in the table's folder (`ledger_client.table_id`). Every claim of a
+coordinator and of lanes names it; so do caches, the lock, `JoinResponse` and `BeginResponse`. What was made
+under another ledger is recognised by it. `tidemark table adopt --new-ledger` gives the table a new one.
 
-A copy of the folder has the same uuid. So a claim also names where the table lies. A claim is made only from
-there: the same real path, or the same `table-id` (device and inode) under another path, a mount or a table
-that was moved within its file system. Anywhere else an operator has to say whether the table was moved or
-copied: a copy that went on would take the production of the table it was copied from. By `hoodie.properties`
-(of claims that say no more) that cannot be told for sure: Hudi writes it anew, and a copy's may get the inode
-of the former one.
+A copy of the folder has the same uuid, so a coordinator's claim also names the table's place. The next claim
+must come from the same place, which is one of
+
+- the same real path;
+- another path (a mount, or a table that was moved within its file system) with the same `table-id` file, by
+  device and inode.
+
+From any other place nobody claims before an operator has said whether the table was moved or copied: a copy
+would continue the ledger of the table that it was copied from. Claims of earlier versions know the device and
+inode of `hoodie.properties` only. These are no proof: Hudi writes that file anew, and the file of a copy may
+get the inode of the original.
 """
 
 from __future__ import annotations
@@ -38,32 +42,35 @@ from tidemark.stream_runtime.kafka.ports import Admin
 
 
 class MovedOrCopiedError(CoordinatorError):
-    """The topics' ledger belongs to a table that lies elsewhere; the text has a command for each case."""
+    """The topics' ledger belongs to a table at another place; the text has a command for each case."""
 
     kind = ErrorKind.INVALID
 
 
 def ledger_id(storage: Storage, ids: IdSource) -> str:
-    """The identity in the table's folder; made when there is none. Of two that make it at once one holds."""
-    found = known_ledger_id(storage)
-    if found:
-        return found
+    """The ledger's identity in the table's folder; makes it if there is none.
+
+    If two processes make it at the same time, both return the one that was first.
+    """
+    known = known_ledger_id(storage)
+    if known:
+        return known
     with contextlib.suppress(AlreadyExistsError):
         storage.create(TABLE_ID, ids.uuid().encode())
     return known_ledger_id(storage)
 
 
 def location_of(storage: Storage) -> TableLocation:
-    """Where the table lies now."""
-    found = (storage.stat(path) for path in (PROPERTIES_PATH, TABLE_ID))
-    files = (info.file_id if info is not None else "" for info in found)
+    """The table's place now: real path, and device and inode of its two files. Raises OSError."""
+    stats = (storage.stat(path) for path in (PROPERTIES_PATH, TABLE_ID))
+    files = (info.file_id if info is not None else "" for info in stats)
     return TableLocation(os.path.realpath(storage.base_uri), *files)
 
 
 def is_same_place(known: TableLocation | None, here: TableLocation) -> bool:
-    """Whether the table that lay there is the one that lies here. None: nothing is known, so nothing differs.
+    """Whether the table at the ``known`` place is the one that is ``here``; True if no place is known.
 
-    Another file at the same path is no other table: put back from a backup, or written anew.
+    The same path is the same place, even with other files: they were restored from a backup, or written anew.
     """
     if known is None or known.path == here.path:
         return True
@@ -73,8 +80,8 @@ def is_same_place(known: TableLocation | None, here: TableLocation) -> bool:
 
 
 def check_belongs(state: FoldState, table: str, ledger: str, here: TableLocation) -> None:
-    """Raises DivergedError when topics and folder have different ledgers, MovedOrCopiedError when the ledger
-    is that of a table elsewhere. ``ledger``: the folder's, "" when it has none. Writes nothing.
+    """Raises DivergedError when topics and folder have different ledgers, MovedOrCopiedError when the table
+    of the topics' ledger is at another place. ``ledger``: the folder's, "" if it has none. Writes nothing.
     """
     if not state.ledger:
         return
@@ -99,8 +106,9 @@ def check_belongs(state: FoldState, table: str, ledger: str, here: TableLocation
 def check_identity(
     config: TableConfigFile, storage: Storage, admin: Admin, log: DecisionsLog, fold: Callable[[], Fold]
 ) -> None:
-    """Do the folder and the topics belong together? Asked before anything is made. Raises as `check_belongs`
-    and `check_topics_there`.
+    """Checks, before anything is made, that the folder and the topics belong together.
+
+    Raises DivergedError and MovedOrCopiedError as `check_belongs` and `check_topics_there`.
     """
     table = config.table.name
     exists = admin.partitions(TopicNames(table).epochs) is not None
@@ -109,19 +117,21 @@ def check_identity(
         try:
             log.catch_up()
         except HudiFormatError:
-            # Documents that the topics name lie with the table: with another one, perhaps.
+            # A document that the decisions name cannot be read here. If the folder is of another table, that
+            # is the better error.
             check_belongs(fold().state, table, known_ledger_id(storage), location_of(storage))
             raise
         check_belongs(fold().state, table, known_ledger_id(storage), location_of(storage))
 
 
 def check_topics_there(recorded: bool, exists: bool, table: str, servers: str) -> None:
-    """Raises DivergedError when the table's ledger began and its topics are not on this Kafka: made anew,
-    they would hide that the address is wrong, or that they were lost.
+    """Raises DivergedError when the table's ledger has begun, and its topics are not on this Kafka.
+
+    They are not created: that would hide that the address is wrong, or that the topics were lost.
     """
     if recorded and not exists:
         raise DivergedError(
-            f"the table's ledger began, and its topics {table}.* are not on {servers}: is "
+            f"the table's ledger has begun, but its topics {table}.* are not on {servers}: is "
             "kafka.bootstrap.servers right? If they were lost, `tidemark table adopt --new-ledger` starts "
             "a new ledger from the table's timeline"
         )

@@ -1,7 +1,8 @@
-"""How far the table's ledger is committed, kept with the table: `tidemark table adopt --new-ledger` goes on
-from it when other writers' commits have pushed our last one out of the active timeline.
+"""Records in the table's folder how far its ledger is committed.
 
-Written after each commit, behind the term's fence, and again at a start, so it is at most one epoch behind.
+`tidemark table adopt --new-ledger` continues from that record if our last commit is not on the active
+timeline any more, because other writers made many since. The record is written after each commit, in the
+term, and at each start. So it is at most one epoch behind.
 """
 
 from __future__ import annotations
@@ -20,23 +21,21 @@ LEDGER_RECORD: Final = join_path(ROOT, "ledger.json")
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):
-    """``committed``: as the fold has it. ``ledger``: the identity of the ledger that it is about."""
+    """The stored document. ``committed``: as in the fold of the ledger whose identity is ``ledger``."""
 
     ledger: str
     committed: Committed
 
 
 class LedgerRecorder:
-    """Keeps the record current; for one thread."""
+    """Writes the record whenever more is committed; for one thread."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
         self._written: Committed | None = None
 
     def keep(self, state: FoldState) -> None:
-        """Writes what is committed, when that is news. Raises FencedOutError when the term is over,
-        OSError.
-        """
+        """Writes the record if it has changed. Raises FencedOutError when the term is over, OSError."""
         if state.committed == self._written:
             return
         content = msgspec.json.encode(LedgerRecord(state.ledger, state.committed), order="sorted")
@@ -45,7 +44,7 @@ class LedgerRecorder:
 
 
 def read_ledger_record(storage: Storage) -> LedgerRecord | None:
-    """None when there is none, or none that can be read: the timeline says the rest."""
+    """The record; None if there is none or it cannot be read. Then the timeline alone has to do."""
     try:
         return read_document(storage, LEDGER_RECORD, LedgerRecord)
     except (FileMissingError, CorruptFileError):

@@ -1,8 +1,9 @@
-"""Schemas by fingerprint: registered when a process joins, united when an epoch is planned.
+"""Schemas by fingerprint: a process registers its schema when it joins; each plan unites them.
 
-What other writers do to the table's schema is taken up before each plan: their columns stay in what we write,
-nullable, and null in the rows that we upsert. A row is written whole: of a column that `table.schema` lacks
-we know no value. What cannot be taken up stops the tagging, by name, before anything is written.
+Before each plan the coordinator takes up what other writers did to the table's schema. Their columns stay in
+the schema that we write, as nullable columns, and are null in the rows that we upsert: a row is written
+whole, and we know no value of a column that `table.schema` lacks. If a change cannot be taken up, tagging
+stops before anything is written, and the error names the commit or the column.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class IncompatibleSchemaError(CoordinatorError):
 
 
 class SchemaRegistry:
-    """Thread-safe; every schema is kept with the table, so that a successor knows it too.
+    """The schemas of one table; thread-safe. Each is stored in the table's folder, for successors.
 
-    ``fixed``: columns whose type may not change under us (key, partition, ordering).
+    ``fixed``: columns whose type no writer may change (key, partition, ordering).
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class SchemaRegistry:
         self._changes = SchemaChanges(storage, table, EPOCH_KEY)
         self._current = current
         self._filled: set[str] = set()
-        # With the columns of every schema that a transaction may name: no plan finds two that do not fit.
+        # The union of all schemas that a transaction may name. A schema that does not fit it is refused when
+        # its process joins, so no plan meets two schemas that cannot be united.
         self._known = current
 
     @classmethod
@@ -59,7 +61,7 @@ class SchemaRegistry:
         return cls(storage, config.table.name, current, fixed_columns(config))
 
     def register(self, avro_json: str) -> str:
-        """The fingerprint of the schema. Raises IncompatibleSchemaError naming what does not fit."""
+        """Stores the schema, returns its fingerprint. Raises IncompatibleSchemaError naming the column."""
         try:
             schema = TableSchema.from_avro(avro_json, self._table)
             with self._lock:
@@ -76,16 +78,16 @@ class SchemaRegistry:
         return schema.fingerprint
 
     def resume(self, fingerprints: Iterable[str]) -> None:
-        """What counting transactions name that no epoch covers yet; call it before anything registers."""
+        """Takes up the schemas that uncommitted transactions name; call it before any process joins."""
         with self._lock:
             for fingerprint in fingerprints:
                 self._known = union(self._known, self._load(fingerprint))
 
     def united(self, fingerprints: Sequence[str], timeline: Timeline) -> str:
-        """Avro JSON of the table's schema, with the columns of these and of what other writers committed; it
-        is the table's from now on.
+        """The union of the table's schema, of these schemas and of other writers' commits, as Avro JSON.
 
-        Raises UnsupportedTableError naming the commit or column that cannot be taken up.
+        It is the table's schema from now on. Raises UnsupportedTableError that names the commit or column
+        that cannot be taken up.
         """
         with self._lock:
             try:
@@ -98,13 +100,12 @@ class SchemaRegistry:
                 raise UnsupportedTableError(
                     f"the table's schema and table.schema do not go together any more: {error}",
                     "Make table.schema and the table agree (a column of another name, or the type that "
-                    "the table "
-                    "has)",
+                    "the table has)",
                 ) from error
             return self._current.avro_json
 
     def unfilled_columns(self) -> list[str]:
-        """Columns of the table that the schema of no process has which joined; none before the first."""
+        """The table's columns that no joined process has in its schema; empty before the first has joined."""
         with self._lock:
             return [name for name in self._current.arrow.names if self._filled and name not in self._filled]
 
@@ -117,8 +118,7 @@ class SchemaRegistry:
             if theirs != ours:
                 raise SchemaError(
                     f"{change.instant.file_name} of another writer changed the type of {name}, a key, "
-                    f"partition or "
-                    f"ordering column, from {ours} to {theirs}"
+                    f"partition or ordering column, from {ours} to {theirs}"
                 )
         try:
             self._current = newer_union(change.schema, self._current)
@@ -132,7 +132,7 @@ class SchemaRegistry:
         except FileMissingError as error:
             raise IncompatibleSchemaError(f"{path} is gone: a transaction names that schema") from error
         except SchemaError as error:
-            # It was one when it was written here.
+            # `register` stored only what is a schema, so the file has changed since.
             raise CorruptFileError(f"{self._storage.base_uri}/{path} is damaged: {error}") from error
 
     def _path(self, fingerprint: str) -> str:

@@ -1,8 +1,8 @@
-"""How a coordinator shows which table it serves: to who asks it, and to who sees the table's folder.
+"""Shows which table a coordinator serves: as the answer to the call `Serves`, and by a file in the folder.
 
-The command line asks before every command (`Serves`). The answer comes from memory, so that `tidemark status`
-is answered while the storage is not. Where the table lies is looked at when it is taken over, and again with
-each sign of life: others write `hoodie.properties` anew, and it is another file then.
+The command line asks `Serves` before every command. The answer comes from memory, so that `tidemark status`
+works while the storage does not answer. The table's place is read at the takeover, and again with each sign
+of life, because other writers replace `hoodie.properties`, and the new file has another inode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemark.ledger_client.served_by import SERVED_BY, Served
 
 
 class ServedTable:
-    """One table's answer. The thread that takes over, then that of the sign, change it; others read."""
+    """The answer of one table's coordinator. The sign of life's thread changes it, gRPC threads read it."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -26,30 +26,30 @@ class ServedTable:
         self._answer = Served(storage.base_uri)
 
     def taken_over(self, term: Term, owner: str) -> None:
-        """Leaves the coordinator's name with the table. Raises as `show_owner`."""
+        """Writes the coordinator's name into the table's folder. Raises FencedOutError, OSError."""
         show_owner(term, owner)
         self._term = term
         self._answer = Served(self._storage.base_uri, owner, location_of(self._storage))
 
     def sign_of_life(self) -> SignOfLife:
-        """To be given while the table is served, once it is taken over."""
+        """A context manager for the time in which the table is served, after `taken_over`."""
         assert self._term is not None
         return SignOfLife(self._term, self._answer.owner, self.look)
 
     def look(self) -> None:
-        """Looks where the table lies now; where the storage does not say, the answer stays."""
+        """Reads the table's place anew; if the storage does not answer, the known place stays."""
         with contextlib.suppress(OSError):
             self._answer = replace(self._answer, location=location_of(self._storage))
 
     def answer(self) -> Served:
-        """As it was seen last."""
+        """Owner, path and place of the table, as they were last read."""
         return self._answer
 
 
 def show_owner(term: Term, owner: str) -> None:
-    """Leaves a coordinator's own name with the table, for who asks whether it is this one that it serves.
+    """Writes the coordinator's name into the table's folder. A command compares it with what `Serves` says.
 
-    A path would not tell: it differs between containers and may be the same on two machines. Raises
-    FencedOutError when the term is over.
+    The table's path is not enough: it differs between containers, and two machines may have the same path.
+    Raises FencedOutError when the term is over.
     """
     term.replace(SERVED_BY, owner.encode())

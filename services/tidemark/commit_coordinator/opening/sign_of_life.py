@@ -1,9 +1,9 @@
-"""A file in the table's folder that changes as long as a coordinator serves the table, also an idle one.
+"""A file in the table's folder that changes every few seconds as long as a coordinator serves the table.
 
-A command that ends ledgers watches it (`offline.watch`): health is asked at the configured address only, and
-a coordinator of the same folder may serve at another one, or on another machine. Whoever asks watches whether
-the file changes, so no clock of two machines is compared. It says who is there; what keeps a coordinator that
-nobody saw from harm is the fence (terms, claims), as ever.
+A command that ends a ledger watches the file (`offline.watch`). To ask the configured address is not enough:
+a coordinator of the same folder may serve at another address, or on another machine. The command looks
+whether the file changes, so the clocks of two machines are never compared. Safety does not rest on the file:
+a coordinator that nobody saw is fenced by terms and claims, like any other.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 
 
 class SignOfLife:
-    """A context manager: inside, the file changes on a thread of its own; at the end it is removed."""
+    """A context manager: inside, its own thread changes the file; at the end the file is deleted."""
 
     def __init__(self, term: Term, owner: str, looks: Callable[[], None] = lambda: None) -> None:
-        """The right to write ends with the ``term``. ``owner``: the coordinator's name. ``looks`` is called
-        as often, on the same thread.
+        """``term``: the right to write. ``owner``: the coordinator's name. ``looks``: called after each
+        change, on the same thread.
         """
         self._term, self._owner, self._looks = term, owner, looks
         self._changes = 0
@@ -43,12 +43,12 @@ class SignOfLife:
         self._stopped.set()
         self._thread.join()
         with contextlib.suppress(OSError, HudiFormatError):
-            # A successor's stays.
+            # A successor's file stays.
             if shown_sign(self._term.storage).partition(" ")[0] == self._owner:
                 self._term.storage.delete(SIGN)
 
     def change(self) -> None:
-        """Raises FencedOutError when the term is over, OSError."""
+        """Writes the owner's name and the next number. Raises FencedOutError when the term ended, OSError."""
         self._changes += 1
         content = f"{self._owner} {self._changes}"
         self._term.replace(SIGN, content.encode())
@@ -67,7 +67,7 @@ class SignOfLife:
 
 
 def shown_sign(storage: Storage) -> str:
-    """What the file says now; "" when there is none."""
+    """The file's content now; "" when there is no file."""
     try:
         return bytes(storage.read(SIGN)).decode(errors="replace")
     except FileMissingError:

@@ -1,13 +1,14 @@
-"""Makes a new table, whatever kills it: what is made is written down first, and who finds it finishes it.
+"""Creates a new table, so that a process that is killed on the way leaves a table that the next one finishes.
 
-1. `creation.json` in the table's folder: the table's definition, the number of shards, the completion times
-   of the metadata table's two first commits. Made exclusively: of two that create, both carry out one.
-2. The table and its metadata table by that document alone, so whoever does it, and however often, makes the
-   same files: `hoodie.properties`, then the metadata table, then its name in the properties.
-3. The document goes, after what killed processes left half written.
+1. Create `creation.json` in the table's folder: the table's definition, the number of shards, the completion
+   times of the metadata table's first two commits. It is created exclusively, so of two processes that create
+   the table at the same time both carry out the same document.
+2. Make the table by that document alone: `hoodie.properties`, the metadata table, then its partitions in the
+   properties. Whoever does it, and however often, makes the same files.
+3. Delete the temporary files of killed processes, then the document.
 
-Versions that wrote no document left a table without metadata table when they were killed: it is finished as
-well when it is, to the letter, the one that the configuration asks for, and nobody has written to it.
+Earlier versions wrote no document: one that was killed left a table without a metadata table. Such a table is
+finished as well if its properties are exactly those that the configuration asks for, and it has no commit.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ _METADATA_TABLE: Final = ".hoodie/metadata"
 
 
 class CreationError(CoordinatorError):
-    """The folder holds what is no table of ours; the text says what and what to do."""
+    """The folder is in use, or another creation was begun in it; the text says what to do."""
 
     kind = ErrorKind.INVALID
 
 
 class Creation(msgspec.Struct, frozen=True):
-    """The document. ``completions``: completion times of the bootstrap commits of `files`, `record_index`."""
+    """The document. ``completions``: completion times of the bootstrap commits of files and record_index."""
 
     definition: TableDefinition
     shards: int
@@ -55,14 +56,17 @@ class Creation(msgspec.Struct, frozen=True):
 
 
 def is_half_made(storage: Storage, definition: TableDefinition) -> bool:
-    """Whether a creation was begun here and not ended."""
+    """Whether the creation of a table was begun in this folder and has not ended."""
     if storage.exists(CREATION):
         return True
     return storage.exists(PROPERTIES_PATH) and _is_left_by_former_version(storage, definition)
 
 
 def create_or_finish(storage: Storage, definition: TableDefinition, shards: int, clock: Clock) -> None:
-    """An empty table with its record index. Raises CreationError for a folder in use."""
+    """Creates an empty table with its record index, or finishes one.
+
+    Raises CreationError for a folder in use, and for a creation that was begun with another configuration.
+    """
     left = [info.path for info in storage.walk(".hoodie") if is_temporary(info.name)]
     creation = _begun(storage, definition, shards, clock)
     if not storage.exists(PROPERTIES_PATH):
@@ -73,34 +77,34 @@ def create_or_finish(storage: Storage, definition: TableDefinition, shards: int,
             storage, creation.shards, InstantGenerator(clock), completions=creation.completions
         )
     for path in left:
-        # Of a creation that was killed. One that is slow writes its file anew, or is told that it is gone.
+        # Temporary files of a killed creation. If it is only slow, it writes its file again or gets an error.
         storage.delete(path)
     storage.delete(CREATION)
     storage.sync_dir(ROOT)
 
 
 def _begun(storage: Storage, definition: TableDefinition, shards: int, clock: Clock) -> Creation:
-    found = _read(storage)
-    if found is None:
+    begun = _read(storage)
+    if begun is None:
         _refuse_folder_in_use(storage)
         instants = InstantGenerator(clock)
         completions = [instants.next(), instants.next()]
         mine = Creation(definition, shards, completions)
         if not storage.exists(PROPERTIES_PATH):
-            # Left by a creation of a former version, which was killed before there was a table.
+            # A creation of an earlier version was killed after it made this, and before it made the table.
             storage.delete_tree(_METADATA_TABLE)
         with contextlib.suppress(AlreadyExistsError):
             storage.create(CREATION, msgspec.json.encode(mine))
-        found = _read(storage)
-    if found is None:
-        raise CreationError(f"{storage.base_uri}: another process makes this table just now: try again")
-    if (found.definition, found.shards) != (definition, shards):
+        begun = _read(storage)
+    if begun is None:
+        raise CreationError(f"{storage.base_uri}: another process is creating this table now: try again")
+    if (begun.definition, begun.shards) != (definition, shards):
         raise CreationError(
-            f"the making of a table in {storage.base_uri} was begun with another configuration "
-            f"({found.shards} shards, key {', '.join(found.definition.record_key_fields)}): finish it with "
+            f"the creation of a table in {storage.base_uri} was begun with another configuration "
+            f"({begun.shards} shards, key {', '.join(begun.definition.record_key_fields)}): finish it with "
             "that one, or delete the folder, which holds no row yet"
         )
-    return found
+    return begun
 
 
 def _read(storage: Storage) -> Creation | None:

@@ -1,4 +1,4 @@
-"""A table as its files show it: for the admin service and `tidemark table describe`."""
+"""Describes a table by its files, for the admin service and `tidemark table describe`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from tidemark.hudi_format.validation import check_servable
 
 
 def describe_table(storage: Storage, accepted: Collection[str], shards: int = 0) -> dict[str, Any]:
-    """The document; `accepted`: `table.accept_properties`; `shards`: how many the record index has to have,
-    for the options of other writers (0: as many as it has, and none is named while it has none). Reads files
-    only. Raises FileMissingError when there is no table, CorruptFileError.
+    """The description, as a JSON object. Reads files only. ``accepted``: `table.accept_properties`.
+
+    ``shards``: the number of shards that the options for other writers name; 0: as many as the index has, and
+    no number while it has none. Raises FileMissingError when there is no table, CorruptFileError.
     """
     table = read_table_config(storage)
     snapshot = MetadataTableSnapshot.load(storage)
@@ -43,11 +44,11 @@ def describe_table(storage: Storage, accepted: Collection[str], shards: int = 0)
         "shards": snapshot.num_shards,
         "partitions": len(snapshot.files.partitions),
         "file_groups": len(slices),
-        "base_files": sum(each.base_file is not None for each in slices),
-        "log_files": sum(len(each.log_files) for each in slices),
+        "base_files": sum(slice_.base_file is not None for slice_ in slices),
+        "log_files": sum(len(slice_.log_files) for slice_ in slices),
         "bytes": sum(size for _, _, size in snapshot.files),
         "newest_commit": _newest_commit(storage, snapshot.data_timeline),
-        "pending": [each.file_name for each in snapshot.data_timeline.pending()],
+        "pending": [instant.file_name for instant in snapshot.data_timeline.pending()],
         "lock": None if holder is None else {"term": holder.term, "since_ms": holder.since_ms},
         "servable": why_not is None,
         "not_servable": why_not,
@@ -60,7 +61,7 @@ def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | Non
     commits = timeline.completed(Action.COMMIT, Action.DELTA_COMMIT)
     if not commits:
         return None
-    newest = max(commits, key=lambda each: str(each.completion))
+    newest = max(commits, key=lambda commit: str(commit.completion))
     extra = decode_commit_metadata(storage.read(instant_path(newest)), instant_path(newest)).extra_metadata
     epoch = extra.get("tidemark.epoch")
     return {
@@ -71,9 +72,10 @@ def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | Non
 
 
 def _why_not(storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collection[str]) -> str | None:
-    """None when this release serves the table, else the reason. Pending writes are shown apart."""
+    """Why this release does not serve the table, None if it does. Pending writes are listed on their own."""
     try:
-        check_servable(storage, [each.requested for each in snapshot.data_timeline.pending()], accepted)
+        pending = [instant.requested for instant in snapshot.data_timeline.pending()]
+        check_servable(storage, pending, accepted)
         check_shards(snapshot.num_shards)
     except (UnsupportedTableError, SchemaError) as error:
         return str(error)

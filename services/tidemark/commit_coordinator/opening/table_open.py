@@ -1,6 +1,7 @@
-"""Opens the table that the configuration names: creates it when there is none, refuses what cannot be served.
+"""Opens the table that the configuration names: creates it if there is none, refuses it if it cannot be
+served.
 
-Nothing is written before everything was checked.
+All checks come before the first write.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ _TYPES: Final = {
 
 
 class TableMismatchError(CoordinatorError):
-    """Configuration and table contradict each other; names both sides of each contradiction."""
+    """Configuration and table contradict each other; the text has both values of each setting."""
 
     kind = ErrorKind.INVALID
 
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """The table as it stands. ``schema`` is the union of the table's and the configured one, whose columns
-    are ``configured``. ``logs``: looks at the log files that other engines add.
+    """The opened table. ``schema``: the union of the table's schema and of `table.schema`, whose columns are
+    ``configured``. ``created``: this call made it. ``logs``: checks log files that other engines add.
     """
 
     config: TableConfig
@@ -62,17 +63,17 @@ class OpenedTable:
     configured: Sequence[str] = ()
 
     def keep_columns(self, term: Term) -> None:
-        """Records which columns are configured, for the next start."""
+        """Records the configured columns for the next start. Raises FencedOutError when the term is over."""
         record_columns(term, self.configured)
 
 
 def open_table(
     file: TableConfigFile, storage: Storage, clock: Clock, own_pending: Collection[str] | None = ()
 ) -> OpenedTable:
-    """Creates or checks the table; ``own_pending`` as `check_servable`.
+    """Creates the table, or checks the one that is there. ``own_pending``: as in `check_servable`.
 
-    Raises TableMismatchError, MissingColumnsError, UnsupportedTableError (other version, no record index, log
-    files that cannot be read, …), SchemaError.
+    Raises TableMismatchError, MissingColumnsError, CreationError, UnsupportedTableError (another version, no
+    record index, log files that cannot be read, …), SchemaError.
     """
     configured = _configured(file)
     definition = definition_of(file, configured)
@@ -89,8 +90,9 @@ def read_table(
     own_pending: Collection[str] | None = (),
     changed: Callable[[TableConfig], TableConfig] = as_it_is,
 ) -> OpenedTable:
-    """Everything that is asked of a table that is there, as `open_table`; ``changed`` as `check_servable`.
-    Writes nothing.
+    """Makes all checks of `open_table` on an existing table, and writes nothing.
+
+    ``own_pending``, ``changed``: as in `check_servable`. Raises as `open_table`.
     """
     configured = _configured(file)
     config = check_servable(storage, own_pending, file.table.accept_properties, changed)
@@ -108,7 +110,7 @@ def read_table(
 
 
 def _configured(file: TableConfigFile) -> TableSchema:
-    """The configured schema, of a table of the kind that is served."""
+    """`table.schema`. Raises TableMismatchError for a kind of index that is not served, SchemaError."""
     if file.table.index.kind is not IndexKind.GLOBAL:
         raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
     return TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
@@ -117,10 +119,11 @@ def _configured(file: TableConfigFile) -> TableSchema:
 def open_beside_predecessor(
     open_with: Callable[[Collection[str] | None], OpenedTable], has_begun: Callable[[], bool]
 ) -> OpenedTable:
-    """Opens the table; pending writes are asked for at its first start only, before the ledger has begun.
+    """Opens the table with ``open_with``. Pending writes are refused at its first start only.
 
-    ``has_begun`` is asked anew as long as the table is refused: another coordinator that starts at the same
-    time may have begun the ledger, and an epoch, between our look at the topics and the one at the timeline.
+    ``has_begun``: whether the ledger has begun. If the table is refused, it is asked again: a coordinator
+    that starts at the same time may have begun the ledger, and its first epoch's pending write is no reason
+    to refuse. Raises UnsupportedTableError, and what ``open_with`` raises.
     """
     for look in range(_LOOKS_MAX):
         begun = has_begun()
@@ -135,7 +138,8 @@ def open_beside_predecessor(
 def _check_columns(file: TableConfigFile, schema: TableSchema) -> None:
     """Raises UnsupportedTableError for a key, partition or ordering column of a type that is not served.
 
-    Found only by an assigner, it would leave a new table that has to be deleted by hand.
+    It is checked before a table is created. If only an assigner found it, an operator would have to delete
+    the new table.
     """
     KeyGenerator.for_table(schema, file.table.record_key, file.table.partition)
     if file.table.ordering is not None:
@@ -143,7 +147,7 @@ def _check_columns(file: TableConfigFile, schema: TableSchema) -> None:
 
 
 def check_shards(file: TableConfigFile, shards: int) -> None:
-    """Raises TableMismatchError when another `table.index.shards` is given than the index has."""
+    """Raises TableMismatchError when `table.index.shards` is given, and the index has another number."""
     wanted = file.table.index.shards
     if wanted == shards:
         return
@@ -157,7 +161,7 @@ def check_shards(file: TableConfigFile, shards: int) -> None:
 
 
 def given_shards(file: TableConfigFile) -> int:
-    """`table.index.shards`, 0 where it is not given."""
+    """`table.index.shards`, 0 if neither the file nor the environment gives it."""
     is_given = ("table", "index", "shards") in read_origins(file.file, os.environ)
     return file.table.index.shards if is_given else 0
 
@@ -180,7 +184,7 @@ def definition_of(file: TableConfigFile, schema: TableSchema) -> TableDefinition
 def union_with_table(
     file: TableConfigFile, storage: Storage, config: TableConfig, configured: TableSchema
 ) -> TableSchema:
-    """The table's columns and the configured new ones. Raises TableMismatchError naming the column."""
+    """The union of the table's schema and ``configured``. Raises TableMismatchError that names the column."""
     existing = table_schema(storage, config, load_timeline(storage))
     if existing is None:
         return configured
@@ -207,7 +211,7 @@ def fixed_columns(file: TableConfigFile) -> list[str]:
 
 
 def check_same(file: TableConfigFile, config: TableConfig) -> None:
-    """Raises TableMismatchError naming every key that the table has otherwise."""
+    """Raises TableMismatchError that names every setting for which the table has another value."""
     table = file.table
     pairs = {
         "table.type": (_TYPES[table.type].name.lower(), config.table_type.name.lower()),

@@ -1,4 +1,4 @@
-"""From a claim to a coordinator that may act: end older terms, check that table and decisions agree."""
+"""The takeover: a coordinator claims the table, ends older terms, and may then make files in its own."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ def take_over(
     ledger: str = "",
     shards: int = 0,
 ) -> Term:
-    """Claims, ends all older terms, opens this one. ``ledger``: the table's
-    (`ledger_identity`); the claim names it, and where the table lies now. ``shards``: the number that the
-    table's record index has, of who serves the table; raises UnsupportedTableError, and claims nothing, where
-    the topics are made for another one.
+    """Takes the table over, and returns the term, which is the right to make files:
 
-    The second look at the topics closes the gap between claim and term: a coordinator that was frozen in
-    between, and replaced, stops here instead of opening a door for its writers.
+    1. Check that the record index has the number of shards that the topics are made for.
+    2. Append the claim; its offset is the term. The producer of the former coordinator is fenced by it.
+    3. End all older terms in the table's folder, and begin this one.
+    4. Read the topics once more. If this coordinator was frozen between 2 and 3, and replaced, it stops here
+       and makes no file.
+    5. Delete what older terms left behind.
+
+    ``ledger``: the identity of the table's ledger, which the claim names together with the table's place.
+    ``shards``: of the record index; 0 leaves out step 1. Raises UnsupportedTableError (before the claim) for
+    another number of shards, SupersededError, DivergedError for topics of another ledger.
     """
     if shards:
         check_number(fold().state.shards, shards)
@@ -45,9 +50,9 @@ def take_over(
     return opened
 
 
-def _foreign_term_text(term: int, found: AlreadyExistsError) -> str:
+def _foreign_term_text(term: int, error: AlreadyExistsError) -> str:
     return (
-        f"{found}, and term {term} has only just begun in these topics: "
+        f"{error}, and term {term} has only just begun in these topics: "
         "a coordinator of another ledger began that term. Do kafka.bootstrap.servers and table.path belong "
         "together? If the topics were lost or replaced: `tidemark table adopt --new-ledger` ends the old "
         "ledger's terms and starts a new one from the table's timeline"

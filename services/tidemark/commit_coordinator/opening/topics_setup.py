@@ -1,9 +1,11 @@
-"""Creates a table's topics and checks them against what the table recorded when its ledger began.
+"""Creates a table's topics, and checks them against what was recorded when the table's ledger began.
 
-Lanes, positions and file groups' paths rest on the partition counts of Tidemark's own topics: another count
-is refused with what to do. Input topics may grow (`epoch_protocol.input_topics`); one that leaves the
-configuration is asked for, and one that does not exist is created only for a table that has read nothing yet:
-a misspelt name would else begin an empty topic and leave the right one behind.
+- Tidemark's own topics keep their numbers of partitions: lanes, positions and batches rest on them. Another
+  number is refused.
+- Input topics may grow (`epoch_protocol.input_topics`).
+- An input topic that leaves the configuration is refused, until `tidemark input remove-topic` says so.
+- An input topic that does not exist is created only for a table that has read nothing yet. Otherwise a
+  misspelt name would create an empty topic, and the right one would not be read any more.
 """
 
 from __future__ import annotations
@@ -44,34 +46,34 @@ class _LaneSource(msgspec.Struct, frozen=True):
 
 
 class TopicsChangedError(CoordinatorError):
-    """Topics and configuration do not fit what the table recorded when its ledger began."""
+    """Topics or configuration do not fit what was recorded when the table's ledger began."""
 
     kind = ErrorKind.INVALID
 
 
 @dataclass(frozen=True)
 class OpenedInputs:
-    """``topics``: of the configuration. ``recorded``: the record as it was found, with topics that left."""
+    """``topics``: those of the configuration. ``recorded``: the record, which also has removed topics."""
 
     topics: dict[str, InputTopic]
     recorded: InputTopics
 
 
 def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
-    """Creates those of Tidemark's own topics that are missing; returns partitions per topic.
+    """Creates those of Tidemark's own topics that are missing; returns topic -> number of partitions.
 
-    Of what was made here the count is known: a broker asked right after may not know the topic yet. Raises
-    TopicsChangedError for a topic with another number of partitions than the configuration asks for.
+    For a topic that is created here the number is not asked again: a broker may not know the topic yet.
+    Raises TopicsChangedError for a topic with another number of partitions than the configuration asks for.
     """
     counts: dict[str, int] = {}
     for spec in topic_specs(config, admin.default_replication(), admin.default_segment_bytes()):
-        found = admin.partitions(spec.name)
-        if found is None:
+        existing = admin.partitions(spec.name)
+        if existing is None:
             admin.create_topics([spec])
-        counts[spec.name] = spec.partitions if found is None else found
+        counts[spec.name] = spec.partitions if existing is None else existing
         if counts[spec.name] != spec.partitions:
             raise TopicsChangedError(_lanes_text(config, spec, counts[spec.name]))
-        if found is not None and spec.name == TopicNames(config.table.name).dead_letter:
+        if existing is not None and spec.name == TopicNames(config.table.name).dead_letter:
             keep_retention(config, admin)
     return counts
 
@@ -79,11 +81,12 @@ def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
 def open_inputs(
     config: TableConfigFile, storage: Storage, admin: Admin, begins_anew: bool = False
 ) -> OpenedInputs:
-    """The input topics as the table read them so far, or as it begins to read them. Writes nothing.
+    """The input topics as the table has read them so far, or as it begins to read them.
 
-    Creates input topics for a table that has read none yet. ``begins_anew``: a new ledger follows, for which
-    the configuration alone says what is read. Raises TopicsChangedError when a topic left the configuration,
-    is new to it and does not exist, or does not fit `input.partitioning: shard`.
+    Creates missing input topics for a table that has read none yet; writes nothing into the table's folder.
+    ``begins_anew``: a new ledger follows, and the configuration alone says what is read. Raises
+    TopicsChangedError when a topic left the configuration, is new to it and does not exist, or does not fit
+    `input.partitioning: shard`.
     """
     recorded = read_record(storage)
     former = dict(recorded.topics) or former_record(config, storage)
@@ -99,7 +102,7 @@ def open_inputs(
         if spec.name in former:
             topics[spec.name] = former[spec.name]
             if begins_anew and spec.name not in states:
-                # Lost with the rest of its Kafka, and its name is known: no misspelt one is made here.
+                # The topic was lost with its Kafka. The record has its name, so it is not misspelt.
                 _created(config, admin, spec)
             continue
         state = states.get(spec.name) or _created(config, admin, spec)
@@ -117,12 +120,15 @@ def _created(config: TableConfigFile, admin: Admin, spec: TopicSpec) -> TopicSta
         spec.partitions,
     )
     admin.create_topics([spec])
-    # Asked right after, a broker may not know it yet: its id is then taken at the next look.
+    # A broker may not know the new topic yet. Then its id is taken at the next look.
     return admin.topic_states([spec.name]).get(spec.name, TopicState(spec.partitions, ""))
 
 
 def former_record(config: TableConfigFile, storage: Storage) -> dict[str, InputTopic]:
-    """Of a version that recorded partition counts alone; ids are taken at the first look."""
+    """The input topics by the record of earlier versions, which had only numbers of partitions, and no ids.
+
+    The first look takes the ids.
+    """
     own = {spec.name for spec in topic_specs(config)}
     return {
         name: InputTopic(partitions, partitions)
@@ -155,8 +161,9 @@ def _check_shard(
 
 
 def check_recorded(storage: Storage, found: dict[str, int]) -> None:
-    """Records the counts of Tidemark's own topics at the first start; raises TopicsChangedError when one has
-    changed since.
+    """Records the numbers of partitions of Tidemark's own topics at the first start.
+
+    Raises TopicsChangedError when one has changed since. ``found``: topic -> number of partitions now.
     """
     recorded = _recorded_counts(storage)
     for topic, partitions in recorded.items():
@@ -191,8 +198,8 @@ def _recorded_counts(storage: Storage) -> dict[str, int]:
 def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
     """Records at the first start which topic the assign stage reads; raises TopicsChangedError for another.
 
-    Positions of the assign stage's lanes are offsets in that topic: read from another one they would skip
-    records, or take some twice.
+    The positions of its lanes are offsets in that topic. Used in another one, they would skip records or read
+    some twice.
     """
     sharded = config.input.partitioning is InputPartitioning.SHARD
     topic = config.input.topics[0] if sharded else TopicNames(config.table.name).keyed
@@ -252,7 +259,7 @@ def _gone_text(config: TableConfigFile, gone: list[str], unknown: list[str]) -> 
 
 
 def _unknown_text(config: TableConfigFile, unknown: list[str], former: dict[str, InputTopic]) -> str:
-    near = [each for name in unknown for each in difflib.get_close_matches(name, former, n=1)]
+    near = [close for name in unknown for close in difflib.get_close_matches(name, former, n=1)]
     meant = f" (is {near[0]} meant?)" if near else ""
     return (
         f"{config.file}: input.topics has {', '.join(unknown)}, which does not exist on "

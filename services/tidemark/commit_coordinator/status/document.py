@@ -1,4 +1,4 @@
-"""Where `tidemark status` comes from: who is there, what is behind, what is in flight, what warns."""
+"""Collects `tidemark status`: members and lanes, lag, the epoch in flight, warnings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _OF_KAFKA: Final = ("lag", "open_transaction")
 
 @dataclass(frozen=True)
 class StatusSource:
-    """Everything that a status is made of."""
+    """The objects that a status is collected from."""
 
     table: str
     path: str
@@ -77,12 +77,12 @@ class StatusSource:
     letters: Callable[[], LetterRetention | None] = lambda: None
     inputs: InputWatch | None = None
     refused: Callable[[], Mapping[str, int]] = dict
-    """Calls turned away, by reason (`tidemark.stream_runtime.security.access`)."""
+    """Reason -> number of refused calls (`tidemark.stream_runtime.security.access`)."""
     unfilled_columns: Callable[[], Sequence[str]] = list
     """Columns of the table that `table.schema` lacks."""
 
     def take(self, kafka_s: float = ASK_S) -> Status:
-        """``kafka_s``: how long Kafka may take; what it does not say is None, and named in `missing`."""
+        """The status now. ``kafka_s``: how long Kafka may take; what it does not say is in `missing`."""
         view = self.board.current
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
@@ -90,7 +90,7 @@ class StatusSource:
         services, left, stopped = self._table_services(), self.terminal_failures(), self.stopped_lanes()
         dropped = self._dropped()
         missing = [MissingPart(part, facts.missing) for part in _OF_KAFKA if facts.missing]
-        missing += [MissingPart("table_services", each.text) for each in services.warnings]
+        missing += [MissingPart("table_services", warning.text) for warning in services.warnings]
         refused_letters = view.dead_letters + view.committed.dead_letters + view.uncommitted.dead_letters
         return Status(
             table=self.table,
@@ -112,14 +112,14 @@ class StatusSource:
             verification=self.verification.state(),
             refused_calls=dict(self.refused()),
             input_topics=self.inputs.states() if self.inputs is not None else {},
-            dropped_fields=[DroppedFieldState(*each) for each in dropped],
+            dropped_fields=[DroppedFieldState(*field) for field in dropped],
             missing=missing,
             warnings=[
                 *_warnings(WarningKind.KAFKA_SILENT, _kafka_silent(facts.missing)),
                 *self._warnings(view),
                 *_warnings(WarningKind.UNFILLED_COLUMNS, self._unfilled()),
                 *_warnings(WarningKind.DROPPED_FIELDS, dropped_warnings(dropped)),
-                *stopped_warnings(each for each in stopped if not each.reason.is_of_topic),
+                *stopped_warnings(lane for lane in stopped if not lane.reason.is_of_topic),
                 *_warnings(WarningKind.DEAD_LETTERS_EXPIRE, expiry_warning(letters)),
                 *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
@@ -130,7 +130,7 @@ class StatusSource:
         )
 
     def document(self, kafka_s: float = ASK_S) -> dict[str, Any]:
-        """The same, as `tidemark status --json` prints it."""
+        """The status as `tidemark status --json` prints it."""
         return status_document(self.take(kafka_s))
 
     def _coordinator(self, view: CoordinatorView) -> CoordinatorState:
@@ -205,21 +205,21 @@ class StatusSource:
         ]
 
     def _dropped(self) -> list[DroppedField]:
-        """What live members leave out of the input; by topic, what is left out most first."""
+        """The input fields that live members drop, by topic; in a topic the most frequent field first."""
         counts: Counter[tuple[str, str]] = Counter()
         for stage in Stage:
             for member in self.members.members(stage):
-                for each in dropped_fields(member.figures):
-                    counts[each.topic, each.field] += each.records
-        found = [DroppedField(*place, records) for place, records in counts.items()]
-        return sorted(found, key=lambda each: (each.topic, -each.records, each.field))
+                for field in dropped_fields(member.figures):
+                    counts[field.topic, field.field] += field.records
+        dropped = [DroppedField(*place, records) for place, records in counts.items()]
+        return sorted(dropped, key=lambda field: (field.topic, -field.records, field.field))
 
     def _table_services(self) -> _Services:
         try:
             state = table_services(self.storage)
             return _Services(state, list(_warnings(WarningKind.TIMELINE_LONG, state.warnings)))
         except (OSError, HudiFormatError) as error:
-            # Storage that refuses is what `status` is asked about.
+            # `tidemark status` is how an operator learns that the storage refuses, so it must still answer.
             text = f"the table's timelines cannot be listed: {error}"
             unreadable = StatusWarning(WarningKind.TIMELINES_UNREADABLE, text)
             return _Services(TableServices(warnings=[text]), [unreadable])
@@ -230,14 +230,14 @@ class StatusSource:
         except (OSError, HudiFormatError) as error:
             return [f"writer {self.writer()} (the table's folder cannot be listed: {error})"]
 
-    def _blocker(self, found: OpenTransaction | None) -> OpenTransactionState | None:
+    def _blocker(self, oldest: OpenTransaction | None) -> OpenTransactionState | None:
         """The oldest open transaction, and the process in its slot."""
-        if found is None:
+        if oldest is None:
             return None
-        members = [each for each in self.members.members(found.stage) if each.slot == found.slot]
+        members = [member for member in self.members.members(oldest.stage) if member.slot == oldest.slot]
         process, address = (members[0].process_id, members[0].address) if members else (None, None)
         return OpenTransactionState(
-            found.stage.value, found.slot, process, address, found.offset, found.age_ms
+            oldest.stage.value, oldest.slot, process, address, oldest.offset, oldest.age_ms
         )
 
 
@@ -260,11 +260,11 @@ def _gave_up(left: TerminalFailure) -> str:
 
 
 def dropped_warnings(dropped: Iterable[DroppedField]) -> list[str]:
-    """One a topic; ``dropped`` by topic."""
+    """One warning for each topic. ``dropped`` is sorted by topic."""
     warnings = []
-    for topic, of_topic in groupby(dropped, lambda each: each.topic):
+    for topic, of_topic in groupby(dropped, lambda field: field.topic):
         fields = list(of_topic)
-        named = ", ".join(f"{each.field} ({each.records} records)" for each in fields[:_FIELDS_SHOWN])
+        named = ", ".join(f"{field.field} ({field.records} records)" for field in fields[:_FIELDS_SHOWN])
         more = len(fields) - _FIELDS_SHOWN
         warnings.append(
             f"topic {topic} has fields that table.schema lacks, and records are taken without them: {named}"
@@ -275,7 +275,7 @@ def dropped_warnings(dropped: Iterable[DroppedField]) -> list[str]:
 
 
 def blocked_readers(blocker: OpenTransactionState | None, lease_ms: int) -> list[str]:
-    """The warning about an open transaction that is older than a lease: whoever began it does not move."""
+    """The warning about an open transaction that is older than a lease: its process may be frozen."""
     if blocker is None or blocker.age_ms < lease_ms:
         return []
     who = f"{blocker.process} at {blocker.address}" if blocker.process else "no process has that slot now"

@@ -1,5 +1,7 @@
-"""Counts what this coordinator decided, from the entries that its reader applies; what others decided before
-it is only remembered where it matters: a decision that this one has to carry out.
+"""Counts this coordinator's attempts, recommits and rewinds, from the entries that its reader applies.
+
+Entries of earlier coordinators are not counted. Only an open `CommitDecided` of theirs is remembered: if this
+coordinator finishes it, that counts as a recommit by takeover.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from tidemark.ledger_client.fold_reader import Applied
 
 
 class EpochCounters:
-    """``observe`` is called by the coordinator's thread; the counters may be read by any."""
+    """The counters. The coordinator's thread calls ``observe``; any thread may read them."""
 
     def __init__(self, term: Callable[[], int]) -> None:
-        """``term``: of this coordinator, -1 before it has one."""
+        """``term``: gives this coordinator's term, -1 before it has one."""
         self._term = term
         self._decided: CommitDecided | None = None
         self.attempts: Counter[str] = Counter()
@@ -30,7 +32,7 @@ class EpochCounters:
         self.rewinds = 0
 
     def observe(self, applied: Applied) -> None:
-        """Takes an entry of the decisions; everything else is passed over."""
+        """Counts an applied entry of the decisions; ignores all other entries."""
         entry = applied.entry
         if applied.verdict is not Verdict.APPLIED or not isinstance(
             entry, EpochPlanned | CommitDecided | EpochCommitted | AttemptVoided | Rewound

@@ -1,4 +1,4 @@
-"""An attempt as the coordinator's spans: the root, and in it plan, decide and commit with their steps."""
+"""The coordinator's spans of an attempt: a root span, in it plan, decide and commit, in those their steps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.tracing import AttemptKey, SpanFacts, Traces
 
 _PARTS: Final = ("plan", "decide", "commit")
-# Waiting for a lock makes steps without end.
+# While a lock is waited for, steps are repeated without end: only the newest are kept.
 _STEPS_MAX: Final = 500
 
 
 class EpochTraces:
-    """Told by the coordinator's thread. `steps` are those since the last call that took some."""
+    """Collects steps until the attempt ends, then sends its spans. Used by the coordinator's thread."""
 
     def __init__(self, table: str, traces: Traces, clock: Clock) -> None:
         self._table, self._traces, self._clock = table, traces, clock
@@ -27,12 +27,12 @@ class EpochTraces:
         self._steps: deque[StepSpan] = deque(maxlen=_STEPS_MAX)
 
     def step(self, step: StepSpan) -> None:
-        """A step of the coordinator has ended."""
+        """Keeps a step that has ended."""
         if self._traces.enabled:
             self._steps.append(step)
 
     def observe(self, applied: Applied, own_term: int) -> None:
-        """An entry of the decisions: what ends an attempt of this coordinator's term sends its trace."""
+        """Takes an applied entry; one that ends an attempt of this coordinator's term sends its spans."""
         entry = applied.entry
         if not self._traces.enabled or applied.verdict is not Verdict.APPLIED:
             return
@@ -60,12 +60,13 @@ class EpochTraces:
 
 
 def _part(name: str, steps: Sequence[StepSpan]) -> SpanFacts | None:
+    """The span around all steps whose names begin with ``name``, None when there is no such step."""
     inside = [
-        SpanFacts(each.name, each.began_ms, each.began_ms + each.took_ms)
-        for each in steps
-        if each.name.startswith(name)
+        SpanFacts(step.name, step.began_ms, step.began_ms + step.took_ms)
+        for step in steps
+        if step.name.startswith(name)
     ]
     if not inside:
         return None
-    ended_ms = max(each.ended_ms for each in inside)
-    return SpanFacts(name, min(each.began_ms for each in inside), ended_ms, children=inside)
+    ended_ms = max(span.ended_ms for span in inside)
+    return SpanFacts(name, min(span.began_ms for span in inside), ended_ms, children=inside)

@@ -1,6 +1,7 @@
-"""What happened to each epoch, from the decisions; for `epoch list`, `epoch show` and `status`.
+"""The history of the newest `EPOCHS_MAX` epochs, from the decisions, for `epoch list`, `epoch show`,
+`status`.
 
-Bounded: the newest `EPOCHS_MAX`. Written by the coordinator's loop, read by gRPC threads.
+The coordinator's loop writes it, gRPC threads read it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _REWINDS_MAX: Final = 100
 
 
 class EpochHistory:
-    """Thread-safe."""
+    """The newest epochs with their attempts, and the newest reasons of rewinds; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +39,7 @@ class EpochHistory:
         self._rewinds: list[str] = []
 
     def observe(self, applied: Applied) -> None:
-        """Takes one applied entry of the decisions; everything else is passed over."""
+        """Takes an applied entry of the decisions; ignores all other entries."""
         entry = applied.entry
         if applied.verdict is not Verdict.APPLIED:
             return
@@ -63,7 +64,11 @@ class EpochHistory:
         keyed: dict[str, tuple[int, int]],
         sources: dict[str, tuple[int, int]],
     ) -> None:
-        """Says what the epoch covers, before its commit takes that out of the fold."""
+        """Notes which transactions and offsets the epoch covers, before its commit removes them from the
+        fold.
+
+        ``keyed``, ``sources``: lane -> half-open range of offsets.
+        """
         with self._lock:
             record = self._epochs.get(epoch)
             if record is None:
@@ -74,19 +79,19 @@ class EpochHistory:
             record.keyed_offsets, record.source_offsets = keyed, sources
 
     def timed(self, epoch: int, attempt: int, timings_ms: dict[str, float]) -> None:
-        """Adds the milliseconds of steps to an attempt."""
+        """Adds milliseconds by step to an attempt."""
         with self._lock:
             if epoch in self._epochs:
                 self._attempt(epoch, attempt).timings_ms.update(timings_ms)
 
     def newest(self, limit: int) -> list[EpochRecord]:
-        """The newest epochs, newest first, as they are now."""
+        """Copies of at most ``limit`` epochs, the newest first."""
         with self._lock:
             records = list(self._epochs.values())[-limit:]
             return [_copied(record) for record in reversed(records)]
 
     def show(self, epoch: int) -> EpochRecord | None:
-        """One epoch as it is now, None when it is not (or no longer) held."""
+        """A copy of the epoch's record, None if it is not known, or not any more."""
         with self._lock:
             record = self._epochs.get(epoch)
             return None if record is None else _copied(record)
@@ -105,15 +110,15 @@ class EpochHistory:
 
     def _attempt(self, epoch: int, attempt: int) -> AttemptRecord:
         record = self._epochs.setdefault(epoch, EpochRecord(epoch, -1))
-        for each in record.attempts:
-            if each.attempt == attempt:
-                return each
+        for known in record.attempts:
+            if known.attempt == attempt:
+                return known
         made = AttemptRecord(attempt, None, 0)
         record.attempts = [*record.attempts, made]
         return made
 
 
 def _copied(record: EpochRecord) -> EpochRecord:
-    """What the loop goes on writing is not seen in it."""
-    attempts = [structs.replace(each, timings_ms=dict(each.timings_ms)) for each in record.attempts]
+    """A copy that does not change when the loop continues to write the record."""
+    attempts = [structs.replace(old, timings_ms=dict(old.timings_ms)) for old in record.attempts]
     return structs.replace(record, attempts=attempts)

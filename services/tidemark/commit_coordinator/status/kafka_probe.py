@@ -1,5 +1,6 @@
-"""The parts of `status` that Kafka alone knows, asked for in bounded time: whoever looks at a table whose
-broker is gone sees all the rest, and why these are missing.
+"""Asks Kafka, within bounded time, for the parts of `tidemark status` that Kafka alone knows.
+
+If the broker is gone, the status has all other parts, and says why these are missing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LATE_MAX: Final = 4
 
 @dataclass(frozen=True)
 class KafkaFacts:
-    """`missing`: why `lag` is None and an open transaction could not be looked for; empty when they could."""
+    """Kafka's answer. `missing`: why `lag` and `open_transaction` are unknown; empty when they are known."""
 
     lag: Mapping[str, int] | None = None
     open_transaction: OpenTransaction | None = None
@@ -29,8 +30,10 @@ class KafkaFacts:
 
 
 class KafkaProbe:
-    """Thread-safe. A question is put on a thread of its own, which ends with the client's own time-out; while
-    one is late others wait shorter, and when a few are, nothing is asked.
+    """Asks Kafka; thread-safe.
+
+    Each question runs on its own thread, which ends at the latest with the client's own timeout. While one
+    question is late, others wait for a shorter time. While `_LATE_MAX` are late, none is asked.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class KafkaProbe:
         self._late = 0
 
     def ask(self, view: CoordinatorView, limit_s: float = ASK_S) -> KafkaFacts:
-        """What Kafka says now; waits for it `limit_s` at the most."""
+        """Kafka's answer, or why there is none; waits for it up to `limit_s`."""
         with self._lock:
             if self._late >= _LATE_MAX:
                 return KafkaFacts(missing=f"Kafka has not answered {self._late} earlier questions")
@@ -74,7 +77,7 @@ class KafkaProbe:
 
 
 class _Question:
-    """`facts` hold once it is `answered`."""
+    """One question; `facts` is the answer once `answered` is set."""
 
     def __init__(self) -> None:
         self.answered = threading.Event()

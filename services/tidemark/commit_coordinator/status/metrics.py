@@ -1,5 +1,6 @@
-"""The metrics of a coordinator (docs/metrics.md): durations as epochs end, all else at each scrape from the
-picture that its loop shows.
+"""The metrics of a coordinator (docs/metrics.md).
+
+Durations are observed when an epoch ends; all else is read at each scrape from the view that the loop shows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_runtime.tracing import open_traces
 
-# A writer of another version may report other steps: they are not allowed to become series.
+# A writer of another version may report other steps. They must not become time series of their own.
 STEPS: Final = (
     *("plan_lock", "plan_append", "plan_open", "plan_unlock", "write", "job", "task_read", "task_write"),
     *("decide_lock", "decide_store", "decide_append", "commit_metadata", "commit_data", "commit_clean_up"),
@@ -37,10 +38,10 @@ STEPS: Final = (
 
 
 class CoordinatorMetrics:
-    """A `CommitListener`; `watch` says where the figures are. Has the traces, too."""
+    """Metrics and traces of a coordinator; a `CommitListener`. `watch` says where the values come from."""
 
     def __init__(self, config: TableConfigFile, clock: Clock, term: Callable[[], int]) -> None:
-        """``term``: this coordinator's, -1 before it has one."""
+        """``term``: gives this coordinator's term, -1 before it has one."""
         self.metrics = metrics = Metrics("coordinator", config.table.name)
         self._clock, self._term = clock, term
         self._sent = open_traces(config, "coordinator")
@@ -52,11 +53,11 @@ class CoordinatorMetrics:
         metrics.on_scrape(self._collect)
 
     def watch(self, status: StatusSource, sampled: SampledFigures) -> None:
-        """From now on scrapes ask these."""
+        """Scrapes read from these from now on; before, they have no values."""
         self._watched = status, sampled
 
     def observing(self, first: Callable[[Applied], None]) -> Callable[[Applied], None]:
-        """Tells ``first``, then counters and traces, every entry that is applied."""
+        """A function that gives each applied entry to ``first``, then to the counters and the traces."""
 
         def observe(applied: Applied) -> None:
             first(applied)
@@ -66,18 +67,18 @@ class CoordinatorMetrics:
         return observe
 
     def start(self) -> None:
-        """Begins to sample what costs something."""
+        """Begins to sample the values that cost a listing or a question to Kafka."""
         assert self._watched is not None
         self._watched[1].start()
 
     def stop(self) -> None:
-        """Repeatable."""
+        """Ends the sampling and sends the last traces. Repeatable."""
         if self._watched is not None:
             self._watched[1].stop()
         self._sent.close()
 
     def committing(self, planned: EpochPlanned, fold: Fold) -> None:
-        """Nothing to do before a commit."""
+        """Does nothing: metrics change after the commit."""
 
     def committed(self, planned: EpochPlanned, report: Report | None) -> None:
         self._epochs.observe(max(self._clock.now_ms() - planned.planned_ms, 0) / 1000)
@@ -86,7 +87,7 @@ class CoordinatorMetrics:
                 self._steps.labels(step).observe(took_ms / 1000)
 
     def rewinding(self) -> None:
-        """Counted when the entry is read back."""
+        """Does nothing: `EpochCounters` counts the rewind when its entry is read back."""
 
     def _collect(self) -> Iterable[Metric]:
         if self._watched is None:
@@ -94,7 +95,8 @@ class CoordinatorMetrics:
         status, sampled = self._watched
         view = status.board.current
         if view.term < 0:
-            # Nothing is known of the table yet. Counters of 0 would be a reset, and count all history anew.
+            # Nothing is known of the table yet. Counters of 0 would look like a reset: `increase()` would
+            # then count all records of the past once more.
             return
         yield from self._state(view, sampled)
         yield from self._records(view)
@@ -157,7 +159,8 @@ class CoordinatorMetrics:
             done.add_metric([tag], getattr(view.committed, count))
         yield done
         letters = self.metrics.counter_family("dead_letter_records", "Input records that could not be taken")
-        # A counter may not fall, and what assigners found (`partitioning: shard`) is sure once committed.
+        # A counter may not fall. Dead letters of assigners (`partitioning: shard`) may be taken back by a
+        # rewind until they are committed, so uncommitted ones are left out.
         letters.add_metric([], view.dead_letters + view.committed.dead_letters)
         yield letters
         yield self._gauge("uncommitted_records", "Tagged and not committed", view.uncommitted.input)
@@ -229,13 +232,13 @@ class CoordinatorMetrics:
             "How long a lane has not been read any further than the offset, until somebody acts",
             ["topic", "partition", "offset", "reason"],
         )
-        for each in stopped:
-            place = [each.topic, str(each.partition), str(each.offset), each.reason.value]
-            family.add_metric(place, max(self._clock.now_ms() - each.since_ms, 0) / 1000)
+        for lane in stopped:
+            place = [lane.topic, str(lane.partition), str(lane.offset), lane.reason.value]
+            family.add_metric(place, max(self._clock.now_ms() - lane.since_ms, 0) / 1000)
         return family
 
     def letters(self) -> LetterRetention | None:
-        """As they were seen last; None while nobody knows."""
+        """How many dead letters are kept, as of the last sample; None before the first."""
         return None if self._watched is None else self._watched[1].letters
 
     def _letters(self, letters: LetterRetention | None) -> Iterable[Metric]:
@@ -252,7 +255,7 @@ class CoordinatorMetrics:
         )
 
     def _verification(self, verification: PeriodicVerification) -> Iterable[Metric]:
-        """From the first verdict on: a gauge that nobody has set would read 0, and 0 is the alarm."""
+        """From the first verification on. Before, `verify_agrees` would read 0, and 0 is the alarm."""
         last, decided = verification.last, verification.decided
         if last is not None:
             yield self._gauge("verify_seconds", "How long the last verification took", last.seconds)

@@ -1,8 +1,9 @@
-"""Whose transaction holds readers of the ledger back.
+"""Finds the oldest open transaction on the ledger, which holds back all its read_committed readers.
 
-Every transaction of a shuffler or assigner starts with `TransactionBegun` on the ledger, flushed, so the
-message at the last stable offset is that of the oldest open one. Each service's fold waits there until it
-ends: by itself, by fencing its slot when the lease has ended, or by Kafka after `limits.transaction_timeout`.
+Every transaction of a shuffler or assigner begins with a flushed `TransactionBegun` on the ledger. So the
+message at the last stable offset is the `TransactionBegun` of the oldest open transaction. All folds wait
+there until it ends: its process ends it, its slot is fenced after the lease has ended, or Kafka aborts it
+after `limits.transaction_timeout`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LOOK_S: Final = 0.2
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """``age_ms`` by the clocks of its producer and of this process."""
+    """``offset``: on the ledger. ``age_ms``: this process's clock minus its producer's timestamp."""
 
     stage: Stage
     slot: int
@@ -37,7 +38,7 @@ class OpenTransaction:
 
 
 class OpenTransactions:
-    """Thread-safe. Opens its reader when first needed; `close` in the end."""
+    """Finds the oldest open transaction; thread-safe. The first look opens a reader, `close` closes it."""
 
     def __init__(self, client: KafkaClient, admin: Admin, ledger: TopicPartition, clock: Clock) -> None:
         self._client = client
@@ -48,7 +49,7 @@ class OpenTransactions:
         self._reader: PartitionReader | None = None
 
     def oldest(self) -> OpenTransaction | None:
-        """None when all is decided, or when the broker does not say."""
+        """The oldest open transaction; None if none is open, or if the broker does not answer."""
         with self._lock:
             try:
                 stable = self._admin.end_offset(self._ledger, Isolation.READ_COMMITTED)
@@ -70,7 +71,7 @@ class OpenTransactions:
             self._reader = self._client.partition_reader(Isolation.READ_UNCOMMITTED)
         self._reader.assign({self._ledger: offset})
         messages = self._reader.poll(1, _LOOK_S)
-        # Nothing is read ahead until the next look.
+        # Without a partition the reader fetches nothing until the next look.
         self._reader.remove([self._ledger])
         if not messages or messages[0].offset != offset:
             return None

@@ -1,6 +1,8 @@
-"""Figures that cost something to get, taken on a thread of their own every few seconds: lags and open
-transactions ask Kafka, pending instants and log files list the table's folders. A scrape only reads what was
-found last, so it is answered while Kafka or the storage is not.
+"""Samples the values that are expensive to get, on its own thread, for metrics.
+
+Lags, open transactions and dead letters are asked from Kafka; pending instants and log files need a listing
+of the table's folders. A scrape only reads the last sample, so it is answered while Kafka or the storage is
+not.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _log = logging.getLogger("tidemark.coordinator")
 
 @dataclass(frozen=True)
 class Lags:
-    """By stage (shuffle, assign, commit): input that is not past the stage, and for how long."""
+    """By stage (shuffle, assign, commit): input records that have not passed it, and seconds behind."""
 
     records: Mapping[str, int]
     seconds: Mapping[str, float]
@@ -40,14 +42,14 @@ class Lags:
 
 @dataclass(frozen=True)
 class TableFigures:
-    """Pending instants by timeline; log files of the record index by shard, of those that have most."""
+    """Pending instants by timeline; log files of the record index by shard, for the shards with most."""
 
     pending: Mapping[str, int] = field(default_factory=dict)
     log_files: Mapping[str, int] = field(default_factory=dict)
 
 
 class SampledFigures:
-    """`start` and `stop`; `lags` and `table` are None while they cannot be told."""
+    """The last samples. `lags`, `table` and `letters` are None while they are not known."""
 
     def __init__(
         self,
@@ -57,7 +59,10 @@ class SampledFigures:
         sharded: bool,
         letters: Callable[[], LetterRetention] = LetterRetention,
     ) -> None:
-        """``sharded``: there is no shuffle stage. ``letters`` asks Kafka. The rest as `InputLag` has it."""
+        """``input_ends``, ``holds_records``: as in `InputLag`. ``sharded``: there is no shuffle stage.
+
+        ``letters`` asks Kafka about dead letters.
+        """
         self._ask_letters, self._letters_due_s = letters, 0.0
         self.letters: LetterRetention | None = None
         self._board, self._storage, self._clock = status.board, status.storage, status.clock
@@ -78,7 +83,7 @@ class SampledFigures:
         self._thread.start()
 
     def stop(self) -> None:
-        """Repeatable."""
+        """Ends the sampling. Repeatable."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_EVERY_S)
@@ -88,7 +93,7 @@ class SampledFigures:
             self.sample()
 
     def sample(self) -> None:
-        """One round; what refuses is unknown until the next one."""
+        """Takes one sample. A value that cannot be had is None until the next sample."""
         try:
             self.lags = self._lags()
         except KafkaError as error:
@@ -135,8 +140,9 @@ class SampledFigures:
     def _table(self) -> TableFigures:
         timelines = load_timelines(self._storage)
         snapshot = MetadataTableSnapshot.load(self._storage)
-        slices = sorted(snapshot.slices[RECORD_INDEX_PARTITION], key=lambda each: each.file_id)
-        counts = {str(shard): len(each.log_files) for shard, each in enumerate(slices)}
+        # File ids of the record index have the shard's number in four digits: sorted, they are in its order.
+        slices = sorted(snapshot.slices[RECORD_INDEX_PARTITION], key=lambda slice_: slice_.file_id)
+        counts = {str(shard): len(slice_.log_files) for shard, slice_ in enumerate(slices)}
         most = sorted(counts, key=lambda shard: -counts[shard])[:_SHARDS_MAX]
         return TableFigures(
             {"data": len(timelines.data.pending()), "metadata": len(timelines.metadata.pending())},
@@ -145,7 +151,7 @@ class SampledFigures:
 
 
 def _shuffled(view: CoordinatorView) -> int:
-    """Rows that the shuffle stage has handed on: dead letters end there."""
+    """The number of records that the shuffle stage passed to assigners: all but its dead letters."""
     return view.shuffled_records - view.dead_letters
 
 

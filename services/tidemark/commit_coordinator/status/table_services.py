@@ -1,4 +1,4 @@
-"""What `status` says of compaction, cleaning and archival: another engine's work, seen on the timelines."""
+"""Compaction, cleaning and archival for `tidemark status`, from the timelines: another engine runs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _SERVICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Acti
 
 
 def table_services(storage: Storage) -> TableServices:
-    """Tidemark schedules none. Of each timeline: pending services, the newest completed ones, its length."""
+    """For each timeline: pending table services, the newest completed ones, the number of timeline files.
+
+    Tidemark itself schedules no table service. Raises OSError, HudiFormatError.
+    """
     timelines = load_timelines(storage)
     data, metadata = _files(storage, DATA_ROOT), _files(storage, METADATA_TABLE_ROOT)
     return TableServices(
@@ -29,7 +32,7 @@ def table_services(storage: Storage) -> TableServices:
 def _of(timeline: Timeline, files: int) -> TimelineState:
     return TimelineState(
         files,
-        [each.file_name for each in timeline.pending(*_SERVICES)],
+        [instant.file_name for instant in timeline.pending(*_SERVICES)],
         timeline.latest_completion(Action.COMPACTION),
         timeline.latest_completion(Action.CLEAN),
     )

@@ -1,7 +1,7 @@
-"""One verification of the table in a process of its own: `python -m tidemark.table_verification`.
+"""Runs one verification of the table in a process of its own: `python -m tidemark.table_verification`.
 
-Another process because reading a table is work for minutes, and Python would do it at the cost of the
-coordinator's threads. It ends with the coordinator, and after `timeout_s`.
+Reading a table may take minutes. In the coordinator's process it would slow down all its threads (the GIL).
+The process ends at the latest with the coordinator, or after `timeout_s`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LINE_BYTES_MAX: Final = 2_000
 
 
 class VerifyProcess:
-    """`folder` takes the answer, what the process says (`verify.log`, of the last run only), and temporary
-    files.
+    """Starts the process. In ``folder`` are its answer, its output (`verify.log`, of the last run only), and
+    its temporary files.
     """
 
     def __init__(self, table: str, folder: Path, clock: Clock, timeout_s: float) -> None:
@@ -36,7 +36,7 @@ class VerifyProcess:
         self._timeout_s = timeout_s
 
     def newest_line(self) -> str:
-        """What the process said last; empty while it has said nothing."""
+        """The last line of the process's output; "" if there is none."""
         try:
             with (self._folder / _LOG).open("rb") as log:
                 log.seek(max(log.seek(0, os.SEEK_END) - _LINE_BYTES_MAX, 0))
@@ -52,7 +52,7 @@ class VerifyProcess:
         """
         answer, log, scratch = (self._folder / name for name in ("answer.json", _LOG, "scratch"))
         try:
-            # One that was killed could not remove its temporary files.
+            # A process that was killed did not delete its temporary files.
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir(parents=True)
             answer.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""Has the table verified every so many commits and when somebody asks, beside the epochs; raises the alarm.
+"""Verifies the table after every `verify.every_commits` commits, and on request, while epochs go on.
 
-One verification at a time: when one takes longer than `verify.every_commits` commits the next begins right
-after it. It goes on from the last one that found nothing wrong, so it reads what changed since. Who asks
-waits for the next one to begin, together with all that ask for the same meanwhile.
+One verification runs at a time. If it takes longer than `verify.every_commits` commits, the next one begins
+right after it. A verification continues from the last one that found no difference, and so reads only what
+changed since. A request waits until no other verification runs; requests of the same kind share one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tidemark.table_status.status import Differences, LastVerification, Verifica
 from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 Verify = Callable[[threading.Event, bool], dict[str, Any]]
-"""Blocks until there is an answer (see `VerifyProcess.run`); the event ends it early; True: in full."""
+"""(stopped, full) -> the answer, as `VerifyProcess.run` gives it. Blocks; setting ``stopped`` ends it early.
+"""
 
 _WHAT_TO_DO: Final = (
     "`tidemark verify --full` names all of them, `tidemark pause` stops tagging meanwhile; "
@@ -36,8 +37,9 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 class AskedVerification:
-    """One that was asked for. `begun` and `done` are set in this order; `verdict` is None until it is done,
-    and stays so when the coordinator stopped first.
+    """A requested verification. `begun` is set first, then `done`.
+
+    `verdict` is None until `done` is set. It stays None when the coordinator stopped before the end.
     """
 
     def __init__(self, full: bool) -> None:
@@ -48,9 +50,9 @@ class AskedVerification:
 
 
 class PeriodicVerification:
-    """A `CommitListener`; it is told by the coordinator's loop, and verifies on a thread of its own.
+    """A `CommitListener` that verifies the table on its own thread.
 
-    `doing` tells what the verification that runs said last.
+    `doing`: the last line of output of the running verification.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class PeriodicVerification:
         doing: Callable[[], str] = str,
         kept: VerdictFile | None = None,
     ) -> None:
-        """``kept``: where the last verdict outlives the process."""
+        """``every_commits``: 0 for requests only. ``kept``: a file in which the last verdict is stored."""
         self.doing = doing
         self._kept = kept
         self._decided = kept.load() if kept is not None else None
@@ -80,17 +82,17 @@ class PeriodicVerification:
 
     @classmethod
     def of(cls, config: TableConfigFile, clock: Clock) -> PeriodicVerification:
-        """As the section `verify` says; `every_commits` 0 is never."""
+        """Makes it from the configuration's section `verify`."""
         folder, timeout_s = config.state.path / "verify", config.verify.timeout_ms / 1000
         process = VerifyProcess(config.table.path, folder, clock, timeout_s)
         kept = VerdictFile(folder / "verdict.json", config.table.path)
         return cls(config.verify.every_commits, process.run, clock, process.newest_line, kept)
 
     def committing(self, planned: EpochPlanned, fold: Fold) -> None:
-        """Nothing to do before a commit."""
+        """Does nothing: commits are counted when they are made."""
 
     def committed(self, planned: EpochPlanned, report: Report | None) -> None:
-        """Counts commits; an epoch without rows has none."""
+        """Counts the commit, and verifies when enough were made. An epoch without rows makes none."""
         if report is None or not self._every:
             return
         with self._changed:
@@ -98,11 +100,11 @@ class PeriodicVerification:
             self._wake()
 
     def ask(self, full: bool) -> AskedVerification:
-        """Has the table verified as soon as no other verification runs; `full`: read every file."""
+        """Requests a verification as soon as no other one runs. `full`: read every file."""
         with self._changed:
-            for each in self._asked:
-                if each.full == full:
-                    return each
+            for waiting in self._asked:
+                if waiting.full == full:
+                    return waiting
             asked = AskedVerification(full)
             if self._stopped.is_set():
                 asked.done.set()
@@ -112,17 +114,17 @@ class PeriodicVerification:
             return asked
 
     def _wake(self) -> None:
-        """The caller holds `_changed`."""
+        """Wakes the thread, or starts it at the first call. The caller holds `_changed`."""
         self._changed.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
             self._thread.start()
 
     def rewinding(self) -> None:
-        """Concerns what is not committed."""
+        """Does nothing: a rewind changes nothing that is committed."""
 
     def stop(self) -> None:
-        """Ends a verification that is under way. Repeatable."""
+        """Ends the running verification and releases all that wait for one. Repeatable."""
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
@@ -132,7 +134,7 @@ class PeriodicVerification:
             self._thread.join(_STOP_S)
 
     def state(self) -> VerificationState | None:
-        """For `status`; None while it is switched off and nobody asked."""
+        """For `tidemark status`; None if `verify.every_commits` is 0 and none was requested."""
         with self._changed:
             last = self._last
             if not self._every and last is None and not self._running:
@@ -140,37 +142,37 @@ class PeriodicVerification:
         return msgspec.structs.replace(self.standing(), last=_ended(last) if last is not None else None)
 
     def warnings(self) -> list[StatusWarning]:
-        """What an operator has to know: differences that stand, a verification without a verdict."""
+        """Warnings: the last verdict found differences, or the last verification came to no verdict."""
         with self._changed:
             last, decided = self._last, self._decided
-        found = []
+        warnings = []
         if last is not None and last.agrees is None:
             text = f"the table could not be verified: {last.answer['error']}"
-            found.append(StatusWarning(WarningKind.NOT_VERIFIED, text))
+            warnings.append(StatusWarning(WarningKind.NOT_VERIFIED, text))
         if decided is not None and not decided.agrees:
-            found.append(StatusWarning(WarningKind.DIFFERENCES, _alarm(decided)))
-        return found
+            warnings.append(StatusWarning(WarningKind.DIFFERENCES, _alarm(decided)))
+        return warnings
 
     @property
     def last(self) -> Verdict | None:
-        """How the last one of this process ended."""
+        """The result of this process's last verification, also one without a verdict."""
         with self._changed:
             return self._last
 
     @property
     def decided(self) -> Verdict | None:
-        """The last one that came to a verdict, of a process before this one too: it holds until the next."""
+        """The last result that has a verdict, also that of a process before; it holds until the next one."""
         with self._changed:
             return self._decided
 
     @property
     def undecided(self) -> int:
-        """How many in a row came to none, in this process."""
+        """How many verifications in a row came to no verdict, in this process."""
         with self._changed:
             return self._undecided
 
     def standing(self) -> VerificationState:
-        """How far it came; how the last one ended is not in it."""
+        """How far the table is verified, and whether one runs; without the last result."""
         with self._changed:
             return VerificationState(self._every, self._commits, self._running, self._agreed)
 
@@ -193,7 +195,7 @@ class PeriodicVerification:
             asked.done.set()
 
     def _wait_until_due(self) -> AskedVerification | None:
-        """What was asked for, None when enough commits came."""
+        """Waits until a verification is due; the request that it is for, None after enough commits."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped.is_set() or bool(self._asked) or self._is_due())
             asked = self._asked.pop(0) if self._asked else None
@@ -243,7 +245,7 @@ def _ended(verdict: Verdict) -> LastVerification:
 
 def _alarm(verdict: Verdict) -> str:
     kinds = verdict.answer["differences"]
-    shown = "; ".join(f"{each['count']} {kind}, as {each['examples'][0]}" for kind, each in kinds.items())
+    shown = "; ".join(f"{of['count']} {kind}, as {of['examples'][0]}" for kind, of in kinds.items())
     return (
         f"verification as of {verdict.answer['as_of']} found {verdict.differences} differences in the table: "
         f"{shown}. {_WHAT_TO_DO}"

@@ -1,5 +1,7 @@
-"""How a verification ended, and a file that keeps the last verdict: an alarm must outlive the process that
-raised it. A file that is missing, of another table or cannot be read is no verdict.
+"""The result of a verification, and a file that stores the last verdict.
+
+An alarm must outlive the process that raised it. A file that is missing, damaged or of another table counts
+as no verdict.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _log = logging.getLogger("tidemark.coordinator")
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a verification ended. `seconds` it took, `ended_ms` in epoch milliseconds."""
+    """The result of a verification; `seconds`: how long it took; `ended_ms`: when it ended (Unix epoch)."""
 
     answer: dict[str, Any]
     seconds: float
@@ -25,13 +27,13 @@ class Verdict:
 
     @property
     def agrees(self) -> bool | None:
-        """None when it could not be decided."""
+        """Whether rows, record index and files agree; None when that could not be decided."""
         return None if "error" in self.answer else bool(self.answer["agrees"])
 
     @property
     def differences(self) -> int:
-        """How many were found."""
-        return sum(each["count"] for each in self.answer.get("differences", {}).values())
+        """The number of differences, of all kinds."""
+        return sum(kind["count"] for kind in self.answer.get("differences", {}).values())
 
 
 class _Differences(msgspec.Struct):
@@ -53,13 +55,13 @@ class _Kept(msgspec.Struct):
 
 
 class VerdictFile:
-    """``table``: its location; another one's verdict is not taken."""
+    """The file of the last verdict. ``table``: the table's path; a verdict of another path is ignored."""
 
     def __init__(self, path: Path, table: str) -> None:
         self._path, self._table = path, table
 
     def load(self) -> Verdict | None:
-        """The verdict that was saved last."""
+        """The last saved verdict; None if there is none, or the file is damaged or of another table."""
         try:
             kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
         except FileNotFoundError:
@@ -72,7 +74,7 @@ class VerdictFile:
         return Verdict(msgspec.to_builtins(kept.answer), kept.seconds, kept.ended_ms)
 
     def save(self, verdict: Verdict) -> None:
-        """Replaces it. One that cannot be written is said, and holds in this process all the same."""
+        """Replaces the saved verdict. If that fails it is logged, and the verdict holds in this process."""
         answer = {name: verdict.answer[name] for name in _KEPT if name in verdict.answer}
         document = {
             "table": self._table,
