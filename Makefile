@@ -13,6 +13,7 @@ COMPOSE_TEST_ARGS ?=
 PROFILES ?=
 DOWN_ARGS ?=
 DEMO_ARGS ?=
+TEST_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -79,7 +80,8 @@ notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed;
 check: setup ## Under a minute: format, lint, types, import contracts, the tests of what changed (CHECK_ARGS="--base main")
 	$(PY) -m tools.check $(CHECK_ARGS)
 
-test: $(LEVELS) ## Every test that a change must pass, level by level
+test: setup jars-interop ## Every test that a change must pass, two levels at a time (TEST_ARGS=--one-by-one: one)
+	$(PY) -m tools.run_levels $(TEST_ARGS)
 
 unit: setup ## One module at a time, no process, no broker
 	$(PY) -m pytest tests/unit -n 2 $(SLOWEST) $(PYTEST_ARGS)

@@ -63,6 +63,9 @@ ROLES = ("kafka", "coordinator", "assigner", "writer")
 class RunningTable:
     """A folder with a configuration, and at most one `tidemark run` of it, by `command`."""
 
+    # Here, since tables of other configurations are made without this `__init__`.
+    _command: Path = TIDEMARK
+
     def __init__(self, folder: Path, table_type: str = "merge_on_read", command: Path = TIDEMARK) -> None:
         self.folder = folder
         self._command = command

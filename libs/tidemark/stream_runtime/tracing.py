@@ -113,6 +113,7 @@ class OtlpTraces(Traces):
         self._lock = threading.Lock()
         self._tracer: Any = None
         self._provider: Any = None
+        self._exporter: Any = None
         self._ids: Any = None
 
     def _open(self) -> None:
@@ -146,8 +147,8 @@ class OtlpTraces(Traces):
         resource = Resource.create({"service.name": f"tidemark-{service}", "tidemark.table": table})
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         plain = endpoint.startswith("http://")
-        exporter = OTLPSpanExporter(endpoint, insecure=plain, timeout=_CALL_TIMEOUT_S)
-        sender = BatchSpanProcessor(exporter, _QUEUE_MAX, _SEND_EVERY_MS, _BATCH_MAX)
+        self._exporter = OTLPSpanExporter(endpoint, insecure=plain, timeout=_CALL_TIMEOUT_S)
+        sender = BatchSpanProcessor(self._exporter, _QUEUE_MAX, _SEND_EVERY_MS, _BATCH_MAX)
         self._provider.add_span_processor(sender)
         self._tracer = self._provider.get_tracer("tidemark")
         _log.info("traces go to %s", endpoint)
@@ -192,6 +193,9 @@ class OtlpTraces(Traces):
         closing = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
         closing.start()
         closing.join(_CLOSE_WAIT_S)
+        if closing.is_alive():
+            # Without this its threads would try each batch of the queue for seconds more.
+            self._exporter.shutdown()
 
     def _start(self, span: SpanFacts, above: Any, attributes: Mapping[str, Any]) -> Any:
         from opentelemetry import context, trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +124,7 @@ def test_an_attempt_that_was_given_up_is_a_trace_of_its_own_and_says_why() -> No
 
 
 def test_a_collector_that_is_not_there_holds_nothing_up() -> None:
+    before = set(threading.enumerate())
     sender = OtlpTraces("http://127.0.0.1:1", "writer", "t")
     key = AttemptKey("t", 1, 1, None)
     for number in range(5_000):
@@ -130,6 +132,10 @@ def test_a_collector_that_is_not_there_holds_nothing_up() -> None:
     began = time.monotonic()
     sender.close()
     assert time.monotonic() - began < 30
+    # What waits still is not tried, batch by batch, behind our back.
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10.0)
+        assert not thread.is_alive()
 
 
 def test_traces_that_cannot_be_made_end_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
