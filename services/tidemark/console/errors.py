@@ -86,7 +86,9 @@ def message_of(error: BaseException, config_file: str | None) -> str:
     if isinstance(error, PermissionError):
         text = f"{error.filename or 'a file'}: no permission to do this: make it writable for this user"
     elif isinstance(error, FileExistsError | NotADirectoryError) and error.filename:
-        text = f"{error.filename}: a file is where a folder has to be (state.path, table.path)"
+        text = (
+            f"{error.filename}: there has to be a folder, and a file is in the way (state.path, table.path)"
+        )
     elif isinstance(error, OSError) and error.filename:
         text = f"{error.filename}: {error.strerror}"
     return text

@@ -90,7 +90,7 @@ def _without_file(error: Exception, file: str) -> str:
 def _index_kind(config: TableConfigFile, _: _Refused) -> None:
     if config.table.index.kind is not IndexKind.GLOBAL:
         raise CliError(
-            f"{config.file}: table.index.kind: this release does not support partitioned: use global",
+            f"{config.file}: table.index.kind: partitioned is not supported by this release: use global",
             WRONG_USE,
         )
 
