@@ -78,35 +78,35 @@ def input_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iter
     """Checks that the input topics exist, can be read, keep records long enough, and fit the lanes."""
     brokers = len(inspection.cluster().brokers)
     for name in config.input.topics:
-        found = inspection.topic(name)
-        if found is None:
+        facts = inspection.topic(name)
+        if facts is None:
             yield warning(
                 f"input topic {name} does not exist",
                 f"`tidemark run` creates it with {config.input.partitions} partitions; or create it yourself",
             )
             continue
-        if found.hidden:
+        if facts.hidden:
             yield fails(f"input topic {name}: this user may not see it", _grant(name, _INPUT_NEEDS))
             continue
-        allowed = yield from _allowed(name, found, _INPUT_NEEDS)
-        yield from _input(name, found, config)
-        if found.replicas == 1 and brokers > 1:
+        allowed = yield from _allowed(name, facts, _INPUT_NEEDS)
+        yield from _input(name, facts, config)
+        if facts.replicas == 1 and brokers > 1:
             yield warning(f"{name} has one replica", "Use three: if its broker is lost its records are lost")
-        yield from _in_sync(name, found)
+        yield from _in_sync(name, facts)
         if allowed:
-            yield ok(f"input topic {name}: {found.partitions} partitions")
+            yield ok(f"input topic {name}: {facts.partitions} partitions")
 
 
-def _input(name: str, found: TopicFacts, config: TableConfigFile) -> Iterator[Finding]:
+def _input(name: str, facts: TopicFacts, config: TableConfigFile) -> Iterator[Finding]:
     by_shard = config.input.partitioning is InputPartitioning.SHARD
-    if by_shard and found.partitions != config.table.index.lanes:
+    if by_shard and facts.partitions != config.table.index.lanes:
         yield fails(
-            f"{name} has {found.partitions} partitions, input.partitioning: shard needs one per lane "
+            f"{name} has {facts.partitions} partitions, input.partitioning: shard needs one per lane "
             f"({config.table.index.lanes})",
             "For a new table set table.index.lanes to the number of partitions, or input.partitioning to "
             "any; for a table that exists see the check `start`",
         )
-    settings = found.settings or {}
+    settings = facts.settings or {}
     kept_ms = int(settings.get("retention.ms", "-1"))
     if 0 <= kept_ms < _INPUT_KEPT_MS_MIN and "delete" in settings.get("cleanup.policy", "delete"):
         yield warning(
@@ -128,20 +128,20 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
     """
     missing, hidden, sound = [], [], 0
     for spec in topic_specs(config):
-        found = inspection.topic(spec.name)
-        if found is None:
+        facts = inspection.topic(spec.name)
+        if facts is None:
             missing.append(spec.name)
             continue
-        if found.hidden:
+        if facts.hidden:
             hidden.append(spec.name)
             continue
-        allowed = yield from _allowed(spec.name, found, _OWN_NEEDS)
+        allowed = yield from _allowed(spec.name, facts, _OWN_NEEDS)
         if spec.name == TopicNames(config.table.name).dead_letter:
-            yield from _retention_kept(spec.name, found)
-        wrong = list(_differences(spec, found))
+            yield from _retention_kept(spec.name, facts)
+        wrong = list(_differences(spec, facts))
         yield from wrong
-        yield from _in_sync(spec.name, found)
-        yield from _segments(spec, found)
+        yield from _in_sync(spec.name, facts)
+        yield from _segments(spec, facts)
         sound += allowed and not wrong
     if hidden:
         yield fails(
@@ -160,8 +160,8 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
         )
 
 
-def _retention_kept(name: str, found: TopicFacts) -> Iterator[Finding]:
-    lacking = set() if found.allowed is None or "ALL" in found.allowed else _LETTERS_NEED - found.allowed
+def _retention_kept(name: str, facts: TopicFacts) -> Iterator[Finding]:
+    lacking = set() if facts.allowed is None or "ALL" in facts.allowed else _LETTERS_NEED - facts.allowed
     if lacking:
         yield warning(
             f"{name}: this user may not {', '.join(sorted(lacking))}, so another "
@@ -170,20 +170,20 @@ def _retention_kept(name: str, found: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _in_sync(name: str, found: TopicFacts) -> Iterator[Finding]:
+def _in_sync(name: str, facts: TopicFacts) -> Iterator[Finding]:
     """Tidemark makes its topics with `min.insync.replicas` 2 where they have three replicas."""
-    least = int((found.settings or {}).get("min.insync.replicas", "2"))
-    if found.replicas >= _REPLICAS_SAFE and least < _IN_SYNC_SAFE:
+    least = int((facts.settings or {}).get("min.insync.replicas", "2"))
+    if facts.replicas >= _REPLICAS_SAFE and least < _IN_SYNC_SAFE:
         yield warning(
-            f"{name} has {found.replicas} replicas and min.insync.replicas {least}: records are acknowledged "
+            f"{name} has {facts.replicas} replicas and min.insync.replicas {least}: records are acknowledged "
             "that only one broker has, and lost with its disk",
             f"kafka-configs --alter --topic {name} --add-config min.insync.replicas={_IN_SYNC_SAFE}",
         )
 
 
-def _segments(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
+def _segments(spec: TopicSpec, facts: TopicFacts) -> Iterator[Finding]:
     """Warns of large segments. Topics that a former version made have the broker's default, usually 1 GiB."""
-    size, wanted = int((found.settings or {}).get("segment.bytes", "0")), int(spec.config["segment.bytes"])
+    size, wanted = int((facts.settings or {}).get("segment.bytes", "0")), int(spec.config["segment.bytes"])
     if size > wanted:
         yield warning(
             f"{spec.name} has segments of {size} bytes: Kafka deletes whole segments, so up to that much of "
@@ -192,14 +192,14 @@ def _segments(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _differences(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
-    if found.partitions != spec.partitions:
+def _differences(spec: TopicSpec, facts: TopicFacts) -> Iterator[Finding]:
+    if facts.partitions != spec.partitions:
         yield fails(
-            f"{spec.name} has {found.partitions} partitions, the configuration asks for {spec.partitions}",
+            f"{spec.name} has {facts.partitions} partitions, the configuration asks for {spec.partitions}",
             "Set table.index.lanes back: partition counts cannot change, except by a new ledger "
             "(`tidemark table adopt --new-ledger`)",
         )
-    settings = found.settings
+    settings = facts.settings
     if settings is None:
         return
     for key in _SETTINGS_SEEN:
@@ -217,11 +217,11 @@ def _differences(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _allowed(name: str, found: TopicFacts, needs: frozenset[str]) -> Generator[Finding, None, bool]:
+def _allowed(name: str, facts: TopicFacts, needs: frozenset[str]) -> Generator[Finding, None, bool]:
     """Yields a finding for missing rights; returns whether none is missing. A broker that does not tell the
     rights counts as allowing everything.
     """
-    lacking = set() if found.allowed is None or "ALL" in found.allowed else needs - found.allowed
+    lacking = set() if facts.allowed is None or "ALL" in facts.allowed else needs - facts.allowed
     if lacking:
         yield fails(
             f"{name}: this user may not {', '.join(sorted(lacking))}",

@@ -101,20 +101,20 @@ def run_checks(checks: Sequence[Check], clock: Clock, limit_s: float) -> Iterato
     late: list[threading.Thread] = []
     for check in checks:
         started_s = clock.monotonic_s()
-        found: list[tuple[Finding, ...]] = []
-        thread = threading.Thread(target=_run_into, args=(check, found), name=check.name, daemon=True)
+        done: list[tuple[Finding, ...]] = []
+        thread = threading.Thread(target=_run_into, args=(check, done), name=check.name, daemon=True)
         thread.start()
         thread.join(limit_s)
         if thread.is_alive():
             late.append(thread)
-        findings = found[0] if found else (_no_end(limit_s, check),)
+        findings = done[0] if done else (_no_end(limit_s, check),)
         yield Result(check.name, findings, clock.monotonic_s() - started_s)
     end_s = clock.monotonic_s() + _GRACE_S
     for thread in late:
         thread.join(max(end_s - clock.monotonic_s(), 0.0))
 
 
-def _run_into(check: Check, found: list[tuple[Finding, ...]]) -> None:
+def _run_into(check: Check, done: list[tuple[Finding, ...]]) -> None:
     findings: list[Finding] = []
     try:
         for finding in check.find():
@@ -123,7 +123,7 @@ def _run_into(check: Check, found: list[tuple[Finding, ...]]) -> None:
         findings.append(skipped(str(reason)))
     except Exception as error:
         findings.append(fails(message_of(error, None), check.remedy))
-    found.append(tuple(findings) or (ok("nothing to check"),))
+    done.append(tuple(findings) or (ok("nothing to check"),))
 
 
 def _no_end(limit_s: float, check: Check) -> Finding:

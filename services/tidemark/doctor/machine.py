@@ -41,8 +41,8 @@ def python() -> Iterator[Finding]:
         if "extra ==" in requirement:
             continue
         count += 1
-        found = _REQUIREMENT.match(requirement)
-        if found is not None and (problem := _package_problem(found[1], found[2])):
+        match = _REQUIREMENT.match(requirement)
+        if match is not None and (problem := _package_problem(match[1], match[2])):
             wrong.append(problem)
     if wrong:
         yield fails("packages: " + ", ".join(wrong), "Run `make setup`, which installs requirements.lock")
@@ -111,8 +111,8 @@ def _memory_mib() -> int:
 
 
 def _java_bytes(size: str) -> int:
-    found = _JAVA_SIZE.fullmatch(size.strip())
-    return int(found[1]) * _JAVA_UNITS[found[2].lower()] if found else 0
+    match = _JAVA_SIZE.fullmatch(size.strip())
+    return int(match[1]) * _JAVA_UNITS[match[2].lower()] if match else 0
 
 
 def open_files() -> Iterator[Finding]:

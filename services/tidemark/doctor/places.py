@@ -140,8 +140,8 @@ def _one_file_system(base: Path, inside: Path) -> Iterator[Finding]:
     their folders.
     """
     device = inside.stat().st_dev
-    folders = [base, *sorted(each for each in base.iterdir() if each.is_dir())[:_PARTITIONS_LOOKED_AT]]
-    elsewhere = [str(each) for each in folders if each.stat().st_dev != device]
+    folders = [base, *sorted(entry for entry in base.iterdir() if entry.is_dir())[:_PARTITIONS_LOOKED_AT]]
+    elsewhere = [str(folder) for folder in folders if folder.stat().st_dev != device]
     if elsewhere:
         yield fails(
             f"{elsewhere[0]} is on another file system than {inside}: files cannot be linked across",

@@ -37,8 +37,9 @@ def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Findi
     if is_half_made_here(config, storage):
         yield warning("the table's creation was interrupted", "The next start completes it")
         return
-    found = check_table(config, storage, served)
-    yield ok(f"Hudi table {found.name}, version {found.version}, {found.table_type.value}, as configured")
+    checked = check_table(config, storage, served)
+    kind = checked.table_type.value
+    yield ok(f"Hudi table {checked.name}, version {checked.version}, {kind}, as configured")
     yield from _lock(storage, clock, served)
 
 

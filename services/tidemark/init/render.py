@@ -75,10 +75,10 @@ def _decided(draft: Draft, schema_file: str) -> dict[str, dict[str, Any]]:
         read["delete_field"] = draft.delete_field
     # Every table needs a state folder of its own, for its caches and its addresses (run.json).
     state = {"path": f"./state/{draft.name}"}
-    found = {"table": table, "input": read, "kafka": dict(draft.kafka), "state": state}
+    sections = {"table": table, "input": read, "kafka": dict(draft.kafka), "state": state}
     if draft.services:
-        found["services"] = dict(draft.services)
-    return found | ({"hoodie": dict(draft.hoodie)} if draft.hoodie else {})
+        sections["services"] = dict(draft.services)
+    return sections | ({"hoodie": dict(draft.hoodie)} if draft.hoodie else {})
 
 
 def _undecided(section: str, content: Mapping[str, Any]) -> Iterator[str]:

@@ -90,7 +90,7 @@ def understand(messages: Sequence[Message], registry: SchemaSource | None, said:
             "the schemas, with --schema-registry URL, or for Protobuf its --descriptor FILE"
         )
     else:
-        framed = [(each, int(id_)) for each, id_ in zip(valued, ids, strict=True) if id_ != NOT_FRAMED]
+        framed = [(record, int(id_)) for record, id_ in zip(valued, ids, strict=True) if id_ != NOT_FRAMED]
         _read_registered(sample, framed, _AskedOnce(registry), said.format)
     with_deletes = sample.rows
     _set_deletes_apart(sample, said.delete_field)
@@ -124,7 +124,7 @@ def _read_registered(
             kinds[schema_id] = _kind(schema_id, registry)
         if kinds[schema_id]:
             break
-    kind = next((each for each in kinds.values() if each), None)
+    kind = next(filter(None, kinds.values()), None)
     if kind == AVRO:
         _read_avro(sample, framed, registry, wanted)
     elif kind == JSON:

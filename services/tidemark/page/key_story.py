@@ -126,57 +126,57 @@ class KeyStories:
             ) from error
 
     def _tell(self, key: str, deadline: Deadline) -> dict[str, Any]:
-        found = next(iter(self._lookup([key])), None)
+        location = next(iter(self._lookup([key])), None)
         document: dict[str, Any] = {
             "key": key,
-            "tier": found.tier if found is not None else "none",
-            "partition_path": found.partition_path if found is not None else "",
-            "file_id": found.file_id if found is not None else "",
-            "shard": found.shard if found is not None else None,
-            "found": found is not None and found.tier != "none",
-            "deleted": found is not None and found.tier == "none" and found.has_ordering,
+            "tier": location.tier if location is not None else "none",
+            "partition_path": location.partition_path if location is not None else "",
+            "file_id": location.file_id if location is not None else "",
+            "shard": location.shard if location is not None else None,
+            "found": location is not None and location.tier != "none",
+            "deleted": location is not None and location.tier == "none" and location.has_ordering,
             "versions": [],
         }
-        if found is None or not (document["found"] or document["deleted"]):
+        if location is None or not (document["found"] or document["deleted"]):
             return document
         try:
-            document |= self._files(found, deadline) if document["found"] else self._tombstone(found)
+            document |= self._files(location, deadline) if document["found"] else self._tombstone(location)
         except (HudiFormatError, OSError, DeadlineExceededError) as error:
             document["files_error"] = str(error)
         return document
 
-    def _tombstone(self, found: Found) -> dict[str, Any]:
+    def _tombstone(self, location: Found) -> dict[str, Any]:
         """The ordering value of the delete of an absent key: older events do not bring the key back."""
         _, ordering = table_ordering(self._config, self._schema(TableView.load(self._storage).timeline))
         return {
             "ordering_field": ordering.name if ordering is not None else None,
-            "ordering": _shown_ordering(ordering, found),
+            "ordering": _shown_ordering(ordering, location),
         }
 
-    def _files(self, found: Found, deadline: Deadline) -> dict[str, Any]:
+    def _files(self, location: Found, deadline: Deadline) -> dict[str, Any]:
         """The versions in the key's files. If the cleaner deletes a file meanwhile, the files are listed and
         read once more.
         """
         try:
-            return self._read_files(found, deadline)
+            return self._read_files(location, deadline)
         except FileMissingError:
-            return self._read_files(found, deadline)
+            return self._read_files(location, deadline)
 
-    def _read_files(self, found: Found, deadline: Deadline) -> dict[str, Any]:
+    def _read_files(self, location: Found, deadline: Deadline) -> dict[str, Any]:
         view = TableView.load(self._storage)
         timeline = view.timeline
-        slices = self._slices(found.partition_path, found.file_id, view)
+        slices = self._slices(location.partition_path, location.file_id, view)
         if slices is None:
             return {"slice": None}
         reader = self._reader(timeline, deadline)
         ordering = reader.ordering
-        read = reader.versions(slices.current, found.key)
-        earlier, all_read = _earlier(reader, slices.earlier, found.key, read.versions)
+        read = reader.versions(slices.current, location.key)
+        earlier, all_read = _earlier(reader, slices.earlier, location.key, read.versions)
         known = self._known_epochs(timeline, [*read.versions, *earlier])
         winner = read.winner
         return {
             "ordering_field": ordering.name if ordering is not None else None,
-            "ordering": _shown_ordering(ordering, found),
+            "ordering": _shown_ordering(ordering, location),
             "slice": {
                 "base_instant": slices.current.base_instant,
                 "base_file": slices.current.base_file,
@@ -307,7 +307,7 @@ def _version(
     }
 
 
-def _shown_ordering(ordering: OrderingField | None, found: Found) -> Any:
-    if ordering is None or not found.has_ordering:
+def _shown_ordering(ordering: OrderingField | None, location: Found) -> Any:
+    if ordering is None or not location.has_ordering:
         return None
-    return plain(ordering.from_int64(np.array([found.ordering], np.int64))[0].as_py())
+    return plain(ordering.from_int64(np.array([location.ordering], np.int64))[0].as_py())

@@ -38,7 +38,7 @@ def begin(term: Term, instant: str) -> None:
 
 
 def keep(term: Term, instant: str) -> None:
-    """Beats if the heartbeat is there. It is never made anew: who rolled the instant back has removed it."""
+    """Beats if the heartbeat is there. It never makes one: a rollback of the instant removed it."""
     term.keep_pending(heartbeat_path(instant))
 
 
