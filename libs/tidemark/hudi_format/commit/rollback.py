@@ -6,14 +6,16 @@ The steps are those of FORMAT.md, section 9.4:
 
 1. On the data timeline make R's requested file, whose plan names T's data files by absolute paths; then R's
    inflight file.
-2. In the metadata table delete T's log files. If T is on its timeline: before that make R's requested and
-   inflight file there, after it delete T's completed, inflight and requested file and complete R there.
+2. If T is on the metadata table's timeline: make R's requested and inflight file there, delete T's log files
+   there, delete T's completed, inflight and requested file there, complete R there. If it is not: only delete
+   T's log files there, which may be there without the instant.
 3. Delete T's data files, which T's markers name.
 4. Delete T's inflight file on the data timeline, then its requested file.
 5. Complete R on the data timeline.
 6. Delete T's markers, then T's heartbeat.
 
-Each step is repeatable. After a crash in between R is pending, and the next call, or Hudi, takes it up.
+Each step is repeatable. After a crash in steps 1 to 5 R is pending, and the next call, or Hudi, takes it up.
+After a crash in step 6 the next call finds neither T nor a pending R, and deletes what is left.
 
 R completes only after every deletion is durable. Otherwise a file of T could be back after a crash of the
 machine, and its rows would become visible once archival moves the timeline's start past T (FORMAT.md,
