@@ -153,7 +153,7 @@ def test_service_that_no_restart_helps_is_stopped_and_the_others_go_on(tmp_path:
             1,
             [],
         )
-        assert any("`tidemark status` can be asked" in line for line in rig.said)
+        assert any("`tidemark status` answers" in line for line in rig.said)
         document: dict[str, Any] = {"warnings": []}
         add_run(document, found)
         assert document["warnings"] == [f"tidemark run: assigner {found.stopped['assigner']}"]

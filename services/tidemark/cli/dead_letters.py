@@ -1,7 +1,7 @@
-"""Where the command line gets dead letters: from the table's coordinator, or from Kafka while none answers.
+"""Queries dead letters for the command line: at the table's coordinator, or in Kafka while none answers.
 
-Both are the same code (`commit_coordinator.dead_letters.queries`). The coordinator runs it beside its own
-work, for clients that cannot reach Kafka.
+Both run the same code (`commit_coordinator.dead_letters.queries`). The coordinator offers it to clients that
+cannot reach Kafka.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ _NOT_NOW: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLI
 
 
 class Letters(Protocol):
-    """Questions about a table's dead letters; all raise StreamRuntimeError."""
+    """Queries on a table's dead letters. All methods raise StreamRuntimeError."""
 
     def newest(self, wanted: LetterFilter, limit: int) -> LetterPage:
-        """The newest `limit` that fit, and the numbers of all that do."""
+        """The newest `limit` dead letters that match, and the counts of all that match."""
         ...
 
     def show(self, letter_id: int) -> WholeLetter | None:
-        """One letter with its content."""
+        """One dead letter with its key, value and headers; None when there is none with this id."""
         ...
 
     def replay(self, wanted: LetterFilter, *, dry_run: bool, again: bool, replays_max: int) -> Replayed:
-        """Produces the records of all that fit again."""
+        """Produces the records of all dead letters that match again. `dry_run`: only says which. `again`:
+        also those that were replayed before. `replays_max`: records that were replayed so often are left out.
+        """
         ...
 
 
 class CoordinatorLetters:
-    """`Letters` from the admin service."""
+    """`Letters` by the coordinator's admin service."""
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
@@ -76,11 +78,14 @@ class CoordinatorLetters:
 def reach_letters(
     config_file: str, clock: Clock, say: Callable[[str], None]
 ) -> Iterator[tuple[TableConfigFile, Letters]]:
-    """The loaded configuration and its table's dead letters. Raises CliError when none can be there.
+    """The loaded configuration and the queries on its table's dead letters.
 
-    A copy of the table's folder or configuration would have the letters of the other table, and replay them
-    into its topics. So the coordinator's table is compared (`connect`, which raises CliError), and without a
-    coordinator that of the topics (`check_ledger`).
+    With a copy of the table's folder or configuration the command would read the original's dead letters and
+    replay them into the original's topics. So the table is checked: by `connect` at a coordinator, by
+    `check_ledger` on the topics where no coordinator answers.
+
+    Raises CliError when the embedded Kafka was never started, so that there are none yet, or when the
+    coordinator or the topics are another table's.
     """
     loaded = load_config(config_file)
     client = _coordinator(loaded, config_file)
@@ -100,7 +105,7 @@ def reach_letters(
 
 
 def _coordinator(config: TableConfigFile, config_file: str) -> AdminClient | None:
-    """None while none answers: the topic can be read without it."""
+    """The client of the coordinator, or None when none answers: the topic can be read without one."""
     needs_run = config.kafka.embedded or not config.services.coordinator.port
     if needs_run and read_run_file(config.state.path) is None:
         return None

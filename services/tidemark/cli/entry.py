@@ -1,4 +1,4 @@
-"""Where the command `tidemark` begins: Ctrl-C while its parts are loaded ends it as it ends a command."""
+"""The entry point of the command `tidemark`. Ctrl-C ends it without a traceback even while modules load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Runs one command; returns its exit code."""
     try:
-        # Loading takes longer than many a command: it belongs inside.
+        # Importing the commands takes longer than running many of them, so it belongs into the `try`.
         from tidemark.cli.main import main as run_command
 
         return run_command()

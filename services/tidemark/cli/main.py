@@ -1,9 +1,8 @@
 """`tidemark`: parses the command, runs it, and turns every error into one line and an exit code.
 
-0 done, 1 failed, 2 wrong use (arguments, configuration, a table that cannot be served), 3 another coordinator
-took the table, 4 stored data contradicts itself or is gone: trying again does not help. With TIDEMARK_DEBUG=1
-errors show their traceback. Commands import what they need when they run: `--help` is fast and a service
-loads nothing of the others.
+The exit codes are those of `console.errors.exit_code_of`. With TIDEMARK_DEBUG=1 errors show their traceback.
+Commands import their modules when they run, so that `--help` is fast and a service does not load the code of
+the others.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ examples:
   tidemark init --topic flights --bootstrap-servers localhost:9092
                                         write flights.yaml from what the topic holds
   tidemark doctor -c flights.yaml       is everything there that it needs?
-  tidemark run -c flights.yaml          all services of a table, until Ctrl-C
-  tidemark status -c flights.yaml       what they are doing
+  tidemark run -c flights.yaml          run all services of a table, until Ctrl-C
+  tidemark status -c flights.yaml       show what they are doing
   tidemark verify -c flights.yaml       prove from the files alone that index and rows agree
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 another coordinator took the table,
-4 stored data contradicts itself or is gone.
+4 stored data contradicts itself or is gone, 5 the port is taken.
 Errors show their traceback with TIDEMARK_DEBUG=1.
 """
 _GROUPS: Final = (
@@ -78,7 +77,7 @@ _GROUPS: Final = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Arguments may be a script's, out of strangers' text: a terminal may not obey them either."""
+    """Prints control characters in wrong arguments as escapes: a script may pass text from outside."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
@@ -116,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("tidemark: interrupted\n")
         return FAILED
     except BrokenPipeError:
-        # Who read our output has gone (`tidemark … | head`); nothing can be told to them any more.
+        # The reader of our output has ended (`tidemark … | head`). Python's flush at exit would fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
@@ -133,7 +132,7 @@ def _report(error: Exception, options: argparse.Namespace) -> int:
         text = (
             f"unexpected {type(error).__name__}: {text} (run again with {DEBUG_VARIABLE}=1 for the traceback)"
         )
-    # It may name keys, files and answers of strangers: a terminal may not obey them.
+    # The text may have keys, file names and answers from outside: control characters become escapes.
     sys.stderr.write(f"tidemark {options.command_name}: {printable(redact_text(text))}\n")
     return exit_code_of(error) if expected else FAILED
 

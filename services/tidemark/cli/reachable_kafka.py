@@ -1,4 +1,6 @@
-"""Kafka for commands that need a broker and no services: the running one, or the embedded one for a while."""
+"""Kafka for commands that need a broker but no services: the one that runs, or the embedded one, started for
+the time of the command.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tidemark.stream_runtime.clock import Clock
 
 
 def has_kafka(config: TableConfigFile) -> bool:
-    """False for an embedded Kafka that was never started: there is nothing to be read from it."""
+    """Whether there may be topics: False for an embedded Kafka that was never started."""
     return not config.kafka.embedded or (config.state.path / FOLDER).is_dir()
 
 
@@ -22,10 +24,12 @@ def has_kafka(config: TableConfigFile) -> bool:
 def reachable_kafka(
     config: TableConfigFile, clock: Clock, say: Callable[[str], None], purpose: str
 ) -> Iterator[TableConfigFile]:
-    """The configuration with real bootstrap servers.
+    """The configuration with the addresses of a Kafka that runs.
 
-    An embedded Kafka that does not run is started for the time of the block; the state folder is held
-    meanwhile, so that no `tidemark run` starts beside it. Raises CliError, PlatformError.
+    An embedded Kafka that does not run is started for the time of the block. The state folder is locked
+    meanwhile, so that no `tidemark run` starts a second one; `purpose` is what such a run is told.
+
+    Raises CliError when another process holds the state folder, PlatformError when Kafka does not start.
     """
     if not config.kafka.embedded or read_run_file(config.state.path) is not None:
         yield resolve_addresses(config)

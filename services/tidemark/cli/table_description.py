@@ -1,4 +1,4 @@
-"""The page of `tidemark table describe`."""
+"""The text that `tidemark table describe` prints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def description_lines(document: dict[str, Any]) -> Iterator[str]:
-    """The page, of the document of `describe_table`."""
+    """The lines of the text, made from the document of `commit_coordinator.offline.table.describe`."""
     yield f"table       {document['name']}  {document['path']}"
     yield f"type        {document['type']}, version {document['version']}, {document['merge_mode']}"
     yield f"record key  {', '.join(document['record_key'])}"

@@ -1,4 +1,7 @@
-"""What `tidemark table adopt` asks before it begins, and says of what `commit_coordinator.offline` did."""
+"""The checks and the printed lines of `tidemark table adopt`; `commit_coordinator.offline` does the work.
+
+Functions that return a document and lines return the two forms of one answer: `--json` and text.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ from tidemark.stream_runtime.security.client import client_security
 
 
 def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool = False) -> None:
-    """What `adopt_table` cannot cure is said before anything is changed; arguments and errors as there."""
+    """Raises every error that `adopt_table` cannot avoid before anything is changed, and CliError while
+    services of the table run. The arguments are those of `adopt_table`.
+    """
     refuse_while_serving(config)
     adoption.check_adoptable(config, stats, pending_allowed)
 
@@ -32,7 +37,9 @@ def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool 
 def adopt_table(
     config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """The answer of `offline.adoption.adopt_table`. Call `check_adoptable` before."""
+    """Adopts the table and returns the answer of `offline.adoption.adopt_table`. Call `check_adoptable`
+    before.
+    """
     document, pinned, dropped = adoption.adopt_table(config, clock, ids, stats, pending_allowed)
     lines = [_can_be_served(document)]
     lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
@@ -41,7 +48,9 @@ def adopt_table(
 
 
 def check_moved(config: TableConfigFile, clock: Clock) -> tuple[dict[str, Any], list[str]]:
-    """The answer of `offline.adoption.check_moved`. Raises CliError while services run."""
+    """Checks a table that was moved and returns the answer of `offline.adoption.check_moved`. Raises CliError
+    while services of the table run.
+    """
     refuse_while_serving(config)
     document = adoption.check_moved(config, clock)
     return document, [_can_be_served(document)]
@@ -52,7 +61,7 @@ def _can_be_served(document: dict[str, Any]) -> str:
 
 
 def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -> list[str]:
-    """For `confirm`; empty when nothing is deleted."""
+    """What the options let `table adopt` delete, as text for `confirm`; empty when nothing is deleted."""
     deleted = []
     if stats:
         deleted.append(f"column and partition stats of {config.table.path}, if it has any")
@@ -66,7 +75,9 @@ def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -
 def move_ledger(
     config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None]
 ) -> list[str]:
-    """See `commit_coordinator.offline.moved_table`. Raises CliError while services run."""
+    """Records the table's new place in its ledger (`commit_coordinator.offline.moved_table`). Raises CliError
+    while services of the table run.
+    """
     refuse_while_serving(config)
     with reachable_kafka(config, clock, say, "tidemark table adopt --moved") as reachable:
         client = ConfluentKafkaClient.from_config(reachable, clock=clock)
@@ -78,10 +89,11 @@ def move_ledger(
 def ready_for_new_ledger(
     config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None], copied: bool = False
 ) -> Iterator[Callable[[], tuple[dict[str, Any], list[str]]]]:
-    """What keeps a new ledger from being begun is raised before the block, whose value begins the ledger.
+    """Checks that a new ledger can be begun, and yields the function that begins it and returns the answer.
 
-    ``copied``: no topics of the name may be there. Raises CliError while services run, and what
-    `commit_coordinator.offline.new_ledger` raises.
+    Every reason to refuse is raised before the block: CliError while services of the table run, or, when the
+    table is ``copied``, if topics of its name exist; and the errors of
+    `commit_coordinator.offline.new_ledger`.
     """
     refuse_while_serving(config)
     storage = open_storage(config.table.path)
@@ -95,7 +107,7 @@ def ready_for_new_ledger(
 
 def _told(begun: NewLedger) -> tuple[dict[str, Any], list[str]]:
     lines = [f"new ledger after epoch {begun.epoch} (instant {begun.instant or '-'})"]
-    lines += [f"  {lane} goes on at {position}" for lane, position in sorted(begun.positions.items())]
+    lines += [f"  {lane} continues at {position}" for lane, position in sorted(begun.positions.items())]
     lines += [
         f"  {lane} is read from its start: its topic does not hold the position any more"
         for lane in begun.anew
@@ -113,8 +125,8 @@ def _told(begun: NewLedger) -> tuple[dict[str, Any], list[str]]:
 
 
 def refuse_topics(config: TableConfigFile, client: ConfluentKafkaClient) -> None:
-    """Raises CliError when there are topics of the table's name: they are those of the table it was copied
-    from, or of another one.
+    """Raises CliError when topics of the table's name exist. For a copied table they belong to the original,
+    or to another table.
     """
     admin = client.admin()
     try:
@@ -130,7 +142,9 @@ def refuse_topics(config: TableConfigFile, client: ConfluentKafkaClient) -> None
 
 
 def refuse_while_serving(config: TableConfigFile) -> None:
-    """Raises CliError when a `run` or a coordinator of this table is there."""
+    """Raises CliError when a `tidemark run` on this machine, or a coordinator at `services.coordinator`,
+    serves the table.
+    """
     running = read_run_file(config.state.path)
     if running is not None:
         raise CliError(f"`tidemark run` (process {running.run}) serves this table: stop it first")
@@ -140,8 +154,8 @@ def refuse_while_serving(config: TableConfigFile) -> None:
 
 
 def refuse_while_served_elsewhere(config: TableConfigFile, clock: Clock, say: Callable[[str], None]) -> None:
-    """Raises CliError when a coordinator serves the table's folder, at whatever address: also one that has
-    nothing to do, of a configuration other than this one.
+    """Raises CliError when a coordinator serves the table's folder at any address, found by its sign of life
+    in the folder: also a coordinator of another configuration, and one that has nothing to commit.
     """
     path = config.table.path
 

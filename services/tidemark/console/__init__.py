@@ -1,1 +1,1 @@
-"""What the commands share: answers and errors, questions, arguments, the client of the admin API."""
+"""Code that the commands share: output, errors, confirmation, arguments, the client of the admin API."""

@@ -1,4 +1,4 @@
-"""A thin client of `tidemark.admin.v1.Admin`: documents in, documents out."""
+"""A thin client of the gRPC service `tidemark.admin.v1.Admin`: it turns messages into documents and types."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from tidemark.table_status.status import Status
 
 
 def served_of(message: pb.ServesResponse) -> Served:
-    """Which table is served. A former version does not say where the table lies."""
+    """The answer of `Serves`. A coordinator of a former version does not send the table's location."""
     at = message.location
     location = TableLocation(at.path, at.file, at.identity) if message.HasField("location") else None
     return Served(message.path, message.served_by, location)
 
 
 def letter_of(message: pb.DeadLetter) -> DeadLetter:
-    """A letter without its content."""
+    """A dead letter without its key, value and headers."""
     return DeadLetter(
         reason=message.reason,
         topic=message.topic,
@@ -58,7 +58,7 @@ def letter_of(message: pb.DeadLetter) -> DeadLetter:
 
 
 def filter_message(wanted: LetterFilter) -> pb.DeadLetterFilter:
-    """Which letters are asked for."""
+    """The filter as a message."""
     return pb.DeadLetterFilter(
         topic=wanted.topic,
         partition=wanted.partition,
@@ -68,7 +68,7 @@ def filter_message(wanted: LetterFilter) -> pb.DeadLetterFilter:
     )
 
 
-# The coordinator answers by its own deadline (its `admin/limits.py`); the channel's comes a little later.
+# The coordinator answers within its own deadlines (its `admin/limits.py`). The client waits a little longer.
 _MARGIN_S: Final = 5.0
 _KEYS_AT_ONCE: Final = 5_000
 _RETRY_S: Final = 20.0
@@ -77,12 +77,14 @@ _LETTERS_S: Final = 150.0 + _MARGIN_S
 
 
 class NobodyAnswersError(CliError):
-    """There is no coordinator at the configured address."""
+    """No coordinator answers at the configured address."""
 
 
 @dataclass(frozen=True)
 class ReplayedPage:
-    """What one call of a replay did."""
+    """The result of one call of a replay: `done` records were produced again, `skipped` says why each of its
+    dead letters was left out. `next_token` is "" on the last page.
+    """
 
     done: int
     chosen: list[DeadLetter]
@@ -91,10 +93,15 @@ class ReplayedPage:
 
 
 class AdminClient:
-    """One table's coordinator. Every call raises RpcError, or CliError when nobody answers."""
+    """Calls to one table's coordinator. Every call raises RpcError, or `NobodyAnswersError` (a CliError) when
+    no coordinator answers, or CliError when the two sides do not agree on TLS. Documents are those of
+    `--json`.
+    """
 
     def __init__(self, config: TableConfigFile, security: ClientSecurity | None = None) -> None:
-        """`config` holds a real address (`resolve_addresses`); `security` None: as it says."""
+        """`config` holds a real address (`resolve_addresses`). Without `security` the configuration's
+        is used.
+        """
         self._table = config.table.name
         self._address = config.services.coordinator
         self._file = config.file
@@ -107,7 +114,7 @@ class AdminClient:
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
     def served(self) -> Served:
-        """Which table the coordinator serves (`check_served`)."""
+        """Which table the coordinator serves, for `check_served`."""
         return served_of(self._call(self._stub.Serves, pb.ServesRequest(table=self._table)))
 
     def status(self, timeout_s: float | None = None) -> dict[str, Any]:
@@ -116,24 +123,26 @@ class AdminClient:
         return dict(json.loads(answer.json))
 
     def typed_status(self, timeout_s: float | None = None) -> tuple[Status, dict[str, Any]]:
-        """What the coordinator says, as types, and the document that it sends beside them."""
+        """The status as types, and the document that the coordinator sends beside them."""
         answer = self._call(self._stub.Status, pb.StatusRequest(table=self._table), timeout_s)
         return status_of(answer.status), dict(json.loads(answer.json))
 
     def flush(self, timeout_ms: int) -> dict[str, Any]:
-        """Returns when all that was in the input topics at the call is committed."""
+        """Waits until everything that was in the input topics at the time of the call is committed. Returns
+        the epoch and the instant that committed it.
+        """
         request = pb.FlushRequest(table=self._table, timeout_ms=timeout_ms)
         answer = self._call(self._stub.Flush, request, timeout_ms / 1_000 + _MARGIN_S)
         return {"epoch": answer.epoch, "instant": answer.instant or None}
 
     def lookup(self, keys: Sequence[str]) -> list[dict[str, Any]]:
-        """Where each key lives, in the order of the keys."""
-        found: list[dict[str, Any]] = []
+        """The location of each key, in the order of the keys."""
+        locations: list[dict[str, Any]] = []
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             part = keys[first : first + _KEYS_AT_ONCE]
             answer = self._call(self._stub.Lookup, pb.LookupRequest(table=self._table, keys=part))
-            found += [_found(each) for each in answer.found]
-        return found
+            locations += [_location(found) for found in answer.found]
+        return locations
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:
         """Documents of the newest epochs, newest first."""
@@ -146,12 +155,16 @@ class AdminClient:
         return dict(json.loads(answer.json))
 
     def retry(self, number: int) -> int:
-        """Has the epoch tried again that was given up; returns the number of the attempt that comes next."""
+        """Lets the coordinator try the epoch again that it gave up; returns the number of the next
+        attempt.
+        """
         request = pb.RetryEpochRequest(table=self._table, epoch=number)
         return int(self._call(self._stub.RetryEpoch, request, _RETRY_S).attempt)
 
     def accept_topic(self, topic: str, keep_positions: bool) -> dict[str, Any]:
-        """The input topic is taken as it is now."""
+        """Accepts the input topic as it is now, read from its start or, with `keep_positions`, from the
+        positions that were reached.
+        """
         request = pb.AcceptTopicRequest(table=self._table, topic=topic, keep_positions=keep_positions)
         answer = self._call(self._stub.AcceptTopic, request)
         return {
@@ -162,21 +175,25 @@ class AdminClient:
         }
 
     def skip_input(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
-        """Moves a partition past what it stands at; returns when the ledger has it."""
+        """Moves a partition past the offset at which reading stopped. Returns the skipped offsets, `first`
+        and `last` included, when the ledger has them.
+        """
         request = pb.SkipInputRequest(table=self._table, topic=topic, partition=partition, offset=offset)
         done = self._call(self._stub.SkipInput, request, _SKIP_S)
         return {"topic": topic, "partition": partition, "first": done.first, "last": done.last}
 
     def pause(self, reason: str) -> None:
-        """Tagging stops."""
+        """Stops tagging until `resume`."""
         self._call(self._stub.Pause, pb.PauseRequest(table=self._table, reason=reason))
 
     def resume(self) -> None:
-        """Tagging goes on."""
+        """Continues tagging after `pause`."""
         self._call(self._stub.Resume, pb.ResumeRequest(table=self._table))
 
     def dead_letters(self, wanted: LetterFilter, limit: int) -> LetterPage:
-        """The newest `limit` that fit, and the numbers of all that do; as many calls as that takes."""
+        """The newest `limit` dead letters that match, and the counts of all that match. Makes as many calls
+        as that takes.
+        """
 
         def page(below: int | None) -> LetterPage:
             request = pb.ListDeadLettersRequest(
@@ -188,24 +205,24 @@ class AdminClient:
             answer = self._call(self._stub.ListDeadLetters, request, _LETTERS_S)
             older = int(answer.next_page_token) if answer.next_page_token else None
             by_reason = dict(sorted(answer.by_reason.items()))
-            letters = [letter_of(each) for each in answer.letters]
+            letters = [letter_of(letter) for letter in answer.letters]
             retention = LetterRetention(answer.kept, answer.expiring, answer.deleted)
             return LetterPage(answer.count, by_reason, letters, older, retention)
 
         return all_letters(page, limit)
 
     def dead_letter(self, letter_id: int) -> WholeLetter:
-        """One letter with its content; RpcError NOT_FOUND when there is none."""
+        """One dead letter with its key, value and headers. Raises RpcError NOT_FOUND when there is none."""
         request = pb.ShowDeadLetterRequest(table=self._table, id=letter_id)
         answer = self._call(self._stub.ShowDeadLetter, request, _LETTERS_S)
-        headers = tuple((each.name, each.value) for each in answer.headers)
+        headers = tuple((header.name, header.value) for header in answer.headers)
         key, value = _optional(answer, "key"), _optional(answer, "value")
         return WholeLetter(letter_of(answer.letter), key, value, headers)
 
     def replay(
         self, wanted: LetterFilter, dry_run: bool, again: bool, replays_max: int, page_token: str
     ) -> ReplayedPage:
-        """One page of a replay; goes on with its `next_token`, empty at the end."""
+        """Replays one page. Call again with the page's `next_token` until that is empty."""
         request = pb.ReplayDeadLettersRequest(
             table=self._table,
             filter=filter_message(wanted),
@@ -217,8 +234,8 @@ class AdminClient:
         answer = self._call(self._stub.ReplayDeadLetters, request, _LETTERS_S)
         return ReplayedPage(
             answer.replayed,
-            [letter_of(each) for each in answer.chosen],
-            [(letter_of(each.letter), each.why) for each in answer.skipped],
+            [letter_of(letter) for letter in answer.chosen],
+            [(letter_of(skipped.letter), skipped.why) for skipped in answer.skipped],
             answer.next_page_token,
         )
 
@@ -254,10 +271,10 @@ class AdminClient:
 
 
 def connect(config_file: str) -> AdminClient:
-    """The client for a configuration file, of a coordinator that serves this very table.
+    """A client of the coordinator of the configuration file's table.
 
-    Raises ConfigError, RpcError, CliError when nobody answers, or when another table of that name is served
-    there, or the table that the configuration's is a copy of.
+    Raises ConfigError, RpcError, and CliError when no coordinator answers, or when the one that answers
+    serves another table of the same name, or the table from which this one was copied.
     """
     config = resolve_addresses(load_config(config_file))
     client = AdminClient(config)
@@ -281,14 +298,14 @@ def _optional(message: Any, name: str) -> bytes | None:
     return getattr(message, name) if message.HasField(name) else None
 
 
-def _found(each: Any) -> dict[str, Any]:
-    lives = each.tier != "none" and bool(each.file_id)
+def _location(found: Any) -> dict[str, Any]:
+    has_row = found.tier != "none" and bool(found.file_id)
     return {
-        "key": each.key,
-        "tier": each.tier,
-        "partition_path": each.partition_path if lives else None,
-        "file_id": each.file_id or None,
-        "shard": each.shard,
-        "ordering": each.ordering if each.has_ordering else None,
-        "ordering_exact": each.ordering_exact if each.has_ordering else None,
+        "key": found.key,
+        "tier": found.tier,
+        "partition_path": found.partition_path if has_row else None,
+        "file_id": found.file_id or None,
+        "shard": found.shard,
+        "ordering": found.ordering if found.has_ordering else None,
+        "ordering_exact": found.ordering_exact if found.has_ordering else None,
     }

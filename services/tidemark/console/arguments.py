@@ -1,4 +1,4 @@
-"""What the commands' arguments have in common."""
+"""Builds the commands' parsers, and reads the types of argument that several commands share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def add_command(
     config: bool = True,
     json: bool = True,
 ) -> argparse.ArgumentParser:
-    """A command's parser. `help_text` is its line in the list and starts its own page; `handler` runs it."""
+    """Adds a command and returns its parser. `name` is the whole name ("epoch list"). `help_text` is the
+    command's line in the list of commands and the beginning of its help page; `handler` runs the command and
+    returns its exit code. `config` and `json` add the options -c, --token-file and --json.
+    """
     parser = commands.add_parser(
         name.split()[-1],
         help=help_text,
@@ -37,7 +40,7 @@ def add_command(
         parser.add_argument(
             "--token-file",
             metavar="F",
-            help="file with the token to show (default: TIDEMARK_TOKEN_FILE, TIDEMARK_TOKEN, security.token)",
+            help="file with your token (default: TIDEMARK_TOKEN_FILE, TIDEMARK_TOKEN, security.token)",
         )
     if json:
         parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
@@ -46,13 +49,13 @@ def add_command(
 
 
 def add_group(commands: Commands, name: str, help_text: str) -> Commands:
-    """A command that only has subcommands."""
+    """Adds a command that has only subcommands, and returns the place for those."""
     parser = commands.add_parser(name, help=help_text, description=help_text[0].upper() + help_text[1:] + ".")
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def duration(text: str) -> int:
-    """`60s`, `500ms`, `2m` as milliseconds; a plain number is seconds."""
+    """Milliseconds of `60s`, `500ms` or `2m`; a plain number is seconds. Raises ArgumentTypeError."""
     try:
         return duration_ms(f"{text}s" if re.fullmatch(r"\d+(\.\d+)?", text) else text)
     except BadValueError as error:
@@ -60,7 +63,7 @@ def duration(text: str) -> int:
 
 
 def address(text: str) -> Address:
-    """`127.0.0.1:9100`; port 0 takes a free one."""
+    """The address in `127.0.0.1:9100`; port 0 means any free port. Raises ArgumentTypeError."""
     try:
         return Address(*host_and_port(text))
     except BadValueError as error:
@@ -68,7 +71,7 @@ def address(text: str) -> Address:
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
-    """A number from `low` to `high`, both included."""
+    """A reader of whole numbers from `low` to `high`, both included."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:

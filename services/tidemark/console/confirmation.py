@@ -1,4 +1,4 @@
-"""What a command asks before it deletes something: named first, then confirmed by the table's name."""
+"""Asks before a command deletes something: it names what is deleted, and the user types the table's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tidemark.console.output import printable
 
 
 def confirm(table: str, deleted: Sequence[str], yes: bool) -> None:
-    """Returns when whoever called agrees. Raises CliError when not, and where nobody can be asked."""
+    """Returns when the user agrees, or `yes` is set. Raises CliError when the user does not agree, or when
+    stdin is no terminal, so that nobody can be asked.
+    """
     if yes:
         return
     named = "; ".join(deleted)

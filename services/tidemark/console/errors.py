@@ -1,4 +1,4 @@
-"""From an exception to what the user sees: one line, and an exit code."""
+"""Turns an exception into the line that the user sees, and into an exit code."""
 
 from __future__ import annotations
 
@@ -43,16 +43,20 @@ class CliError(StreamRuntimeError):
 
 
 def expected_error(error: BaseException) -> bool:
-    """Whether the error is one that our packages raise on purpose: its text is made for the user."""
+    """Whether the error's text was written for the user: our packages raise it on purpose, or it is an
+    OSError.
+    """
     return isinstance(error, TidemarkError | OSError)
 
 
 def exit_code_of(error: BaseException) -> int:
-    """2 for what will never succeed unchanged (configuration, table, arguments), 4 for stored data that
-    contradicts itself or is gone, else 1: trying again may help.
+    """The exit code for an error:
 
-    3: another coordinator took the table, which only its supervisor can judge. 5: a port that is taken,
-    perhaps by a process that is just ending.
+    - 1: failed; trying again may help
+    - 2: will fail again unless the configuration, the table or the arguments change
+    - 3: another coordinator took the table; the supervisor decides what that means
+    - 4: stored data contradicts itself or is gone
+    - 5: the port is taken, perhaps by a process that is just ending
     """
     if isinstance(error, CliError):
         return error.exit_code
@@ -67,16 +71,16 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def message_of(error: BaseException, config_file: str | None) -> str:
-    """The error as one line; where its text lacks what to do, that is added.
-
-    The command was named by its user: which method of the admin service it called says them nothing.
+    """The error as one line. Where its text does not say what to do, that is added. Errors of the admin
+    service come without the name of its method, which tells users nothing: they know the command that they
+    called.
     """
-    said = str(error)
+    details = str(error)
     if isinstance(error, RpcError) and error.method.startswith(_ADMIN):
-        said = error.details
+        details = error.details
         if error.status is grpc.StatusCode.INTERNAL and error.info.request_id:
-            said += f" (the coordinator's log has more, under request_id={error.info.request_id})"
-    text = " ".join(said.split()) or type(error).__name__
+            details += f" (the coordinator's log has more, under request_id={error.info.request_id})"
+    text = " ".join(details.split()) or type(error).__name__
     if isinstance(error, KafkaUnavailableError) and config_file:
         text += f" (kafka.bootstrap.servers in {config_file}: is that broker running, and reachable?)"
     if isinstance(error, PermissionError):

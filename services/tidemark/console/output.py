@@ -1,4 +1,4 @@
-"""Where a command writes: its answer to stdout (text, or one JSON document), everything else to stderr."""
+"""Writes what a command prints: its answer to stdout (text, or one JSON document), the rest to stderr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tidemark.stream_runtime.logging import one_line_json
 
 
 class Output:
-    """`as_json`: the answer is one JSON document, and nothing else goes to stdout."""
+    """The two streams of a command. With `as_json` the answer is one JSON document, and nothing else goes to
+    stdout.
+    """
 
     def __init__(
         self, as_json: bool = False, stdout: TextIO | None = None, stderr: TextIO | None = None
@@ -20,30 +22,32 @@ class Output:
         self._stderr = stderr or sys.stderr
 
     def answer(self, document: Any, lines: Iterable[str]) -> None:
-        """The command's answer: `document` with --json, else the lines."""
+        """Prints the command's answer: the `document` with --json, else the `lines`."""
         if self.as_json:
             self._stdout.write(one_line_json(document) + "\n")
         else:
-            # Keys, names and reasons come from outside: a terminal may not obey them.
+            # Keys, names and reasons come from outside; control characters in them must not reach a terminal.
             for line in lines:
                 self._stdout.write(printable(line) + "\n")
         self._stdout.flush()
 
     def say(self, text: str) -> None:
-        """Progress; a line on stderr."""
+        """Prints progress: lines on stderr."""
         self._stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
         self._stderr.flush()
 
 
 def printable(text: str) -> str:
-    """Text from outside without what a terminal would obey: control characters are shown as escapes."""
+    """The text with control characters as escapes, so that a terminal does not obey them: ESC becomes
+    \\x1b.
+    """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Rows as aligned lines; the columns numbered in `right` are set to the right."""
+    """The rows as aligned lines. Columns whose numbers are in `right` (from 0) are aligned to the right."""
     if not rows:
         return []
     widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]

@@ -1,5 +1,5 @@
-"""Whether a coordinator that answers serves the table that a configuration means, or one of the same name, or
-the one that it was copied from.
+"""Checks that the coordinator that answers serves the configuration's table, and not another table of the
+same name or the table from which this one was copied.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from tidemark.ledger_client.table_place import is_copy
 
 
 def check_served(config: TableConfigFile, served: Served) -> None:
-    """``served`` is the coordinator's answer. Raises CliError that names both tables.
+    """``served`` is the coordinator's answer to `Serves`. Raises CliError that names both tables.
 
-    The owner's name in the table's folder tells namesakes apart: paths differ between containers, and
-    symbolic links. Where there is none to compare (it starts, or the folder is not mounted here) the paths
-    have to be the same. A copy of the folder has that name, too; what tells it is the place, where both
-    folders are seen from here (`is_copy`). A copy that is alone on its machine cannot be told, and passes: so
-    does the table itself under another mount, for whoever asks from another machine or container.
+    1. The owner's name is compared with the one in the table's folder. Paths would not do: one folder has
+       several, by containers and symbolic links.
+    2. If one of the two names is missing (the coordinator is starting, or the folder is not mounted here) the
+       paths have to be the same.
+    3. A copy of the folder has the same owner's name. If both folders are visible from here, their places
+       tell the copy (`is_copy`). If only one is, a copy cannot be told from the table itself under another
+       mount, as another machine or container sees it; both pass.
     """
     storage = open_storage(config.table.path)
     at, path = config.services.coordinator, storage.base_uri

@@ -1,4 +1,6 @@
-"""One `tidemark run` per state folder: a lock that the kernel lets go of when its holder dies."""
+"""Allows one `tidemark run` per state folder, by a file lock that the kernel releases when its holder
+dies.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ LOCK_NAME: Final = "run.lock"
 
 @contextmanager
 def state_lock(state: Path, purpose: str) -> Iterator[None]:
-    """Holds the folder, making it where it is missing. Raises CliError when another process holds it,
-    StateFolderError when it cannot be trusted.
+    """Holds the state folder for the time of the block; a missing folder is made. `purpose` is what another
+    process is told. Raises CliError when another process holds the folder, StateFolderError when the folder
+    cannot be trusted.
     """
     try:
         prepare_state_folder(state)

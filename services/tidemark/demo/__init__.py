@@ -1,1 +1,3 @@
-"""The demo: the flights of 2013 as a stream, a model of the table they must become, and the view of it."""
+"""The demo: the flights of 2013 as a stream, a model of the table that they must become, and the live
+view.
+"""

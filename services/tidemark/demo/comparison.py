@@ -1,4 +1,4 @@
-"""The table as read back, against the model's rows: keys missing, doubled, unexpected or different."""
+"""Compares the rows read back from the table with the model's rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ EXAMPLES_MAX = 5
 
 @dataclass(frozen=True)
 class TableDifference:
-    """Numbers of keys, and up to ``EXAMPLES_MAX`` examples with what is wrong with each."""
+    """The result of a comparison, in numbers of keys: `expected` rows of the model, `found` rows of the
+    table, and how many keys are missing in the table, unexpected, there twice (`doubled`) or have another row
+    (`different`). Up to ``EXAMPLES_MAX`` examples say what is wrong.
+    """
 
     expected: int
     found: int
@@ -33,8 +36,8 @@ class TableDifference:
 
 
 def compare_tables(expected: pa.Table, found: pa.Table) -> TableDifference:
-    """Compares by key, all columns of ``TABLE_SCHEMA``; other columns of ``found`` (Hudi's own) are passed
-    over.
+    """Compares the rows by key, in all columns of ``TABLE_SCHEMA``. Other columns of ``found``, such as
+    Hudi's own, are ignored.
 
     Raises ``ValueError`` when ``found`` lacks a column or a column cannot be cast to the schema's type.
     """
@@ -64,6 +67,7 @@ def compare_tables(expected: pa.Table, found: pa.Table) -> TableDifference:
 
 
 def _by_key(table: pa.Table, side: str) -> pa.Table:
+    """The table's columns with the types of ``TABLE_SCHEMA``, and a column `key`; sorted by key."""
     columns = {}
     for field in TABLE_SCHEMA:
         if field.name not in table.column_names:
@@ -74,7 +78,10 @@ def _by_key(table: pa.Table, side: str) -> pa.Table:
 
 
 def _first_of_each(keys: pa.Array) -> Bools:
-    """For sorted keys: True where a key stands for the first time."""
+    """For sorted keys: True at the first row of each key. A sorted key is new where it differs from the one
+    before: for [a, a, b] the comparison of [a, b] with [a, a] gives [False, True], so the result is [True,
+    False, True].
+    """
     first = np.ones(len(keys), dtype=np.bool_)
     if len(keys) > 1:
         first[1:] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
@@ -82,6 +89,7 @@ def _first_of_each(keys: pa.Array) -> Bools:
 
 
 def _different(left: pa.Table, right: pa.Table) -> npt.NDArray[np.intp]:
+    """The numbers of rows that differ in any column; both tables have the same keys in the same order."""
     differs = np.zeros(left.num_rows, dtype=np.bool_)
     for name in TABLE_SCHEMA.names:
         differs |= _unequal(left[name], right[name])
@@ -89,6 +97,8 @@ def _different(left: pa.Table, right: pa.Table) -> npt.NDArray[np.intp]:
 
 
 def _unequal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Bools:
+    # `not_equal` is null where either side is null, so nulls are compared by themselves. Rows (1, 1) and (1,
+    # null): values are [False, False], nulls [False, True].
     values = pc.fill_null(pc.not_equal(left, right), False).to_numpy()
     nulls = pc.xor(pc.is_null(left), pc.is_null(right)).to_numpy()
     return np.asarray(values | nulls)

@@ -1,8 +1,8 @@
-"""Planned events as typed columns: one row per Kafka record, in order of arrival.
+"""Turns planned events into typed columns: one row per Kafka record, in order of arrival.
 
-``EVENT_SCHEMA`` is ``flights.avsc`` (the table's columns) followed by what the demo knows beyond them:
-whether the record carries ``_deleted``, whether it is a null value, how it is broken, and whether it repeats
-or trails another one.
+``EVENT_SCHEMA`` has the columns of ``flights.avsc`` (the table's), followed by columns of the demo's own:
+whether the record has ``_deleted``, whether its value is null, how it is broken, and whether it repeats
+another record or arrives after a newer one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ _MINUTES_A_DAY = 24 * 60
 
 @dataclass(frozen=True)
 class EventColumns:
-    """Turns slices of a plan into tables of ``EVENT_SCHEMA``; one slice is a bounded amount of memory."""
+    """Turns slices of a plan into tables of ``EVENT_SCHEMA``, so that only one slice at a time takes
+    memory.
+    """
 
     flights: Flights
     plan: EventPlan
@@ -70,6 +72,7 @@ class EventColumns:
         """The events ``[start, stop)`` of the plan."""
         rows = slice(start, stop)
         flights, flight = self.flights, self.plan.flight[rows]
+        # `flight` has each event's row in `flights`: with flight [7, 7] two events get the columns of row 7.
         picked = pa.array(flight)
         kind = self.plan.kind[rows]
         delay = self.plan.delay_minutes[rows]
@@ -127,7 +130,7 @@ def _joined(parts: list[Any]) -> pa.Array:
 
 
 def _date_texts(days: Int32s) -> pa.Array:
-    """Days since 1970 → ``yyyy-MM-dd``."""
+    """Days since 1970 as text: 15706 → ``2013-01-01``."""
     return pa.array(days.astype(np.int32)).cast(pa.date32()).cast(pa.string())
 
 
@@ -140,6 +143,7 @@ def _known(values: Int32s, known: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def _speed(distance: pa.Array, air_time: Int32s, flown: npt.NDArray[np.bool_]) -> pa.Array:
-    """Miles per hour in the air, to one decimal."""
+    """Miles per hour in the air, rounded to one decimal; null for flights that did not arrive."""
+    # Those divide by 1 instead of by an unknown time; the mask makes their results null.
     minutes = np.where(flown, air_time, 1)
     return pa.array(np.round(np.asarray(distance.to_numpy()) * 60 / minutes, 1), mask=~flown)

@@ -1,10 +1,12 @@
-"""`python -m tidemark.demo.feed -c F`: sends the demo's flights to a table's input topic, at a pace.
+"""`python -m tidemark.demo.feed -c F`: sends the demo's flights to a table's input topic, at a given rate.
 
-The feeder of the compose set-up; `tidemark demo` has its own, which follows what is committed. The stream is
-the same for equal months, and is sent in batches, each acknowledged before the next. After each the position
-is kept in `state.path/feed.json`, so a feeder that was killed goes on with the batch that was under way.
-Records of that batch may stand in the topic twice: that changes no row (repetitions are part of the stream),
-but counts broken ones among them twice as dead letters.
+It is the feeder of the compose set-up; `tidemark demo` has its own, which waits for commits. Equal months
+give the same stream. It is sent in batches, each acknowledged before the next, and after each the position is
+written to `state.path/feed.json`. A feeder that was killed therefore continues with the batch that it was
+sending.
+
+Records of that batch may be in the topic twice. That changes no row, since repetitions are part of the stream
+anyway, but broken records among them become two dead letters each.
 """
 
 from __future__ import annotations
@@ -44,15 +46,15 @@ class FeedError(RuntimeError):
 
 
 class Position:
-    """How many records of a stream were acknowledged, kept in a file that is replaced in one step."""
+    """The number of acknowledged records of a stream, in a file that is replaced in one step."""
 
     def __init__(self, file: Path, topic: str, months: int) -> None:
         self._file = file
         self._stream = {"topic": topic, "months": months}
 
     def read(self, in_topic: int) -> int:
-        """The recorded number; 0 when there is none, when it is another stream's, or when the topic, which
-        holds `in_topic` records, was emptied since.
+        """The recorded number. 0 when there is none, when it is that of another stream, or when the topic was
+        emptied or made anew since: then it has fewer records (`in_topic`) than were recorded.
         """
         try:
             recorded = json.loads(self._file.read_text())
@@ -64,7 +66,9 @@ class Position:
         return sent if recorded == self._stream and 0 <= sent <= in_topic else 0
 
     def write(self, sent: int) -> None:
-        """Not synced: after a crash of the machine an older one sends some batches again."""
+        """Records the number. The file is not synced: after a crash of the machine it may be older, and some
+        batches are sent again.
+        """
         self._file.parent.mkdir(parents=True, exist_ok=True)
         partial = self._file.with_name(f"{self._file.name}.partial")
         partial.write_text(json.dumps({**self._stream, "sent": sent}) + "\n")
@@ -72,7 +76,7 @@ class Position:
 
 
 def records_in(client: KafkaClient, topic: str, clock: Clock, timeout_s: float = _TOPIC_TIMEOUT_S) -> int:
-    """The number of records that were ever sent to `topic`, for which this waits until it exists.
+    """Waits until `topic` exists, and returns the number of records that were ever sent to it.
 
     Raises FeedError after `timeout_s`, StreamRuntimeError when Kafka does not answer.
     """
@@ -92,9 +96,10 @@ def records_in(client: KafkaClient, topic: str, clock: Clock, timeout_s: float =
 def feed(
     client: KafkaClient, topic: str, stream: EventStream, position: Position, rate: int, clock: Clock
 ) -> int:
-    """Sends what was not sent yet, at most `rate` records a second (0: as fast as Kafka takes them).
+    """Sends the records that were not sent before, at most `rate` per second (0: as fast as Kafka takes
+    them).
 
-    Returns the number of records sent now.
+    Returns the number of records that this call sent.
     """
     before = position.read(records_in(client, topic, clock))
     if before:
@@ -125,7 +130,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of the module."""
     parser = argparse.ArgumentParser(
         prog="feed",
-        description="Send the flights of 2013 to a table's input topic; go on where a former run stopped.",
+        description="Send the flights of 2013 to a table's input topic; continue where a former run stopped.",
     )
     parser.add_argument("-c", "--config", required=True, metavar="F", help="the table's YAML file")
     parser.add_argument(
@@ -146,7 +151,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 when the stream could not be sent whole: to be started again."""
+    """Sends the stream. Exit code 1 when a part could not be sent: start it again."""
     options = build_parser().parse_args(arguments)
     if options.months == 0:
         sys.stderr.write("feed: no month is asked for: nothing is sent\n")

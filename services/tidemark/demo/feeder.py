@@ -1,4 +1,6 @@
-"""Sends the demo's stream into Kafka on a thread of its own, never far ahead of what is committed."""
+"""Sends the demo's stream to Kafka on a thread of its own, at most `ahead_max` records ahead of the
+commits.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from tidemark.demo.flights import EventStream
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 
-# Enough for the pipeline to be busy, little enough for the view to show a stream and not a backlog.
+# Enough to keep the pipeline busy, and few enough for the view to show a stream instead of a backlog.
 AHEAD_MAX: Final = 120_000
 _WAIT_S: Final = 0.02
 
 
 class Feeder:
-    """`start`, then look at `sent` until `done`; `committed` is what the caller knows to be in the table."""
+    """Sends the stream. Call `start`, then read `sent` until `done`, and set `committed` to the number of
+    records that are committed. `error` is set when sending failed.
+    """
 
     def __init__(
         self, stream: EventStream, client: KafkaClient, topic: str, clock: Clock, ahead_max: int = AHEAD_MAX
@@ -37,11 +41,11 @@ class Feeder:
 
     @property
     def done(self) -> bool:
-        """Whether all was sent and acknowledged, or sending failed (`error`)."""
+        """Whether every record was sent and acknowledged, or sending failed (`error`)."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Ends early; returns when nothing is sent any more."""
+        """Stops sending before the end; returns when the thread has ended."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -56,7 +60,7 @@ class Feeder:
                     if self._stopped.is_set():
                         return
                     producer.produce_batch(self._topic, batch.records)
-                    # Counted when acknowledged: what is shown as sent is in Kafka.
+                    # Records count as sent when Kafka has acknowledged them.
                     producer.flush()
                     self.sent += len(batch.records)
             finally:

@@ -1,7 +1,7 @@
 """The demo's input: the flights of 2013 as the stream of records that airlines would send.
 
-``event_stream`` yields batches in order of arrival. The number of records per batch bounds the memory of
-what is rendered; the plan behind it takes about 40 bytes an event (a year: 1.1 million events).
+``event_stream`` yields batches in order of arrival. Only one batch at a time is in memory as records; the
+plan behind them takes about 40 bytes per event (a year has 1.1 million events).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DEFAULT_SEED = 2013
 
 @dataclass(frozen=True)
 class StreamCounts:
-    """What a part of the stream holds. Kinds count sound records, repetitions included.
-
-    ``records`` = the seven kinds + ``broken``. ``repeated`` and ``late`` (arrived after a newer word on the
-    same flight) count sound records again. ``broken`` is the number of dead letters to expect.
+    """The counts of a part of the stream. ``records`` is the sum of the seven kinds, which count sound
+    records with their repetitions, and ``broken``, which is the number of dead letters to expect.
+    ``repeated`` and ``late`` (arrived after a newer event of the same flight) count some of the sound records
+    again.
     """
 
     records: int = 0
@@ -51,7 +51,9 @@ class StreamCounts:
 
 @dataclass(frozen=True)
 class EventBatch:
-    """Records in order of arrival, the same rows as columns (``EVENT_SCHEMA``), and their numbers."""
+    """A batch: records in order of arrival, the same events as columns (``EVENT_SCHEMA``), and their
+    counts.
+    """
 
     records: list[Record]
     events: pa.Table
@@ -71,12 +73,12 @@ class EventStream:
         self.flights = len(flights)
 
     def __len__(self) -> int:
-        """Number of records, broken ones included."""
+        """The number of records, including broken ones."""
         return len(self._plan)
 
     @property
     def counts(self) -> StreamCounts:
-        """What the whole stream holds, without rendering it."""
+        """The counts of the whole stream. They come from the plan, so no record is made."""
         return _counts(self._plan, 0, len(self._plan))
 
     def batches(self, batch_records: int = BATCH_RECORDS) -> Iterator[EventBatch]:
@@ -86,7 +88,9 @@ class EventStream:
             yield EventBatch(render_records(events), events, _counts(self._plan, start, stop))
 
     def event_tables(self, batch_records: int = BATCH_RECORDS * 16) -> Iterator[pa.Table]:
-        """The columns of all records in order of arrival, not rendered: what the model starts from."""
+        """The events of the whole stream as columns, in order of arrival, for the model. No record is
+        made.
+        """
         for start, stop in self._ranges(batch_records):
             yield self._columns.table(start, stop)
 
@@ -119,7 +123,7 @@ def _counts(plan: EventPlan, start: int, stop: int) -> StreamCounts:
 
 
 def broken_by_kind(events: pa.Table) -> dict[str, int]:
-    """Expected dead letters of ``events`` by what is wrong with them."""
+    """The number of expected dead letters among ``events``, by kind of breakage."""
     counted = pc.value_counts(events["broken"].combine_chunks()).to_pylist()
     return {
         Breakage(row["values"]).name.lower(): row["counts"]

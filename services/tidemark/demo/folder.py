@@ -1,4 +1,4 @@
-"""The demo's folder: everything the demo makes lies in it, and only a folder of its own is ever replaced.
+"""The demo's folder. Everything that the demo makes is in it, and the demo replaces no folder but its own.
 
 <dir>/.tidemark-demo   says that a demo made the folder
 <dir>/flights.yaml     the table's configuration, on ports that were free
@@ -26,8 +26,8 @@ _REFERENCE: Final = re.compile(r"\$\{TIDEMARK_DEMO_([A-Z]+):-[^}]*\}")
 
 
 def prepare_folder(folder: Path, table_type: str, random: Random, ask: Callable[[str], None]) -> Path:
-    """Makes the folder anew; returns the configuration file. ``ask`` is told what is to be deleted, before
-    anything is, and raises where that is not meant.
+    """Empties the folder or makes it, and writes the configuration; returns the configuration file. Before
+    anything is deleted ``ask`` is called with what that is; it raises when the user does not agree.
 
     Raises CliError for a folder that is not a demo's, or whose demo still runs.
     """
@@ -50,7 +50,7 @@ def prepare_folder(folder: Path, table_type: str, random: Random, ask: Callable[
 
 
 def render_configuration(text: str, table_type: str, ports: dict[str, int]) -> str:
-    """The demo's YAML with its type, its ports and an embedded Kafka written out."""
+    """The text of the demo's YAML, with the table's type, the ports and the embedded Kafka filled in."""
 
     def value_of(match: re.Match[str]) -> str:
         port = ports.get(match[1])

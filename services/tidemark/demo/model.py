@@ -1,19 +1,19 @@
-"""What the table must hold, worked out from the events alone, by sorting.
+"""Computes the rows that the table must have, from the events alone, by sorting.
 
-The product applies records one by one against an index. The model does no such thing: it gives every event
-of a key a rank and takes the highest, all keys at once (pandas). They share no code, and the rules only as
-ARCHITECTURE.md states them (guarantee G1 and section 3.2):
+Tidemark applies records one by one against an index. The model instead ranks all events of all keys at once
+(pandas) and takes the highest of each key. The two share no code, only the rules of ARCHITECTURE.md
+(guarantee G1 and section 3.2):
 
-- the highest ordering value wins; of equal ones the one that arrived last;
-- a delete is an event like any other: when it wins, there is no row (its ordering value is the tombstone's,
-  and no tombstone expires within the demo);
-- a null value has the ordering value of the row that is stored when it arrives, which is the highest that
-  arrived before it; when nothing did, it deletes nothing and ranks below everything;
-- broken records are no events.
+- The highest ordering value wins; of equal ones the event that arrived last.
+- A delete is an event like any other. When it wins there is no row: its ordering value becomes the
+  tombstone's, and no tombstone expires within the demo.
+- A null value has the ordering value of the row that is stored when it arrives, which is the highest that
+  arrived before it. If none arrived before, it deletes nothing and ranks below every other event.
+- Broken records are no events.
 
-Arrival is the order of the stream. Kafka keeps it for each key, because all records of a flight carry the
-same Kafka key and so share a partition. Only null values depend on it: other events of a flight differ in
-ordering value, except for repetitions, which are equal in all.
+The order of arrival is that of the stream. Kafka keeps it for each key, because all records of a flight have
+the same Kafka key and so are in one partition. Only null values depend on it: all other events of a flight
+differ in ordering value, except repetitions, which are equal in every field.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _NOTHING_BEFORE = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class ModelCounts:
-    """What the model found. ``rows`` live rows; ``deleted`` keys that were there and are not any more;
-    ``stale`` events older than what had arrived; ``moves`` changes of partition, ``moved_rows`` live rows
-    that are not in the partition of their scheduled day; ``dead_letters`` broken records."""
+    """The model's counts. ``rows``: live rows; ``deleted``: keys that had a row and have none at the end;
+    ``stale``: events older than one that had arrived; ``moves``: changes of partition; ``moved_rows``: live
+    rows that are not in the partition of their scheduled day; ``dead_letters``: broken records.
+    """
 
     records: int
     rows: int
@@ -50,7 +51,7 @@ class ModelCounts:
 
 @dataclass(frozen=True)
 class LifeEvent:
-    """One record of a key: its place in the stream, what it says, and what it does to the table."""
+    """One record of a key: its number in the stream, its content, and its effect on the table."""
 
     arrival: int
     event_time_us: int | None
@@ -60,9 +61,9 @@ class LifeEvent:
 
 
 class TableModel:
-    """The expected table for events of ``EVENT_SCHEMA`` in order of arrival.
+    """The expected table for events of ``EVENT_SCHEMA`` in order of arrival. ``rows`` are its rows.
 
-    Holds all events at once: about 150 bytes each.
+    It keeps all events in memory, about 150 bytes each.
     """
 
     def __init__(self, event_tables: Iterable[pa.Table]) -> None:
@@ -97,12 +98,14 @@ class TableModel:
         )
 
     def moved_key(self) -> str | None:
-        """A flight that ended in another partition; of those the one with most moves and stale events."""
+        """A flight whose row is not in its scheduled day's partition: the one with most moves and stale
+        events.
+        """
         moved = pc.not_equal(self._events[PARTITION_FIELD], self._events["flight_date"]).to_numpy()
         return self._most_eventful(self._winners[~self._winners["gone"] & moved[self._winners.index]]["key"])
 
     def deleted_key(self) -> str | None:
-        """A flight that was there and was deleted; of those the one with most moves and stale events."""
+        """A flight whose row was deleted: of those the one with most moves and stale events."""
         had_rows = self._facts.loc[~self._facts["gone"] & self._facts["applied"], "key"]
         gone = self._winners.loc[self._winners["gone"], "key"]
         return self._most_eventful(gone[gone.isin(had_rows)])
@@ -119,12 +122,14 @@ class TableModel:
         """All records of a record key in order of arrival; empty for an unknown key."""
         code = self._keys.dictionary.index(key).as_py()
         rows = self._facts.index[self._facts["key"] == code].to_numpy()
-        told = self._events.take(pa.array(rows)).to_pylist()
-        return _tell(told, self._facts.loc[rows, "arrival"].tolist())
+        events = self._events.take(pa.array(rows)).to_pylist()
+        return _tell(events, self._facts.loc[rows, "arrival"].tolist())
 
 
 def _facts(events: pa.Table, keys: pa.DictionaryArray, arrivals: npt.NDArray[np.intp]) -> pd.DataFrame:
-    """One row per sound event: key, effective ordering value, gone (a delete), applied (not stale), moves."""
+    """One row per sound event: key, arrival, effective ordering value, day, and whether it is a delete
+    (gone), is not stale (applied), and moves the row.
+    """
     null_value = events["null_value"].to_numpy()
     facts = pd.DataFrame(
         {
@@ -134,11 +139,16 @@ def _facts(events: pa.Table, keys: pa.DictionaryArray, arrivals: npt.NDArray[np.
             "gone": null_value | events["deleted"].to_numpy(),
         }
     )
+    # The running maximum per key is the ordering value of the stored row. A null value has the lowest number
+    # of all so far, so it takes its predecessors' maximum: of ordering values [5, lowest] of a key `highest`
+    # is [5, 5].
     highest = facts.groupby("key")["ordering"].cummax()
     facts["ordering"] = np.where(null_value, highest, facts["ordering"])
     facts["applied"] = facts["ordering"] >= highest
     facts["day"] = events[PARTITION_FIELD].combine_chunks().dictionary_encode().indices.to_numpy()
     applied = facts[facts["applied"]]
+    # `shift` puts beside each applied event the one before it of the same key: days [1, 2] become [none, 1].
+    # The second event moves the row, because its day differs and a row was there.
     before = applied.groupby("key")[["day", "gone"]].shift()
     moves = (before["day"] != applied["day"]) & before["gone"].eq(False) & ~applied["gone"]
     facts["moves"] = moves.reindex(facts.index, fill_value=False)
@@ -146,18 +156,23 @@ def _facts(events: pa.Table, keys: pa.DictionaryArray, arrivals: npt.NDArray[np.
 
 
 def _winners(facts: pd.DataFrame) -> pd.DataFrame:
-    """The event of each key that counts: highest ordering value, of equal ones the last to arrive."""
+    """The winning event of each key: the highest ordering value, of equal ones the last to arrive.
+
+    The sort is stable, so equal ordering values stay in order of arrival, and `keep="last"` takes the last
+    one.
+    """
     return facts.sort_values("ordering", kind="stable").drop_duplicates("key", keep="last")
 
 
 def _tell(events: list[dict[str, object]], arrivals: list[int]) -> list[LifeEvent]:
-    told: list[LifeEvent] = []
+    """The events of one key with their effects, found by applying them one after the other."""
+    life: list[LifeEvent] = []
     day: str | None = None
     newest: int | None = None
     for event, arrival in zip(events, arrivals, strict=True):
         if event["null_value"]:
             effect = "deleted" if day is not None else "nothing to delete"
-            told.append(LifeEvent(arrival, None, "null value", None, effect))
+            life.append(LifeEvent(arrival, None, "null value", None, effect))
             day = None
             continue
         at, new_day = int(str(event[ORDERING_FIELD])), str(event[PARTITION_FIELD])
@@ -168,8 +183,8 @@ def _tell(events: list[dict[str, object]], arrivals: list[int]) -> list[LifeEven
         else:
             effect = _change(day, new_day)
             newest, day = at, new_day
-        told.append(LifeEvent(arrival, at, str(event["status"]), new_day, effect))
-    return told
+        life.append(LifeEvent(arrival, at, str(event["status"]), new_day, effect))
+    return life
 
 
 def _change(day: str | None, new_day: str) -> str:

@@ -1,23 +1,24 @@
-"""What is said about each flight, when, and in which order it arrives: numbers only, one entry per event.
+"""Plans the events of all flights: their kinds, times and order of arrival, as columns with one entry per
+event.
 
-The flights, their delays and their cancellations are the source's. What an airline's systems add is drawn
-from a seed:
+The flights, their delays and their cancellations are those of the source. The rest is drawn at random from a
+seed:
 
-- schedule: 2 to 36 hours ahead;
-- delay, for flights that leave 45 minutes late or more: an estimate (70 to 130 % of what it became, in steps
+- schedule: 2 to 36 hours before the scheduled departure;
+- delay, for flights that leave 45 minutes late or more: an estimate (70 to 130 % of the real delay, in steps
   of 5 minutes), 10 to 60 minutes before the scheduled departure;
-- cancellation: two of three as an event marked ``_deleted``, from 100 minutes before to 60 minutes after the
-  scheduled departure; one of three as a null value, which has no event time and is sent when all else was
-  sent;
-- transport: up to 20 seconds; for every 20th event 10 minutes to 24 hours (log-uniform), so it comes out of
-  order;
+- cancellation: two of three as an event with ``_deleted``, from 100 minutes before to 60 minutes after the
+  scheduled departure; one of three as a null value, which has no event time and is sent after all other
+  events of the flight;
+- transport: up to 20 seconds; for every 20th event 10 minutes to 24 hours (log-uniform), so that it arrives
+  out of order;
 - repetition: every 100th event, and every 10th schedule of a flight that will be cancelled, arrives a second
   time, one second to 36 hours after the first (log-uniform);
-- breakage: ``BROKEN_SHARE`` of the events are followed by a broken copy, of each kind in turn.
+- breakage: a share of ``BROKEN_SHARE`` of the events is followed by a broken copy; the kinds take turns.
 
 The events of one flight have distinct event times (schedule < delay < departure < arrival, schedule <
-cancellation); only repetitions share one, and they are equal in all. So the latest word about a flight does
-not depend on the order of arrival, except for null values: these are last.
+cancellation). Only repetitions share one, and they are equal in every field. So the newest event of a flight
+does not depend on the order of arrival, except for null values, which arrive last.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MINUTE, _HOUR = 60, 3600
 
 
 class EventKind(IntEnum):
-    """What an event says. ``CANCELLED`` carries ``_deleted``; ``REMOVED`` is a null value."""
+    """The kind of an event. ``CANCELLED`` has ``_deleted``; ``REMOVED`` is a null value."""
 
     SCHEDULED = 0
     DELAYED = 1
@@ -54,7 +55,7 @@ class EventKind(IntEnum):
 
 
 class Breakage(IntEnum):
-    """How a record is broken. Each kind belongs in the dead-letter topic, whatever else the table holds."""
+    """How a record is broken. A record of any kind but NONE has to become a dead letter."""
 
     NONE = 0
     NOT_JSON = 1
@@ -72,10 +73,12 @@ BREAKAGES = tuple(kind for kind in Breakage if kind is not Breakage.NONE)
 
 @dataclass(frozen=True)
 class EventPlan:
-    """Events in order of arrival. ``flight`` indexes the flights; ``event_at`` is in seconds since 1970 UTC.
+    """Events in order of arrival; every column has one entry per event.
 
-    ``delay_minutes``: departure delay by this word, ``UNKNOWN`` when nothing was said; ``arrived_at``
-    seconds or 0. ``late``: a newer word on the same flight arrived before. ``repeated``: it was sent before.
+    ``flight``: row of the flight in ``Flights``; ``event_at``: seconds since 1970 UTC; ``delay_minutes``: the
+    departure delay that the event reports, or ``UNKNOWN``; ``arrived_at``: seconds since 1970 UTC, or 0;
+    ``repeated``: a second copy of an event; ``broken``: a ``Breakage``; ``late``: a newer event of the same
+    flight arrived before.
     """
 
     flight: Int32s
@@ -93,7 +96,9 @@ class EventPlan:
 
 @dataclass(frozen=True)
 class _Words:
-    """Events before they are ordered; ``sent_at`` is the time of arrival in seconds, with fractions."""
+    """Events before they are ordered, with the columns of ``EventPlan``. ``sent_at``: the time of arrival in
+    seconds since 1970 UTC, with fractions.
+    """
 
     flight: Int32s
     kind: Int8s
@@ -149,7 +154,9 @@ def _concat(parts: list[_Words]) -> _Words:
 
 
 def _announced(flights: Flights, rng: np.random.Generator) -> _Words:
-    """The schedule of every flight, and the delay of those that leave much later."""
+    """The schedule of every flight, and a delay for those that leave ``DELAY_ANNOUNCED_MINUTES`` late
+    or more.
+    """
     every = np.arange(len(flights))
     schedule = _words(
         every, EventKind.SCHEDULED, flights.sched_at - rng.integers(2 * _HOUR, 36 * _HOUR, len(every))
@@ -162,7 +169,9 @@ def _announced(flights: Flights, rng: np.random.Generator) -> _Words:
 
 
 def _flown(flights: Flights) -> _Words:
-    """Departure and arrival, at the source's times; a diverted flight may have no arrival time."""
+    """Departure and arrival at the source's times. A diverted flight without arrival time is reported 6 hours
+    after its departure.
+    """
     flown = np.flatnonzero(~flights.cancelled)
     delay, block = flights.dep_delay[flown], flights.block_minutes[flown]
     departed_at = flights.sched_at[flown] + delay.astype(np.int64) * _MINUTE
@@ -209,9 +218,13 @@ def _with_repetitions(words: _Words, cancelled: Bools, rng: np.random.Generator)
 
 
 def _nulls_last(words: _Words, flights: int, rng: np.random.Generator) -> _Words:
-    """A null value has no event time to be ordered by: its sender waits until all else was sent."""
+    """Moves null values behind all other events of their flight, because they have no event time to be
+    ordered by.
+    """
     null = words.kind == EventKind.REMOVED
     last = np.zeros(flights, dtype=np.float64)
+    # The latest arrival per flight. `maximum.at` handles repeated indexes, which `last[flight] = …` would
+    # not: for flights [4, 4] that are sent at [10, 7] last[4] becomes 10.
     np.maximum.at(last, words.flight[~null], words.sent_at[~null])
     wait = rng.uniform(1, 30, int(null.sum()))
     words.sent_at[null] = np.maximum(words.sent_at[null], last[words.flight[null]] + wait)
@@ -219,7 +232,7 @@ def _nulls_last(words: _Words, flights: int, rng: np.random.Generator) -> _Words
 
 
 def _with_broken_copies(words: _Words, rng: np.random.Generator) -> _Words:
-    """Adds broken copies of records that have a value; at least one of each kind."""
+    """Adds broken copies of events that have a value, at least one of each kind."""
     valued = np.flatnonzero(words.kind < EventKind.CANCELLED)
     wanted = max(len(BREAKAGES), round(BROKEN_SHARE * len(words.flight)))
     chosen = rng.choice(valued, wanted, replace=len(valued) < wanted)
@@ -233,10 +246,13 @@ def _with_broken_copies(words: _Words, rng: np.random.Generator) -> _Words:
 def _late(
     flight: npt.NDArray[np.generic], event_at: npt.NDArray[np.generic], broken: npt.NDArray[np.bool_]
 ) -> Bools:
-    """Which events arrive after a newer one of their flight: a running maximum within each flight."""
+    """Which sound events arrive after a newer one of their flight."""
     sound = np.flatnonzero(~broken)
     order = sound[np.argsort(flight[sound], kind="stable")]
-    # One running maximum does for all flights: the flight's index is put above the 32 bits of the event time.
+    # An event is late if its time is below the running maximum of its flight. The rows are sorted by flight,
+    # and the flight's number is put above the 32 bits of the time, so one running maximum serves all flights:
+    # a later flight's ranks exceed all before. Flight 2 with times 90, 80: 2·2³² + 80 < 2·2³² + 90, so the
+    # second is late.
     ranked = (flight[order].astype(np.int64) << 32) + event_at[order].astype(np.int64)
     late = np.zeros(len(flight), dtype=np.bool_)
     late[order] = ranked < np.maximum.accumulate(ranked)

@@ -1,4 +1,4 @@
-"""From the coordinator's documents to what the demo shows: pure functions, and a memory of rates."""
+"""Turns the coordinator's documents into the numbers that the demo shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.cli.commands.epoch import commit_ms
 from tidemark.demo.terminal import CacheTierStats, DemoStats
 
 _RATE_WINDOW_S: Final = 4.0
-# Tier -> (figure of answered keys, figure of held keys) as the assign stage reports them.
+# By tier: the figure of answered keys and that of held keys, as the assigners report them.
 _TIERS: Final = {
     "uncommitted": ("keys_uncommitted", "uncommitted_entries"),
     "hot": ("keys_hot", "hot_entries"),
@@ -20,7 +20,9 @@ _TIERS: Final = {
 
 
 class Progress:
-    """Rates are of the last `_RATE_WINDOW_S`: epochs commit in steps, and each look would see one or none."""
+    """Keeps what is needed for rates and latencies. A rate is a mean over the last `_RATE_WINDOW_S` seconds,
+    because epochs commit in steps: between two calls there is often one commit or none.
+    """
 
     def __init__(self, records_total: int, started_s: float) -> None:
         self._total = records_total
@@ -36,7 +38,9 @@ class Progress:
         status: Mapping[str, Any] | None,
         epochs: Sequence[Mapping[str, Any]] = (),
     ) -> DemoStats:
-        """One moment; without a status (services are starting) only what was sent is known."""
+        """The numbers to show now. Without a status, while services start, only the number of sent
+        records is known.
+        """
         if status is None:
             return DemoStats(
                 phase=phase, elapsed_s=now_s - self._started_s, records_total=self._total, sent=sent
@@ -73,26 +77,31 @@ class Progress:
         )
 
     def remember(self, epochs: Sequence[Mapping[str, Any]]) -> None:
-        """Takes the commit latencies of epochs that had rows."""
+        """Adds the commit latencies of epochs that had rows."""
         for epoch in epochs:
             took = commit_ms(dict(epoch))
             if took is not None and epoch["instant"]:
                 self._latencies[epoch["epoch"]] = took
 
     def latency_ms(self, percentile: int) -> float | None:
-        """Nearest-rank percentile of the latencies from plan to commit; None before the first commit."""
+        """Nearest-rank percentile of the times from plan to commit, in milliseconds; None before the
+        first commit.
+        """
+        # -(-a // b) rounds a / b up: of 3 latencies the 50th percentile has rank ceil(1.5) = 2.
         ordered = sorted(self._latencies.values())
         return float(ordered[max(-(-len(ordered) * percentile // 100), 1) - 1]) if ordered else None
 
 
 def committed_records(status: Mapping[str, Any]) -> int:
-    """Input records that are committed or were refused: what the pipeline is done with."""
+    """The number of input records that the pipeline has finished: they are committed or became dead
+    letters.
+    """
     records = status["records"]
     return int(records["committed"]["input"]) + int(records["dead_letters"])
 
 
 def tiers(status: Mapping[str, Any]) -> tuple[CacheTierStats, ...]:
-    """Look-ups answered by each tier, over all assigners."""
+    """For each tier the look-ups that it answered and the keys that it holds, summed over all assigners."""
     figures: dict[str, float] = {}
     for member in status["services"].get("assign", []):
         for name, value in member["figures"].items():

@@ -1,4 +1,6 @@
-"""What the demo proves when the stream is in: with a second reader, the model, and the files."""
+"""The demo's proofs after the stream: the table read by another reader, compared with the model, and
+verified.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tidemark.table_verification.verify import Verification
 
 
 def read_with_hudi_rs(table_path: str) -> pa.Table:
-    """All live rows, as hudi-rs reads the newest snapshot."""
+    """All rows of the newest snapshot, as hudi-rs reads them."""
     from hudi import HudiReadOptions, HudiTableBuilder
 
     batches = HudiTableBuilder.from_base_uri(table_path).build().read(HudiReadOptions())
@@ -23,7 +25,7 @@ def read_with_hudi_rs(table_path: str) -> pa.Table:
 
 
 def index_checks(result: Verification) -> tuple[Check, ...]:
-    """The checks of `tidemark verify` as the report shows them."""
+    """The result of `tidemark verify` as checks of the report."""
     counts = result.findings.counts
     index = (
         Kind.ROW_WITHOUT_ENTRY,
@@ -42,16 +44,18 @@ def index_checks(result: Verification) -> tuple[Check, ...]:
 
 
 def stories(model: TableModel, found: Sequence[Mapping[str, Any]]) -> tuple[KeyStory, ...]:
-    """The lives of the keys that were looked up."""
+    """The stories of the keys that were looked up: what happened to each, and where the index says it
+    is now.
+    """
     titles = ("A flight that moved to another day", "A flight that was cancelled")
     return tuple(
-        KeyStory(title, each["key"], tuple(model.life(each["key"])), where_now(each))
-        for title, each in zip(titles, found, strict=False)
+        KeyStory(title, location["key"], tuple(model.life(location["key"])), where_now(location))
+        for title, location in zip(titles, found, strict=False)
     )
 
 
 def where_now(found: Mapping[str, Any]) -> str:
-    """Where the index says that a key is, as a sentence."""
+    """A sentence that says where a key is according to the index."""
     if found["file_id"] is None:
         return f"the index has no entry (shard {found['shard']})"
     return (
@@ -61,7 +65,7 @@ def where_now(found: Mapping[str, Any]) -> str:
 
 
 def difference_lines(difference: TableDifference, result: Verification) -> list[str]:
-    """Examples of what does not hold; empty when everything does."""
+    """Examples of differences, from the comparison and from `tidemark verify`; empty when there are none."""
     lines = list(difference.examples)
     for kind, examples in result.findings.examples.items():
         lines += [f"{kind.value}: {example}" for example in examples[:5]]

@@ -1,8 +1,9 @@
-"""Events as Kafka records: JSON values, put together from columns, not row by row.
+"""Makes Kafka records of events. The JSON values are joined from columns, because row by row it would be
+slow.
 
-Every sound record has a Kafka key, so that all that is said about a flight goes to one input partition and
-arrives there in the order in which it was sent. It is the record key as text or, for the carriers of
-``JSON_KEYED``, the JSON of the key fields: the two forms that a null value may use.
+Every sound record has a Kafka key, so that all events of a flight go to one input partition and arrive there
+in the order in which they were sent. The key is the record key as text or, for the carriers of
+``JSON_KEYED``, the JSON of the key fields. These are the two forms that the key of a null value may have.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ JSON_KEYED: Final = ("AA", "B6", "US")
 
 
 def render_records(events: pa.Table) -> list[Record]:
-    """(Kafka key, value) of each event, both bytes or None, in the order of ``events``."""
+    """The records of the events, in their order: (Kafka key, value), both bytes or None."""
     keys: list[bytes | None] = _kafka_keys(events).cast(pa.binary()).to_pylist()
     values: list[bytes | None] = _values(events).cast(pa.binary()).to_pylist()
     records = list(zip(keys, values, strict=True))
@@ -37,6 +38,10 @@ def render_records(events: pa.Table) -> list[Record]:
 
 
 def _values(events: pa.Table) -> pa.Array:
+    """The JSON object of each event. All rows are joined at once, from constants and columns in turn: of the
+    parts '{"carrier":', ['"UA"', '"AA"'], ',"flight":', ['1545', '1141'] two rows are made that begin with
+    {"carrier":"UA","flight":1545 and {"carrier":"AA","flight":1141.
+    """
     parts: list[Any] = []
     for i, name in enumerate(TABLE_SCHEMA.names):
         parts += [("," if i else "{") + f'"{name}":', _tokens(events[name].combine_chunks())]
@@ -54,7 +59,9 @@ def _kafka_keys(events: pa.Table) -> pa.Array:
 
 
 def _tokens(column: pa.Array) -> pa.Array:
-    """The JSON of each value, null where the value is. The source's texts need no escaping."""
+    """The JSON of each value of a column; null for null. Texts are not escaped: the source has none that
+    would need it (``source`` checks that).
+    """
     if pa.types.is_timestamp(column.type):
         naive = column.cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("s")).cast(pa.string())
         return _quoted(pc.binary_replace_slice(naive, start=10, stop=11, replacement="T"), 'Z"')
@@ -68,7 +75,7 @@ def _quoted(texts: pa.Array, end: str) -> pa.Array:
 
 
 def _edited(**changes: object) -> Callable[[bytes | None, bytes], Record]:
-    """A breakage that overwrites fields of an otherwise sound value."""
+    """A function that breaks a record by overwriting fields of its value."""
     return lambda key, value: (key, json.dumps(json.loads(value) | changes).encode())
 
 

@@ -1,6 +1,6 @@
-"""What the demo proved: its checks, the lives of two flights, and how to query the table from here on.
+"""The demo's report: its checks, the stories of two flights, and how to query the table.
 
-The demo command fills ``DemoReport``; ``print_report`` writes it. Nothing is computed here but the verdict.
+The demo command fills ``DemoReport``; ``print_report`` writes it. Only the verdict is computed here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidemark.demo.text import duration, grouped, instant
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was compared: what had to be, and what was found."""
+    """One comparison: the expected value, the value that was found, and whether they agree."""
 
     name: str
     expected: str
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True)
 class KeyStory:
-    """The life of one key and where the index says it is now (``now``: a sentence)."""
+    """The events of one key, and a sentence (``now``) that says where the key is according to the index."""
 
     title: str
     key: str
@@ -45,7 +45,7 @@ class KeyStory:
 
 @dataclass(frozen=True)
 class Query:
-    """A way to read the table: ``command`` starts an interpreter, ``text`` is typed into it."""
+    """A way to read the table: ``command`` starts an interpreter, and ``text`` is what to type there."""
 
     title: str
     command: str
@@ -54,7 +54,7 @@ class Query:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What happened and what was proved. ``seconds``: first record sent to last one committed."""
+    """What the demo did and proved. ``seconds``: from the first record sent to the last one committed."""
 
     table_path: str
     config_path: str
@@ -71,7 +71,7 @@ class DemoReport:
 
     @property
     def proved(self) -> bool:
-        """True when there was something to check and every check passed."""
+        """Whether there were checks, and all of them passed."""
         return bool(self.checks) and all(check.passed for check in self.checks)
 
 
@@ -93,8 +93,8 @@ def table_checks(
 def query_examples(table_path: str, key: str) -> tuple[Query, ...]:
     """Three ways to read the table at ``table_path`` (absolute); ``key`` is a record key to look up.
 
-    Spark is asked by the key's fields: Hudi 1.2.0 finds no row by ``_hoodie_record_key`` when a key has
-    several fields and the reader uses the record index, also in tables that it wrote itself.
+    The Spark query filters by the key's fields: Hudi 1.2.0 finds no row by ``_hoodie_record_key`` when a key
+    has several fields and the reader uses the record index, also in tables that Hudi wrote itself.
     """
     by_fields = " AND ".join("{} = '{}'".format(*field.split(":", 1)) for field in key.split(","))
     read = (
@@ -131,7 +131,7 @@ def query_examples(table_path: str, key: str) -> tuple[Query, ...]:
 
 
 def print_report(console: Console, report: DemoReport) -> None:
-    """Writes the whole report; wide texts (commands, paths) are not wrapped, so that they can be copied."""
+    """Writes the whole report. Commands and paths are not wrapped, so that they can be copied."""
     console.print(Rule("What ran", align="left"))
     _print_run(console, report)
     console.print(Rule("What was proved", align="left"))

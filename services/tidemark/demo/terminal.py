@@ -1,7 +1,7 @@
-"""The demo as it runs, on stderr: a live panel on a terminal, else a plain line every few seconds.
+"""Shows the demo's progress on stderr: a live panel on a terminal, else a plain line every few seconds.
 
-The caller fills ``DemoStats`` and calls ``update``; nothing here asks a service, reads a clock or starts a
-thread. The panel is drawn only by ``update``, so its pace is the caller's.
+The caller fills ``DemoStats`` and calls ``update``, which alone draws. Nothing here calls a service, reads a
+clock or starts a thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _HISTORY: Final = 32
 
 @dataclass(frozen=True)
 class CacheTierStats:
-    """One tier of the index: how many look-ups it answered, how many keys it holds (None: unknown)."""
+    """One tier of the index: the number of look-ups that it answered, and of keys that it holds (None:
+    unknown).
+    """
 
     name: str
     answered: int
@@ -37,10 +39,10 @@ class CacheTierStats:
 
 @dataclass(frozen=True)
 class DemoStats:
-    """One moment of the demo. Counts are totals since the start, rates are of the last interval.
+    """The numbers of one moment. Counts are totals since the start, rates are those of the last seconds.
 
-    ``records_total``: records the whole stream has; ``lag_records``: sent and not committed; latencies: from
-    the plan of an epoch to its commit, None before the first one.
+    ``records_total``: records of the whole stream; ``lag_records``: records sent and not committed;
+    latencies: from the plan of an epoch to its commit, in milliseconds, None before the first commit.
     """
 
     phase: str
@@ -65,11 +67,13 @@ class DemoStats:
 
 
 class DemoView:
-    """Shows ``DemoStats`` while the demo runs; a context manager. ``live``: draw a panel."""
+    """Shows ``DemoStats`` while the demo runs, as a context manager. ``live``: draw a panel, else print
+    lines.
+    """
 
     def __init__(self, console: Console, live: bool) -> None:
         self.console = console
-        # stdout is the caller's: a JSON document may go there.
+        # The panel must not redirect stdout, where the caller may print a JSON document.
         self._live = (
             Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False) if live else None
         )
@@ -92,11 +96,13 @@ class DemoView:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """One line that stays, above the panel."""
+        """Prints a line, above the panel if there is one."""
         self.console.print(Text(text))
 
     def update(self, stats: DemoStats) -> None:
-        """Draws the panel anew, or prints a line when the phase changed or ``PLAIN_INTERVAL_S`` went by."""
+        """Draws the panel again; without one, prints a line if the phase changed or
+        ``PLAIN_INTERVAL_S`` passed.
+        """
         self._remember(stats)
         if self._live:
             self._live.update(self._panel(stats), refresh=True)
@@ -132,7 +138,7 @@ class DemoView:
 
 
 def open_view(stream: TextIO, environment: Mapping[str, str]) -> DemoView:
-    """A live view when ``stream`` is a terminal that can be drawn on, else one of plain lines.
+    """The view for ``stream``: a live panel on a terminal, else plain lines.
 
     ``NO_COLOR`` (any text) and ``TERM=dumb`` in ``environment`` ask for plain lines.
     """
@@ -168,7 +174,7 @@ def _flow_row(
 
 
 def _lag(stats: DemoStats) -> str:
-    """Records sent and not committed, and how long they take at the present pace."""
+    """The records sent and not committed, and how long they take at the current rate."""
     if stats.committed_per_s <= 0:
         return f"{grouped(stats.lag_records)} records"
     behind = duration(1000 * stats.lag_records / stats.committed_per_s)

@@ -1,4 +1,4 @@
-"""How the demo writes numbers, times and short histories."""
+"""Formats numbers, times and short series for the demo."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def grouped(number: float) -> str:
-    """``336776`` → ``336 776``; fractions are rounded away."""
+    """The number, rounded, with its thousands apart: 336776 → ``336 776``."""
     return f"{round(number):,}".replace(",", " ")
 
 
 def duration(milliseconds: float | None) -> str:
-    """``640 ms``, ``1.2 s``, ``3 min 05 s``; ``–`` when there is none yet."""
+    """The duration as ``640 ms``, ``1.2 s`` or ``3 min 05 s``; ``–`` for None."""
     if milliseconds is None:
         return "–"
     if milliseconds < 1000:
@@ -26,7 +26,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A percentage; small ones keep a digit, so that few does not read as none."""
+    """The percentage. Small ones have a decimal, so that few does not read as none; ``–`` of nothing."""
     if whole == 0:
         return "–"
     percent = 100 * part / whole
@@ -34,7 +34,7 @@ def share(part: int, whole: int) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, scaled to the highest."""
+    """One character per value, a bar whose height is relative to the highest value."""
     top = max(values, default=0.0)
     if top <= 0:
         return _BARS[0] * len(values)
@@ -42,7 +42,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def instant(microseconds: int | None) -> str:
-    """``2013-06-24 19:50:10`` UTC; empty when there is none."""
+    """The time in UTC as ``2013-06-24 19:50:10``, from microseconds since 1970; "" for None."""
     if microseconds is None:
         return ""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)

@@ -1,1 +1,1 @@
-"""`tidemark doctor`: looks at everything that a table needs, and says what to do about what is missing."""
+"""`tidemark doctor`: checks everything that a table needs, and says what to do where something is missing."""

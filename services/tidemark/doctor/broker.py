@@ -1,4 +1,6 @@
-"""Kafka as a table needs it: reachable, able, its topics as they have to be, and this user allowed."""
+"""Checks of Kafka: it can be reached, its settings are safe, its topics are right, and this user has
+the ACLs.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,21 @@ _REPLICAS_SAFE: Final = 3
 _IN_SYNC_SAFE: Final = 2
 _INPUT_NEEDS: Final = frozenset({"READ", "DESCRIBE"})
 _OWN_NEEDS: Final = frozenset({"READ", "WRITE", "DELETE", "DESCRIBE"})
-# Without them the topic works, and keeps letters as it was made (`limits.dead_letter_retention`).
+# Without these rights the topic works, but its retention stays that of the first start, whatever
+# `limits.dead_letter_retention` says later.
 _LETTERS_NEED: Final = frozenset({"DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 _SETTINGS_SEEN: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
 
 
 def reachable(inspection: ClusterInspection) -> Iterator[Finding]:
-    """Raises KafkaUnavailableError."""
-    found = inspection.cluster()
-    brokers = ", ".join(found.brokers[number] for number in sorted(found.brokers))
-    yield ok(f"cluster {found.cluster_id or '(no id)'}, brokers: {brokers}")
+    """Names the cluster and its brokers. Raises KafkaUnavailableError when none answers."""
+    cluster = inspection.cluster()
+    brokers = ", ".join(cluster.brokers[number] for number in sorted(cluster.brokers))
+    yield ok(f"cluster {cluster.cluster_id or '(no id)'}, brokers: {brokers}")
 
 
 def able(inspection: ClusterInspection, config: TableConfigFile) -> Iterator[Finding]:
-    """Settings of every broker that safety rests on."""
+    """Checks the settings of every broker that exactly-once rests on."""
     for number in inspection.cluster().brokers:
         settings = inspection.broker_settings(number)
         if settings is None:
@@ -51,7 +54,7 @@ def _broker(number: int, settings: Mapping[str, str], timeout_ms: int) -> Iterat
     if verified is None:
         yield fails(
             f"broker {number} ({release or 'release unknown'}) does not verify transactions",
-            "Use Apache Kafka 3.6 or later: before, a torn transaction could be named in the ledger",
+            "Use Apache Kafka 3.6 or later: with older ones the ledger could name a torn transaction",
         )
     elif verified != "true":
         yield fails(f"broker {number}: {_VERIFICATION} is {verified}", "Set it to true, which is its default")
@@ -59,7 +62,7 @@ def _broker(number: int, settings: Mapping[str, str], timeout_ms: int) -> Iterat
     if allowed_ms < timeout_ms:
         yield fails(
             f"broker {number}: {_TIMEOUT_MAX} is {allowed_ms}, limits.transaction_timeout {timeout_ms} ms",
-            "Raise the one or lower the other",
+            f"Raise {_TIMEOUT_MAX}, or lower limits.transaction_timeout",
         )
     if settings.get("unclean.leader.election.enable") == "true":
         yield warning(
@@ -67,75 +70,78 @@ def _broker(number: int, settings: Mapping[str, str], timeout_ms: int) -> Iterat
             "Set it to false, at least for the table's topics",
         )
     if verified == "true" and allowed_ms >= timeout_ms:
-        said = f"protocol {release}" if release else "4.0 or later"
-        yield ok(f"broker {number} ({said}): transactions are verified, time-outs fit")
+        version = f"protocol {release}" if release else "4.0 or later"
+        yield ok(f"broker {number} ({version}): transactions are verified, time-outs fit")
 
 
 def input_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterator[Finding]:
-    """Whether they are there, can be read, keep records long enough, and fit the lanes."""
+    """Checks that the input topics exist, can be read, keep records long enough, and fit the lanes."""
     brokers = len(inspection.cluster().brokers)
     for name in config.input.topics:
-        found = inspection.topic(name)
-        if found is None:
+        facts = inspection.topic(name)
+        if facts is None:
             yield warning(
                 f"input topic {name} does not exist",
                 f"`tidemark run` creates it with {config.input.partitions} partitions; or create it yourself",
             )
             continue
-        if found.hidden:
+        if facts.hidden:
             yield fails(f"input topic {name}: this user may not see it", _grant(name, _INPUT_NEEDS))
             continue
-        allowed = yield from _allowed(name, found, _INPUT_NEEDS)
-        yield from _input(name, found, config)
-        if found.replicas == 1 and brokers > 1:
-            yield warning(f"{name} has one replica", "With its broker its records are gone: use three")
-        yield from _in_sync(name, found)
+        allowed = yield from _allowed(name, facts, _INPUT_NEEDS)
+        yield from _input(name, facts, config)
+        if facts.replicas == 1 and brokers > 1:
+            yield warning(f"{name} has one replica", "Use three: if its broker is lost its records are lost")
+        yield from _in_sync(name, facts)
         if allowed:
-            yield ok(f"input topic {name}: {found.partitions} partitions")
+            yield ok(f"input topic {name}: {facts.partitions} partitions")
 
 
-def _input(name: str, found: TopicFacts, config: TableConfigFile) -> Iterator[Finding]:
+def _input(name: str, facts: TopicFacts, config: TableConfigFile) -> Iterator[Finding]:
     by_shard = config.input.partitioning is InputPartitioning.SHARD
-    if by_shard and found.partitions != config.table.index.lanes:
+    if by_shard and facts.partitions != config.table.index.lanes:
         yield fails(
-            f"{name} has {found.partitions} partitions, input.partitioning: shard needs one per lane "
+            f"{name} has {facts.partitions} partitions, input.partitioning: shard needs one per lane "
             f"({config.table.index.lanes})",
-            "Before the table is made: set table.index.lanes to the number of partitions, or use any. For a "
-            "table that is there, see the check `start`",
+            "For a new table set table.index.lanes to the number of partitions, or input.partitioning to "
+            "any; for a table that exists see the check `start`",
         )
-    settings = found.settings or {}
+    settings = facts.settings or {}
     kept_ms = int(settings.get("retention.ms", "-1"))
     if 0 <= kept_ms < _INPUT_KEPT_MS_MIN and "delete" in settings.get("cleanup.policy", "delete"):
         yield warning(
             f"{name} keeps records for {kept_ms / 3_600_000:.1f} h",
-            "What is deleted before it was read stops its partition: keep them longer than any outage lasts",
+            "Keep them longer than any outage lasts: a partition stops if records are deleted before they "
+            "were read",
         )
     bytes_max = int(settings.get("max.message.bytes", "0"))
     if bytes_max > config.limits.record_bytes:
         yield warning(
             f"{name} takes records of {bytes_max} bytes, limits.record_bytes is {config.limits.record_bytes}",
-            "Larger ones become dead letters: raise the limit if such records are meant",
+            "Records larger than the limit become dead letters: raise it if you expect such records",
         )
 
 
 def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterator[Finding]:
-    """Tidemark's topics as they would be made; nothing is said of those that are not there yet."""
+    """Compares Tidemark's own topics with how they would be made now. Those that do not exist are only
+    counted.
+    """
     missing, hidden, sound = [], [], 0
     for spec in topic_specs(config):
-        found = inspection.topic(spec.name)
-        if found is None:
+        facts = inspection.topic(spec.name)
+        if facts is None:
             missing.append(spec.name)
             continue
-        if found.hidden:
+        if facts.hidden:
             hidden.append(spec.name)
             continue
-        allowed = yield from _allowed(spec.name, found, _OWN_NEEDS)
+        allowed = yield from _allowed(spec.name, facts, _OWN_NEEDS)
         if spec.name == TopicNames(config.table.name).dead_letter:
-            yield from _retention_kept(spec.name, found)
-        wrong = list(_differences(spec, found))
+            yield from _retention_kept(spec.name, facts)
+        wrong = list(_differences(spec, facts))
         yield from wrong
-        yield from _in_sync(spec.name, found)
-        yield from _segments(spec, found)
+        yield from _in_sync(spec.name, facts)
+        yield from _segments(spec, facts)
         sound += allowed and not wrong
     if hidden:
         yield fails(
@@ -144,16 +150,18 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
             "--resource-pattern-type prefixed …",
         )
     if missing:
-        yield ok(f"{len(missing)} topics are made at the first start ({missing[0]}, …)")
+        yield ok(f"{len(missing)} topics will be made at the first start ({missing[0]}, …)")
     if sound:
         yield ok(f"{sound} of Tidemark's topics are as they should be")
-    left = [each for each in inspection.topics() if each.startswith(f"{config.table.name}{TRIAL_INFIX}")]
+    left = [topic for topic in inspection.topics() if topic.startswith(f"{config.table.name}{TRIAL_INFIX}")]
     if left:
-        yield warning(f"topics of doctors that were killed, or are at work: {', '.join(left)}", "Delete them")
+        yield warning(
+            f"topics of a `tidemark doctor` that was killed, or still runs: {', '.join(left)}", "Delete them"
+        )
 
 
-def _retention_kept(name: str, found: TopicFacts) -> Iterator[Finding]:
-    lacking = set() if found.allowed is None or "ALL" in found.allowed else _LETTERS_NEED - found.allowed
+def _retention_kept(name: str, facts: TopicFacts) -> Iterator[Finding]:
+    lacking = set() if facts.allowed is None or "ALL" in facts.allowed else _LETTERS_NEED - facts.allowed
     if lacking:
         yield warning(
             f"{name}: this user may not {', '.join(sorted(lacking))}, so another "
@@ -162,35 +170,36 @@ def _retention_kept(name: str, found: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _in_sync(name: str, found: TopicFacts) -> Iterator[Finding]:
+def _in_sync(name: str, facts: TopicFacts) -> Iterator[Finding]:
     """Tidemark makes its topics with `min.insync.replicas` 2 where they have three replicas."""
-    least = int((found.settings or {}).get("min.insync.replicas", "2"))
-    if found.replicas >= _REPLICAS_SAFE and least < _IN_SYNC_SAFE:
+    least = int((facts.settings or {}).get("min.insync.replicas", "2"))
+    if facts.replicas >= _REPLICAS_SAFE and least < _IN_SYNC_SAFE:
         yield warning(
-            f"{name} has {found.replicas} replicas and min.insync.replicas {least}: what one broker alone "
-            "has is acknowledged, and gone with its disk",
+            f"{name} has {facts.replicas} replicas and min.insync.replicas {least}: records are acknowledged "
+            "that only one broker has, and lost with its disk",
             f"kafka-configs --alter --topic {name} --add-config min.insync.replicas={_IN_SYNC_SAFE}",
         )
 
 
-def _segments(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
-    """Topics of former versions have the broker's default, 1 GiB as a rule."""
-    size, wanted = int((found.settings or {}).get("segment.bytes", "0")), int(spec.config["segment.bytes"])
+def _segments(spec: TopicSpec, facts: TopicFacts) -> Iterator[Finding]:
+    """Warns of large segments. Topics that a former version made have the broker's default, usually 1 GiB."""
+    size, wanted = int((facts.settings or {}).get("segment.bytes", "0")), int(spec.config["segment.bytes"])
     if size > wanted:
         yield warning(
-            f"{spec.name} has segments of {size} bytes: up to so much on each partition stays of what "
-            "was trimmed, since Kafka deletes whole segments",
+            f"{spec.name} has segments of {size} bytes: Kafka deletes whole segments, so up to that much of "
+            "trimmed records stays on each partition",
             f"kafka-configs --alter --topic {spec.name} --add-config segment.bytes={wanted}",
         )
 
 
-def _differences(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
-    if found.partitions != spec.partitions:
+def _differences(spec: TopicSpec, facts: TopicFacts) -> Iterator[Finding]:
+    if facts.partitions != spec.partitions:
         yield fails(
-            f"{spec.name} has {found.partitions} partitions, the configuration asks for {spec.partitions}",
-            "Set table.index.lanes back: partition counts cannot change (anew: `table adopt --new-ledger`)",
+            f"{spec.name} has {facts.partitions} partitions, the configuration asks for {spec.partitions}",
+            "Set table.index.lanes back: partition counts cannot change, except by a new ledger "
+            "(`tidemark table adopt --new-ledger`)",
         )
-    settings = found.settings
+    settings = facts.settings
     if settings is None:
         return
     for key in _SETTINGS_SEEN:
@@ -208,9 +217,11 @@ def _differences(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _allowed(name: str, found: TopicFacts, needs: frozenset[str]) -> Generator[Finding, None, bool]:
-    """Yields what is missing; returns whether nothing is, as far as the broker says."""
-    lacking = set() if found.allowed is None or "ALL" in found.allowed else needs - found.allowed
+def _allowed(name: str, facts: TopicFacts, needs: frozenset[str]) -> Generator[Finding, None, bool]:
+    """Yields a finding for missing rights; returns whether none is missing. A broker that does not tell the
+    rights counts as allowing everything.
+    """
+    lacking = set() if facts.allowed is None or "ALL" in facts.allowed else needs - facts.allowed
     if lacking:
         yield fails(
             f"{name}: this user may not {', '.join(sorted(lacking))}",
@@ -220,5 +231,5 @@ def _allowed(name: str, found: TopicFacts, needs: frozenset[str]) -> Generator[F
 
 
 def _grant(topic: str, operations: Iterable[str]) -> str:
-    named = " ".join(f"--operation {each}" for each in sorted(operations))
-    return f"Grant it: kafka-acls --add --topic {topic} {named} … (docs/security.md has all of them)"
+    wanted = " ".join(f"--operation {operation}" for operation in sorted(operations))
+    return f"Grant it: kafka-acls --add --topic {topic} {wanted} … (docs/security.md has all of them)"

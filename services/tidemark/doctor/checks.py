@@ -1,7 +1,7 @@
-"""What a check is, and how checks are run: one after the other, each with a limit of time.
+"""Checks and how they are run: one after the other, each within a time limit.
 
-A check that does not end in time is reported as failed and left alone; whatever it put somewhere it removes
-itself, so the run waits a while for those at its end.
+A check that does not end in time is reported as failed and goes on in its thread, because it has to remove
+what it made (files, a topic). After the last check the run waits up to `_GRACE_S` for such threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found; `remedy` says what to do where it is not as it should be."""
+    """One statement of a check. `remedy` says what to do about a warning or a failure."""
 
     status: Status
     text: str
@@ -51,12 +51,12 @@ def skipped(text: str) -> Finding:
 
 
 class SkippedError(Exception):
-    """The check has no meaning here, or rests on one that failed; the text says which."""
+    """The check does not apply here, or needs the result of one that failed; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`find` raises, too: an error is a finding that fails. `remedy` goes with an error."""
+    """One check. An error that `find` raises becomes a finding that fails, with `remedy` as its remedy."""
 
     name: str
     find: Callable[[], Iterable[Finding]]
@@ -65,7 +65,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One check, done. `findings` has at least one."""
+    """The result of a check. `findings` has at least one entry; `seconds` is how long the check took."""
 
     name: str
     findings: tuple[Finding, ...]
@@ -73,15 +73,15 @@ class Result:
 
     @property
     def status(self) -> Status:
-        """The worst of its findings."""
-        found = {each.status for each in self.findings}
-        return next(status for status in _WORST_FIRST if status in found)
+        """The worst status of its findings."""
+        statuses = {finding.status for finding in self.findings}
+        return next(status for status in _WORST_FIRST if status in statuses)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The result as a JSON document."""
         findings = [
-            {"status": each.status.value, "text": each.text, "remedy": each.remedy or None}
-            for each in self.findings
+            {"status": finding.status.value, "text": finding.text, "remedy": finding.remedy or None}
+            for finding in self.findings
         ]
         return {
             "check": self.name,
@@ -95,24 +95,26 @@ _WORST_FIRST: Final = (Status.FAILS, Status.WARNING, Status.OK, Status.SKIPPED)
 
 
 def run_checks(checks: Sequence[Check], clock: Clock, limit_s: float) -> Iterator[Result]:
-    """The results in the order of the checks. Ends when none is at work any more, or the grace is over."""
+    """Runs the checks and yields their results in the same order. `limit_s` is the time limit of each. Then
+    waits for checks that did not end in time, up to `_GRACE_S` in all.
+    """
     late: list[threading.Thread] = []
     for check in checks:
         started_s = clock.monotonic_s()
-        found: list[tuple[Finding, ...]] = []
-        thread = threading.Thread(target=_run_into, args=(check, found), name=check.name, daemon=True)
+        done: list[tuple[Finding, ...]] = []
+        thread = threading.Thread(target=_run_into, args=(check, done), name=check.name, daemon=True)
         thread.start()
         thread.join(limit_s)
         if thread.is_alive():
             late.append(thread)
-        findings = found[0] if found else (_no_end(limit_s, check),)
+        findings = done[0] if done else (_no_end(limit_s, check),)
         yield Result(check.name, findings, clock.monotonic_s() - started_s)
     end_s = clock.monotonic_s() + _GRACE_S
     for thread in late:
         thread.join(max(end_s - clock.monotonic_s(), 0.0))
 
 
-def _run_into(check: Check, found: list[tuple[Finding, ...]]) -> None:
+def _run_into(check: Check, done: list[tuple[Finding, ...]]) -> None:
     findings: list[Finding] = []
     try:
         for finding in check.find():
@@ -121,7 +123,7 @@ def _run_into(check: Check, found: list[tuple[Finding, ...]]) -> None:
         findings.append(skipped(str(reason)))
     except Exception as error:
         findings.append(fails(message_of(error, None), check.remedy))
-    found.append(tuple(findings) or (ok("nothing to check"),))
+    done.append(tuple(findings) or (ok("nothing to check"),))
 
 
 def _no_end(limit_s: float, check: Check) -> Finding:

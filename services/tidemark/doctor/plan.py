@@ -1,4 +1,6 @@
-"""Which checks there are for a configuration, in which order, and what is said when one cannot be asked."""
+"""The list of checks for a configuration, in their order; a check that needs what an earlier one did not find
+is skipped.
+"""
 
 from __future__ import annotations
 
@@ -32,33 +34,37 @@ _BROKER: Final = (
 
 @dataclass
 class Patient:
-    """What the checks find out for each other. `config` None: no file was given, or it cannot be used."""
+    """What is checked, and what earlier checks found out for later ones. `config` is None when no file was
+    given, or the file cannot be used.
+    """
 
     file: Path | None
     clock: Clock
     ids: IdSource
     config: TableConfigFile | None = None
     reachable: TableConfigFile | None = None
-    """With real bootstrap servers; set once a broker answered."""
+    """The configuration with real bootstrap servers; set once a broker answered."""
     _served: list[bool] = field(default_factory=list)
 
     @property
     def known(self) -> TableConfigFile:
-        """Raises SkippedError."""
+        """The configuration. Raises SkippedError when it cannot be used."""
         if self.config is None:
             raise SkippedError("the configuration cannot be used")
         return self.config
 
     @property
     def answering(self) -> TableConfigFile:
-        """Raises SkippedError."""
+        """The configuration with real bootstrap servers. Raises SkippedError when Kafka was not reached."""
         if self.reachable is None:
             raise SkippedError("Kafka was not reached")
         return self.reachable
 
     @property
     def running(self) -> RunFile | None:
-        """The `tidemark run` that is active; what is wrong with the state folder, its own check says."""
+        """The `tidemark run` that is active on this machine; None when there is none, or the state folder
+        cannot be read: the check of the state folder says why.
+        """
         try:
             return read_run_file(self.known.state.path)
         except OSError:
@@ -66,7 +72,9 @@ class Patient:
 
     @property
     def served(self) -> bool:
-        """Whether a coordinator answers where the configuration says; asked once."""
+        """Whether a coordinator answers at the configured address, or that of the active `tidemark run`. It
+        is asked only once.
+        """
         if not self._served:
             running = self.running
             at = running.coordinator if running is not None else self.known.services.coordinator
@@ -75,7 +83,7 @@ class Patient:
 
 
 def plan(patient: Patient) -> list[Check]:
-    """All checks; each is told apart by its name."""
+    """All checks, each with a name of its own. Without a file only those of the machine."""
     clock, ids = patient.clock, patient.ids
     always = [
         Check("python", machine.python, "Run `make setup`"),
@@ -101,7 +109,7 @@ def plan(patient: Patient) -> list[Check]:
         Check(
             "ports",
             of_config(lambda config: neighbours.ports(config, patient.running, patient.served)),
-            "Choose others",
+            "Choose other addresses",
         ),
         Check(
             "table folder",
@@ -139,8 +147,8 @@ def plan(patient: Patient) -> list[Check]:
 def _configuration(patient: Patient) -> Iterator[Finding]:
     assert patient.file is not None, "the check is planned with a file alone"
     config, warnings = check_config_file(patient.file)
-    for each in warnings:
-        yield warning(each, "Remove the key")
+    for text in warnings:
+        yield warning(text, "Remove the key")
     patient.config = config
     yield ok(f"{config.file} can be used")
 
@@ -174,7 +182,7 @@ def _assigner(patient: Patient) -> Iterator[Finding]:
         raise SkippedError("there is no table yet")
     assigner.rehearse_start(config, storage, patient.clock)
     if patient.reachable is None:
-        yield ok("an assigner would start with these files; topics were not looked at: Kafka was not reached")
+        yield ok("an assigner would start with these files; topics were not checked: Kafka was not reached")
         return
     client = ConfluentKafkaClient.from_config(patient.reachable, clock=patient.clock)
     assigner.rehearse_topics(patient.reachable, storage, client)
@@ -183,7 +191,7 @@ def _assigner(patient: Patient) -> Iterator[Finding]:
 
 def _writer(config: TableConfigFile) -> Iterator[Finding]:
     writer.rehearse_start(config)
-    yield ok("Spark and Kafka settings are ones that the writer can start with")
+    yield ok("the writer can start with these Spark and Kafka settings")
 
 
 def _inspection(config: TableConfigFile) -> ClusterInspection:

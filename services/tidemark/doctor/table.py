@@ -1,4 +1,6 @@
-"""The table as its files show it: a version that is served, as configured, its lock free or in use."""
+"""Checks of the table's files: its version is supported, it matches the configuration, and its lock is
+not stale.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ _HELD_MS_MAX: Final = 60_000
 
 
 def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Finding]:
-    """What a coordinator asks of the table when it starts, and its lock. `served`: one answers, so what is
-    pending is its own. Raises what `check_table` raises, which says what to do.
+    """Checks what a coordinator checks of the table when it starts, and the lock. `served`: a coordinator
+    answers, so pending instants are its own. Raises what `check_table` raises, which says what to do.
     """
     storage = open_storage(config.table.path)
     if not storage.exists(PROPERTIES_PATH):
-        used = [each.name for each in storage.list("") if each.name != ".hoodie"]
+        used = [info.name for info in storage.list("") if info.name != ".hoodie"]
         if used:
             yield fails(
                 f"{storage.base_uri} is no Hudi table and not empty (it holds {used[0]!r})",
@@ -33,10 +35,11 @@ def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Findi
             yield skipped("there is no table yet: the first start makes it")
         return
     if is_half_made_here(config, storage):
-        yield warning("its creation was not ended", "The next start goes on with it")
+        yield warning("the table's creation was interrupted", "The next start completes it")
         return
-    found = check_table(config, storage, served)
-    yield ok(f"Hudi table {found.name}, version {found.version}, {found.table_type.value}, as configured")
+    checked = check_table(config, storage, served)
+    kind = checked.table_type.value
+    yield ok(f"Hudi table {checked.name}, version {checked.version}, {kind}, as configured")
     yield from _lock(storage, clock, served)
 
 
@@ -47,10 +50,12 @@ def _lock(storage: Storage, clock: Clock, served: bool) -> Iterator[Finding]:
         return
     held_s = max(clock.now_ms() - holder.since_ms, 0) / 1_000
     who = "another writer" if holder.is_foreign else f"coordinator term {holder.term}"
-    text = f"its lock is held by {who}, since {held_s:.0f} s"
+    text = f"its lock has been held by {who} for {held_s:.0f} s"
     if served or held_s * 1_000 < _HELD_MS_MAX:
         yield ok(text)
     elif holder.is_foreign:
-        yield warning(text, "Look for a writer of Hudi on Spark; a dead one's lock file is deleted by hand")
+        yield warning(text, "Look for a writer of Hudi on Spark; if it is dead, delete its lock file by hand")
     else:
-        yield warning(text, "No coordinator answers: start `tidemark run`, or free it by `tidemark recover`")
+        yield warning(
+            text, "No coordinator answers: start `tidemark run`, or free it with `tidemark recover`"
+        )

@@ -1,7 +1,7 @@
-"""Transactions tried out on a topic of their own, which is removed again.
+"""Tries out transactions on a topic of its own, which is deleted afterwards.
 
-What was committed has to be read, what was aborted must not be. The topic's name starts with the table's,
-as those of Tidemark's own topics do: what may be done to it may be done to them.
+Committed records have to be read, aborted ones must not be. The topic's name starts with the table's name,
+like those of Tidemark's own topics, so ACLs with that prefix apply to it too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _ABORTED: Final = b"aborted"
 
 
 def transactions(client: KafkaClient, table: str, clock: Clock, ids: IdSource) -> Iterator[Finding]:
-    """Leaves nothing behind but the broker's memory of a transactional id, which it forgets by itself."""
+    """Commits and aborts transactions, reads the topic, and compares the broker's clock. Only the
+    transactional id stays behind: the broker removes it after a while.
+    """
     trial = ids.uuid()[:8]
     topic = f"{table}{TRIAL_INFIX}{trial}"
     admin = client.admin()
@@ -50,7 +52,7 @@ def _tried(client: KafkaClient, at: TopicPartition, transactional_id: str, clock
     producer = client.producer(transactional_id)
     try:
         producer.init()
-        # The first one finds its way to the brokers; the second is timed.
+        # The first transaction looks for brokers and coordinator, so only the last one is timed.
         _send(producer, at, _COMMITTED[0])
         producer.commit()
         _send(producer, at, _ABORTED)
@@ -62,17 +64,17 @@ def _tried(client: KafkaClient, at: TopicPartition, transactional_id: str, clock
     finally:
         producer.close()
     messages = _read_all(client, at, clock)
-    if [each.value for each in messages] != list(_COMMITTED):
+    if [message.value for message in messages] != list(_COMMITTED):
         yield fails(
-            f"of two committed and one aborted message readers see {len(messages)}",
-            "This broker does not keep transactions apart: use Apache Kafka 3.6 or later",
+            f"readers see {len(messages)} messages of two committed and one aborted",
+            "This broker does not isolate transactions: use Apache Kafka 3.6 or later",
         )
         return
     yield ok(f"transactions work; one took {took_s * 1_000:.0f} ms")
     if took_s > _DOUBTFUL_S:
         yield warning(
             f"one transaction took {took_s:.1f} s",
-            "Transactions are small and many: look at the brokers' load and the way to them",
+            "Tidemark makes many small transactions: look at the brokers' load and the network to them",
         )
     yield from _skew(messages[1].timestamp_ms, before_ms, after_ms)
 
@@ -84,7 +86,9 @@ def _send(producer: TransactionalProducer, at: TopicPartition, value: bytes) -> 
 
 
 def _read_all(client: KafkaClient, at: TopicPartition, clock: Clock) -> list[Message]:
-    """All that a reader of committed messages sees; it is at the end when an aborted one was passed."""
+    """The messages that a reader of committed ones sees up to the topic's end. It reads until its position
+    has passed the aborted message and the transactions' control records as well.
+    """
     admin = client.admin()
     reader = client.partition_reader(Isolation.READ_COMMITTED)
     deadline = Deadline(clock, _READ_S)
@@ -106,7 +110,7 @@ def _skew(stamped_ms: int, before_ms: int, after_ms: int) -> Iterator[Finding]:
     if abs(skew_ms) > SKEW_MS_MAX:
         yield warning(
             f"the broker's clock is {skew_ms / 1_000:+.1f} s off this machine's",
-            "Set both by NTP: instants, tombstones and latencies go by these clocks",
+            "Set both by NTP: instants, tombstones and latencies depend on these clocks",
         )
     else:
         yield ok(f"the broker's clock agrees with this machine's (within {max(after_ms - before_ms, 1)} ms)")

@@ -1,1 +1,1 @@
-"""`tidemark init`: a first configuration, from a sample of records or from a table that is there."""
+"""`tidemark init`: writes a first configuration, from a sample of records or from an existing table."""

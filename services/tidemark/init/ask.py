@@ -1,4 +1,6 @@
-"""Questions on a terminal, each with a proposal that Return takes. Nobody is asked where there is none."""
+"""Asks questions on a terminal, each with a proposal that Return accepts. Without a terminal every proposal
+is accepted.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ NONE: Final = "none"
 
 @dataclass(frozen=True)
 class Asker:
-    """`interactive` False: every proposal is taken."""
+    """Asks the user, or accepts every proposal if `interactive` is False."""
 
     interactive: bool
     say: Callable[[str], None]
@@ -24,19 +26,19 @@ class Asker:
 
     @classmethod
     def of_terminal(cls, say: Callable[[str], None], wanted: bool) -> Asker:
-        """Asks where somebody sees the question and can answer it."""
+        """An asker that is interactive if `wanted`, and if stdin and stderr are a terminal."""
         return cls(wanted and sys.stdin.isatty() and sys.stderr.isatty(), say)
 
     def choose(
         self, what: str, candidates: Sequence[Candidate], columns: Sequence[str], optional: bool
     ) -> tuple[str, ...]:
-        """Column names; () for none. The first candidate is the proposal."""
+        """The columns that the user chose, () for none. The first candidate is the proposal."""
         proposal = candidates[0].fields if candidates else ()
         if not self.interactive:
             return proposal
         self.say(f"\n{what}:")
-        for number, each in enumerate(candidates, 1):
-            self.say(f"  {number}  {', '.join(each.fields)}: {printable(each.reason)}")
+        for number, candidate in enumerate(candidates, 1):
+            self.say(f"  {number}  {', '.join(candidate.fields)}: {printable(candidate.reason)}")
         shown = ", ".join(proposal) or (NONE if optional else "")
         hint = f", or {NONE}" if optional else ""
         for _ in range(_TRIES_MAX):
@@ -63,8 +65,8 @@ class Asker:
             return candidates[int(answer) - 1].fields
         if optional and answer.lower() == NONE:
             return ()
-        names = tuple(each.strip() for each in answer.split(","))
-        unknown = [each for each in names if each not in columns]
+        names = tuple(name.strip() for name in answer.split(","))
+        unknown = [name for name in names if name not in columns]
         if unknown:
             self.say(f"there is no column {', '.join(unknown)}; there are {', '.join(columns)}")
             return None

@@ -1,6 +1,6 @@
-"""Which columns could be the record key, the partition and the order, best first, each with its reasons.
+"""Proposes columns for the record key, the partition and the ordering, best first, each with its reasons.
 
-Pure, and only ever a proposal: a sample shows what is likely, not what is meant.
+These are pure functions of a sample. They can only propose: a sample shows what is likely, not what is meant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLUMNS_PAIRED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`fields` together; `reason` as the end of a comment."""
+    """A proposal: the columns `fields` together. `reason` becomes the end of a comment in the file."""
 
     fields: tuple[str, ...]
     reason: str
@@ -36,33 +36,37 @@ class Candidate:
 
 
 def key_candidates(rows: Sequence[Row], keys: Sequence[Any], columns: Columns, table: str) -> list[Candidate]:
-    """`keys`: what each record's Kafka key says, a value or a mapping of fields; None where there is none."""
+    """Candidates for the record key. `keys` has each record's Kafka key: a value, a mapping of fields, or
+    None for a record without a key.
+    """
     possible = [
         name
         for name in _whole_columns(rows, columns)
-        # Records whose key is the empty text would be dead letters.
+        # Records whose key is the empty text would become dead letters.
         if _may_be_key(columns.types[name]) and all(row[name] != "" for row in rows)
     ]
-    found = list(_by_kafka_key(rows, keys, possible))
+    candidates = list(_by_kafka_key(rows, keys, possible))
     for name in possible:
         if candidate := _key(name, rows, table):
-            found.append(candidate)
-    if not any(each.score >= _SURE for each in found):
-        found += _pairs(rows, possible)
-    return _best_first(found)
+            candidates.append(candidate)
+    if not any(candidate.score >= _SURE for candidate in candidates):
+        candidates += _pairs(rows, possible)
+    return _best_first(candidates)
 
 
 def partition_candidates(
     rows: Sequence[Row], columns: Columns, key: Sequence[str], ordering: str | None
 ) -> list[Candidate]:
-    """Columns with few values that do not change within a key, and that can all be folders."""
-    found = []
+    """Candidates for the partition: columns with few values, all of which can be folder names. A column whose
+    value changes within a key gets a lower score.
+    """
+    candidates = []
     for name in _whole_columns(rows, columns):
         if name in key or name == ordering or not _may_be_partition(columns.types[name]):
             continue
         values = {str(row[name]) for row in rows}
         if any(path_error(value) for value in values):
-            # Records with these values would be dead letters.
+            # Records with these values would become dead letters.
             continue
         is_day = _DAY_NAME.search(name) is not None
         few = 2 <= len(values) <= _VALUES_MAX and len(values) * _ROWS_PER_VALUE_MIN <= len(rows)
@@ -78,13 +82,15 @@ def partition_candidates(
         if moves:
             score -= 50
             reason += f"; changes within {_counted(moves, 'key')} (each change moves a row)"
-        found.append(Candidate((name,), reason, score))
-    return _best_first(found)
+        candidates.append(Candidate((name,), reason, score))
+    return _best_first(candidates)
 
 
 def ordering_candidates(rows: Sequence[Row], columns: Columns, key: Sequence[str]) -> list[Candidate]:
-    """Times and numbers that say which of two records of a key is the newer one."""
-    found = []
+    """Candidates for the ordering: times, and numbers with a name like `version`, that tell which of two
+    records of a key is newer.
+    """
+    candidates = []
     for name in _whole_columns(rows, columns):
         avro = columns.types[name]
         if name in key or not _may_be_ordering(avro):
@@ -98,10 +104,9 @@ def ordering_candidates(rows: Sequence[Row], columns: Columns, key: Sequence[str
         share = 100 * rising // max(len(values) - 1, 1)
         newest = 20 if re.search(r"(?i)updat|modif|chang|event|version|seq|lsn", name) else 0
         score = (40 if moment else 0) + (30 if named else 0) + newest + share // 10
-        found.append(
-            Candidate((name,), f"{'a time, ' if moment else ''}rises in {share} % of the steps", score)
-        )
-    return _best_first(found)
+        reason = f"{'a time, ' if moment else ''}rises in {share} % of the steps"
+        candidates.append(Candidate((name,), reason, score))
+    return _best_first(candidates)
 
 
 _SURE: Final = 40
@@ -112,7 +117,7 @@ def _key(name: str, rows: Sequence[Row], table: str) -> Candidate | None:
     lower, singular = name.lower(), table.lower().removesuffix("s")
     score, reasons = 0, []
     if distinct == len(rows) and len(rows) > 1:
-        # Alone it says little: of a stream of changes the key is what comes again.
+        # Not enough for `_SURE`: in a stream of changes the key is the column whose values come again.
         score += 30
         reasons.append(f"unique in all {len(rows):,} records")
     else:
@@ -127,11 +132,11 @@ def _key(name: str, rows: Sequence[Row], table: str) -> Candidate | None:
 
 
 def _by_kafka_key(rows: Sequence[Row], keys: Sequence[Any], possible: Sequence[str]) -> Iterator[Candidate]:
-    if not rows or any(each is None for each in keys):
+    if not rows or any(key is None for key in keys):
         return
-    if all(isinstance(each, dict) for each in keys):
+    if all(isinstance(key, dict) for key in keys):
         names = tuple(keys[0])
-        if names and all(tuple(each) == names for each in keys) and set(names) <= set(possible):
+        if names and all(tuple(key) == names for key in keys) and set(names) <= set(possible):
             yield Candidate(names, "the fields of the Kafka key", 100)
         return
     for name in possible:
@@ -140,7 +145,7 @@ def _by_kafka_key(rows: Sequence[Row], keys: Sequence[Any], possible: Sequence[s
 
 
 def _pairs(rows: Sequence[Row], possible: Sequence[str]) -> Iterator[Candidate]:
-    """Two columns that are unique together, where none is alone."""
+    """Pairs of columns that are unique together. Only the first `_COLUMNS_PAIRED` columns are tried."""
     if len(rows) < 2:
         return
     for pair in combinations(possible[:_COLUMNS_PAIRED], 2):
@@ -149,28 +154,31 @@ def _pairs(rows: Sequence[Row], possible: Sequence[str]) -> Iterator[Candidate]:
 
 
 def _whole_columns(rows: Sequence[Row], columns: Columns) -> list[str]:
-    """Scalars that every record has."""
+    """The names of scalar columns that have a value in every record."""
     return [name for name in scalars(columns) if rows and all(row.get(name) is not None for row in rows)]
 
 
 def _changing_keys(rows: Sequence[Row], key: Sequence[str], name: str) -> int:
+    """How many keys have more than one value in the column."""
     seen: dict[tuple[str, ...], set[str]] = {}
     for row in rows:
         seen.setdefault(tuple(_text(row.get(field)) for field in key), set()).add(_text(row[name]))
     return sum(len(values) > 1 for values in seen.values()) if key else 0
 
 
-def _best_first(found: Sequence[Candidate]) -> list[Candidate]:
-    """Each set of fields once, with its best reason."""
+def _best_first(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates by falling score; of several with the same fields only the best."""
     best: dict[tuple[str, ...], Candidate] = {}
-    for each in found:
-        if each.fields not in best or best[each.fields].score < each.score:
-            best[each.fields] = each
-    return sorted(best.values(), key=lambda each: -each.score)
+    for candidate in candidates:
+        if candidate.fields not in best or best[candidate.fields].score < candidate.score:
+            best[candidate.fields] = candidate
+    return sorted(best.values(), key=lambda candidate: -candidate.score)
 
 
 def _may_be_key(avro: Avro) -> bool:
-    """What the key generator takes, less times: unique by chance, and never what a row is called by."""
+    """Whether a column of this type is proposed as key. Times are not, though the key generator accepts them:
+    they are unique by chance only, and do not identify a row.
+    """
     return avro in ("string", "int", "long") or _is(avro, "decimal")
 
 
@@ -184,12 +192,12 @@ def _may_be_ordering(avro: Avro) -> bool:
 
 
 def is_time(avro: Avro) -> bool:
-    """Whether values are moments."""
+    """Whether values of the type are timestamps."""
     return _is(avro, "timestamp-micros") or _is(avro, "timestamp-millis")
 
 
 def is_millis(avro: Avro) -> bool:
-    """Moments that Hudi's readers cannot order: as numbers they can."""
+    """Whether the type is timestamp-millis, by which Hudi's readers cannot order; they can by a long."""
     return _is(avro, "timestamp-millis")
 
 
@@ -202,7 +210,9 @@ def _in_turn(values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _rises(before: Any, after: Any) -> bool:
-    """Also of a broken record's value, which may be of any kind."""
+    """Whether `after` is not less than `before`. Values of different types, as broken records have, are
+    compared as text.
+    """
     try:
         return bool(before <= after)
     except TypeError:

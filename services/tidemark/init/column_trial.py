@@ -1,5 +1,5 @@
-"""Inferred columns against the values that they were inferred from, each through the decoder that the
-assigners use: a column alone must not keep records from being taken.
+"""Tries inferred columns on the values that they were inferred from, by the decoder that the assigners use.
+So no single column makes most records dead letters.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tidemark.hudi_format.schema import TableSchema
 from tidemark.init.columns import Avro, Columns, Row, infer_columns
 from tidemark.record_formats.decode_json import JsonDecoder
 
-# So few are broken records rather than another kind of records: they become dead letters.
+# Up to this share the records with refused values count as broken, and will become dead letters.
 _STRAYS_PERCENT: Final = 5
 
 
 def tried_columns(rows: Sequence[Row]) -> Columns:
-    """The columns of JSON rows. One whose type refuses values becomes text where they all are text; where
-    more than 5 % of the rows that have a value would be refused it is left out, with a note.
+    """The columns of JSON rows. A column whose type refuses values becomes a string if a string takes them
+    all. Otherwise, if more than `_STRAYS_PERCENT` of its values would be refused, it is left out with a note.
     """
     columns = infer_columns(rows)
     for name, avro in list(columns.types.items()):
@@ -38,7 +38,7 @@ def tried_columns(rows: Sequence[Row]) -> Columns:
 
 
 def _refused(name: str, avro: Avro, values: Sequence[Any]) -> int:
-    """How many values a column of this type does not take."""
+    """How many of the values a column of this type refuses."""
     fields = [{"name": name, "type": ["null", avro], "default": None}]
     schema = TableSchema.from_avro(json.dumps({"type": "record", "name": "sample", "fields": fields}))
     decoder = JsonDecoder(schema, None, UnknownFields.IGNORE)

@@ -1,8 +1,8 @@
-"""Columns and their Avro types, inferred from sample records.
+"""Infers columns and their Avro types from sample records.
 
-Where kinds are mixed the commonest one wins, and a note says what happens to the others; `column_trial`
-leaves the column out if they are more than a few. Every column may be null but those that key, partition
-and order of the table rest on: no sample shows that a value is never missing.
+If a field has values of several kinds the most frequent kind decides the type, and a note says what happens
+to the others; `column_trial` leaves the column out if they are more than a few. Every column is nullable
+except those of key, partition and ordering, because no sample proves that a value is never missing.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ DATE: Final = {"type": "int", "logicalType": "date"}
 
 @dataclass
 class Columns:
-    """`types` by name, in the order of first sight; `notes`: what the user should know, by column."""
+    """The columns of a table. `types`: Avro types by column name, in the order in which the fields first
+    came; `notes`: comments for the user by column name.
+    """
 
     types: dict[str, Avro] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     _alike: dict[str, str] = field(default_factory=dict, repr=False)
-    """The column that was added first, by its name in lower case."""
+    """By a name in lower case, the column that was added first with that name in any case."""
 
     def add(self, name: str, avro: Avro | None, note: str = "") -> None:
-        """A field of the records as a column; where it can be none, a note that begins with "left out".
-        ``avro`` None: for its type, as ``note`` says.
+        """Adds a field of the records as a column. A field that cannot be a column is left out, with a note
+        that begins with "left out". ``avro`` is None for a type that no column can have; ``note`` says why.
         """
         if name in META_COLUMNS or not is_avro_name(name) or name.startswith("_hoodie_"):
             avro = None
@@ -60,7 +62,7 @@ class Columns:
             self.types[name] = avro
 
     def leave_out(self, name: str, why: str) -> None:
-        """A column that was added becomes none."""
+        """Removes a column that was added, with a note."""
         del self.types[name]
         self.notes[name] = f"left out: {why}"
 
@@ -71,12 +73,14 @@ class Columns:
             raise CliError(f"no field of the records can be a column: {', '.join(why) or 'they have none'}")
 
     def left_out_text(self) -> str:
-        """The end of a sentence that names columns; empty where every field is one."""
+        """The end of an error that lists the columns: the fields that are none, and why. "" if there
+        are none.
+        """
         why = [f"{name} ({note})" for name, note in self.notes.items() if name not in self.types]
         return f"; not {', '.join(why[:_SHOWN_MAX])}" if why else ""
 
     def avro_fields(self, required: Iterable[str]) -> list[dict[str, Any]]:
-        """As fields of an Avro record; those that are not required may be null."""
+        """The columns as fields of an Avro record; those that are not required may be null."""
         needed = {name.split(".")[0] for name in required}
         return [
             {"name": name, "type": avro}
@@ -88,15 +92,15 @@ class Columns:
 
 def infer_columns(rows: Sequence[Row]) -> Columns:
     """The columns of all fields that can be stored; the others have a note that begins with "left out"."""
-    found = Columns()
+    columns = Columns()
     for name, values in _by_field(rows).items():
-        found.add(name, *infer_type(name, values))
-    return found
+        columns.add(name, *infer_type(name, values))
+    return columns
 
 
 def nested_fields(types: Mapping[str, Avro | None]) -> list[dict[str, Any]]:
-    """Of a record within a column: its fields that can be stored, and of names that Spark does not tell apart
-    the first one.
+    """The fields of a record within a column, without those that cannot be stored (type None). Of names that
+    differ only in case, which Spark takes for one, the first is kept.
     """
     first: dict[str, str] = {}
     kept = (name for name, avro in types.items() if avro is not None)
@@ -105,7 +109,7 @@ def nested_fields(types: Mapping[str, Avro | None]) -> list[dict[str, Any]]:
 
 
 def infer_type(name: str, values: Sequence[Any], depth: int = 0) -> tuple[Avro | None, str]:
-    """The type of the values that are not null, and a note; None: it cannot be a column."""
+    """The Avro type for the values that are not null, and a note; type None if they cannot be a column."""
     kinds = Counter(_kind(value) for value in values if value is not None)
     if not kinds:
         return "string", "only null in the sample: taken for text"
@@ -135,7 +139,7 @@ def _of_kind(kind: str, name: str, values: Sequence[Any], depth: int) -> tuple[A
     if kind == "text":
         return _text(values), ""
     if kind == "list":
-        item, note = infer_type(name, [each for value in values for each in value], depth + 1)
+        item, note = infer_type(name, [item for value in values for item in value], depth + 1)
         return (None, note) if item is None else ({"type": "array", "items": ["null", item]}, note)
     return _object(name, values, depth)
 
@@ -165,15 +169,17 @@ def _text(values: Sequence[str]) -> Avro:
 
 
 def _object(name: str, values: Sequence[Row], depth: int) -> tuple[Avro | None, str]:
-    """A nested record, or a map where the keys are data."""
+    """A nested record; or a map, if there are more than `_KEYS_MAX` keys or one is no name, as when keys are
+    data.
+    """
     fields = _by_field(values)
     if not fields:
         return {
             "type": "map",
             "values": ["null", "string"],
         }, "only empty objects in the sample: taken for a map"
-    if len(fields) > _KEYS_MAX or not all(is_avro_name(each) for each in fields):
-        value, note = infer_type(name, [each for items in fields.values() for each in items], depth + 1)
+    if len(fields) > _KEYS_MAX or not all(map(is_avro_name, fields)):
+        value, note = infer_type(name, [item for items in fields.values() for item in items], depth + 1)
         return (None, note) if value is None else ({"type": "map", "values": ["null", value]}, note)
     inner = nested_fields({key: infer_type(key, items, depth + 1)[0] for key, items in fields.items()})
     if not inner:
@@ -182,11 +188,11 @@ def _object(name: str, values: Sequence[Row], depth: int) -> tuple[Avro | None, 
 
 
 def _by_field(rows: Iterable[Row]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     for row in rows:
         for name, value in row.items():
-            found.setdefault(str(name), []).append(value)
-    return found
+            values_of.setdefault(str(name), []).append(value)
+    return values_of
 
 
 def _kind(value: Any) -> str:
@@ -206,7 +212,7 @@ _KINDS: Final[tuple[tuple[str, Any], ...]] = (
 
 
 def scalars(columns: Columns) -> Iterator[str]:
-    """Columns that are no records, lists or maps."""
+    """The names of the columns that are no records, arrays or maps."""
     for name, avro in columns.types.items():
         if isinstance(avro, str) or "logicalType" in avro:
             yield name

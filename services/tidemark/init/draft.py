@@ -1,4 +1,6 @@
-"""What a configuration is going to say, and why: filled by a sample or a table, written by `render`."""
+"""The draft of a configuration with the reasons for its values. A sample or a table fills it, `render`
+writes it.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from tidemark.init.columns import Columns
 
 @dataclass
 class Draft:
-    """`kafka`, `hoodie`, `registry`: as they go into the file, references to the environment unresolved.
-
-    `origin`: a sentence on what the file was made from. `notes`: comments by the key's path, line by line.
+    """The values of a configuration. `kafka`, `hoodie` and `registry` are written as they are, with
+    references to the environment unresolved. `origin` says what the file was made from. `notes` are lines of
+    comment by the key's path (`table.ordering`).
     """
 
     name: str
@@ -45,7 +47,7 @@ class Draft:
 
     @property
     def schema_text(self) -> str:
-        """The Avro file: one field a line."""
+        """The text of the Avro file, with one field per line."""
         rest = {key: value for key, value in self.schema.items() if key != "fields"}
         head = json.dumps(rest, ensure_ascii=False)[:-1]
         fields = ",\n".join(f"    {json.dumps(each, ensure_ascii=False)}" for each in self.schema["fields"])
@@ -54,14 +56,14 @@ class Draft:
 
 def record_schema(name: str, columns: Columns, required: tuple[str, ...]) -> dict[str, Any]:
     """The Avro record of a table's columns."""
-    record = "".join(each if each.isascii() and each.isalnum() else "_" for each in name)
+    record = "".join(char if char.isascii() and char.isalnum() else "_" for char in name)
     record = record if not record[:1].isdigit() else f"_{record}"
     return {"type": "record", "name": record, "fields": columns.avro_fields(required)}
 
 
 def candidate_lines(candidates: list[Candidate], chosen: tuple[str, ...], shown: int = 4) -> list[str]:
-    """Comments: why the chosen one, and what else there is."""
-    lines = [f"{', '.join(each.fields)}: {each.reason}" for each in candidates if each.fields == chosen]
-    others = [each for each in candidates if each.fields != chosen][:shown]
-    lines += [f"or [{', '.join(each.fields)}]: {each.reason}" for each in others]
+    """Lines of comment: the reason for the chosen candidate, then up to `shown` other candidates."""
+    lines = [f"{', '.join(one.fields)}: {one.reason}" for one in candidates if one.fields == chosen]
+    others = [one for one in candidates if one.fields != chosen][:shown]
+    lines += [f"or [{', '.join(other.fields)}]: {other.reason}" for other in others]
     return lines

@@ -1,4 +1,6 @@
-"""A draft from a Hudi table that is there: what it is, its properties and its newest commit say."""
+"""A draft from an existing Hudi table: from its properties, the schema of its newest commit, and its record
+index.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _GIVEN: Final = "as the table has it"
 
 
 def draft_of_table(path: Path, topic: str | None, kafka: Mapping[str, str]) -> Draft:
-    """Raises CliError for a table without a schema, FileMissingError when there is none, CorruptFileError."""
+    """The draft for the table at `path`. Raises CliError for a table without a schema, FileMissingError when
+    there is no table, CorruptFileError.
+    """
     storage = open_storage(str(path))
     config = read_table_config(storage)
     schema = table_schema(storage, config, load_timeline(storage))

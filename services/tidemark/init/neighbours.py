@@ -1,4 +1,6 @@
-"""What other configurations in the same folder use, so that a new one can be run beside them."""
+"""Finds the ports that other configurations in the same folder use, so that the new table can run
+beside them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _PORTS: Final = ("coordinator", "metrics", "web")
 
 
 def free_services(folder: Path, own: Path) -> dict[str, str]:
-    """The `services` section for a file in `folder`: empty where the default ports are nobody else's."""
+    """The `services` section for a file in `folder`; empty when no other file there uses the default
+    ports.
+    """
     defaults = ServicesConfig()
     addresses = {name: getattr(defaults, name) for name in _PORTS}
     known = {name: address for name, address in addresses.items() if address is not None and address.port}
@@ -34,7 +38,7 @@ def free_services(folder: Path, own: Path) -> dict[str, str]:
 
 
 def _ports_of(file: Path, defaults: Mapping[str, int]) -> set[int]:
-    """None of a file that is no configuration of ours."""
+    """The ports of a configuration file; empty for a file that is no configuration of Tidemark."""
     try:
         if file.stat().st_size > _FILE_BYTES_MAX:
             return set()
@@ -45,8 +49,8 @@ def _ports_of(file: Path, defaults: Mapping[str, int]) -> set[int]:
         return set()
     given = document.get("services")
     services: Mapping[Any, Any] = given if isinstance(given, dict) else {}
-    found = set()
+    ports = set()
     for name, default in defaults.items():
         port = str(services.get(name, default)).rpartition(":")[2]
-        found.add(int(port) if port.isascii() and port.isdecimal() else default)
-    return found
+        ports.add(int(port) if port.isascii() and port.isdecimal() else default)
+    return ports

@@ -1,6 +1,7 @@
-"""A Protobuf message type as columns, and messages of it as rows; nothing is guessed.
+"""Columns of a Protobuf message type, and rows of its messages. The descriptor has every type, so none is
+guessed.
 
-Rows are read by the converters that the assigners use, so a sample that is understood here is taken there.
+Rows are made by the converters that the assigners use, so a record that becomes a row here becomes one there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ _HOW: Final = "protoc --include_imports --descriptor_set_out=orders.desc orders.
 
 
 def chosen_message(descriptor: Path | None, name: str | None) -> type[Message]:
-    """The message of that name; without one the descriptor's only message. Raises CliError."""
+    """The class of the message of that name; without a name that of the descriptor's only message. Raises
+    CliError.
+    """
     if descriptor is None:
         raise CliError(f"Protobuf needs a descriptor: --descriptor FILE, made by {_HOW}", WRONG_USE)
     if not descriptor.is_file():
@@ -68,8 +71,8 @@ def _only(descriptor: Path, names: Sequence[str]) -> str:
 
 
 def message_columns(described: Any) -> Columns:
-    """The columns of a message; what cannot be one has a note."""
-    found = Columns()
+    """The columns of a message type; a field that cannot be a column has a note."""
+    columns = Columns()
     for field in described.fields:
         name, note = str(field.name), ""
         avro = _column(name, field, (described.full_name,))
@@ -77,12 +80,14 @@ def message_columns(described: Any) -> Columns:
             note = f"left out: {_shown(field)} cannot be a column"
         elif field.cpp_type == FieldDescriptor.CPPTYPE_UINT64:
             note = "unsigned: a record with more than 2^63 - 1 becomes a dead letter"
-        found.add(name, avro, note)
-    return found
+        columns.add(name, avro, note)
+    return columns
 
 
 def message_rows(message: type[Message], columns: Columns, contents: Sequence[bytes]) -> list[Row | None]:
-    """A row for each; None for what is no such message, or has a value that does not fit."""
+    """One row per content, in the same order; None for bytes that are no such message, or a message with a
+    value that does not fit its column.
+    """
     read: list[Message] = []
     kept: list[int] = []
     for at, content in enumerate(contents):
@@ -94,9 +99,11 @@ def message_rows(message: type[Message], columns: Columns, contents: Sequence[by
     schema = TableSchema.from_avro(json.dumps(record_schema("sample", columns, ()))).arrow
     fields = message.DESCRIPTOR.fields_by_name
     readers = []
-    for each in schema:
-        field = fields[each.name]
-        readers.append(ColumnReader(values_of(field), converter(field, each.type, each.name)))
+    for column in schema:
+        field = fields[column.name]
+        readers.append(ColumnReader(values_of(field), converter(field, column.type, column.name)))
+    # Rows and messages differ in number: with contents [message, garbage, message] `kept` is [0, 2], and the
+    # rows that are filled name these positions.
     positions = np.asarray(kept, np.int64)
     filled = fill_columns(schema, readers, read, positions, np.zeros(len(read), np.bool_))
     rows: list[Row | None] = [None] * len(contents)
@@ -133,13 +140,13 @@ def _single(name: str, field: Any, within: tuple[str, ...]) -> Avro | None:
         return dict(DATE)
     if full_name in within:
         return None
-    inner = {str(each.name): each for each in described.fields}
+    inner = {str(part.name): part for part in described.fields}
     fields = nested_fields(
-        {key: _column(f"{name}_{key}", each, (*within, full_name)) for key, each in inner.items()}
+        {key: _column(f"{name}_{key}", part, (*within, full_name)) for key, part in inner.items()}
     )
     return {"type": "record", "name": name, "fields": fields} if fields else None
 
 
 def _shown(field: Any) -> str:
-    """What the field is, for a person."""
+    """What to call the field's type in a note: the message's name."""
     return str(field.message_type.full_name) if field.message_type is not None else "its name"

@@ -1,4 +1,4 @@
-"""Where a sample comes from: the newest records of a topic, or a file of JSON records."""
+"""Reads a sample: the newest records of a topic, or a file of JSON records."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _POLL_MESSAGES: Final = 500
 
 
 def read_topic(client: KafkaClient, topic: str, records: int, clock: Clock) -> list[Message]:
-    """Up to `records` of the newest committed records, evenly over the partitions, ordered by their time.
+    """Up to `records` of the newest committed records, as many from each partition, ordered by their
+    timestamps.
 
-    Raises CliError when the topic is missing or empty, KafkaError.
+    Raises CliError when the topic is missing, empty or shows no committed record, KafkaError.
     """
     admin = client.admin()
     try:
@@ -41,7 +42,8 @@ def read_topic(client: KafkaClient, topic: str, records: int, clock: Clock) -> l
     messages = _read(client, starts, ends, clock)
     if not messages:
         raise CliError(f"topic {topic} shows no committed record: is a transaction open?")
-    return sorted(messages, key=lambda each: (each.timestamp_ms, each.partition, each.offset))[-records:]
+    messages.sort(key=lambda message: (message.timestamp_ms, message.partition, message.offset))
+    return messages[-records:]
 
 
 def _read(
@@ -59,25 +61,27 @@ def _read(
             deadline.check(f"reading a sample of {next(iter(ends)).topic}")
             polled = reader.poll(_POLL_MESSAGES, _POLL_S)
             messages += polled
-            size += sum(len(each.value or b"") for each in polled)
+            size += sum(len(message.value or b"") for message in polled)
     finally:
         reader.close()
     return messages
 
 
 def read_file(path: Path, records: int) -> list[Message]:
-    """One JSON object a line, or one JSON array of objects. Raises CliError, OSError."""
+    """The first `records` of a file that has one JSON object per line, or one JSON array of objects. Raises
+    CliError, OSError.
+    """
     if path.stat().st_size > _BYTES_MAX:
         raise CliError(f"{path} is larger than {_BYTES_MAX >> 20} MiB: a thousand records are enough")
     content = path.read_bytes()
     values: Sequence[bytes]
     if content.lstrip().startswith(b"["):
         try:
-            values = [json.dumps(each).encode() for each in json.loads(content)]
+            values = [json.dumps(value).encode() for value in json.loads(content)]
         except ValueError as error:
             raise CliError(f"{path} is no JSON array: {error}") from None
     else:
         values = [line for line in content.splitlines() if line.strip()]
     if not values:
-        raise CliError(f"{path} is empty: it should hold one JSON object a line")
+        raise CliError(f"{path} is empty: it should hold one JSON object per line")
     return [Message(path.name, 0, number, None, value) for number, value in enumerate(values[:records])]

@@ -1,5 +1,5 @@
-"""The configuration as a commented YAML file. Keys that were not decided on are there as comments, with their
-defaults: they come from the model, so a new one is there by itself.
+"""Writes a draft as a commented YAML file. Keys that the draft does not set are written as comments with
+their defaults. They come from the configuration's model, so a new key appears without a change here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ABOUT: Final = {
 
 
 def render(draft: Draft, schema_file: str, config_file: str) -> str:
-    """The whole file."""
+    """The text of the whole file. `schema_file` and `config_file` are the names of the two files."""
     decided = _decided(draft, schema_file)
     lines = [
         f"# Made by `tidemark init` from {printable(draft.origin)}. Look it through: proposals have their",
@@ -36,18 +36,18 @@ def render(draft: Draft, schema_file: str, config_file: str) -> str:
     ]
     for section, content in decided.items():
         lines.append(f"# {_ABOUT[section]}")
-        lines += [f"# {printable(each)}" for each in draft.notes.get(section, [])]
+        lines += [f"# {printable(note)}" for note in draft.notes.get(section, [])]
         lines.append(f"{section}:")
         for key, value in content.items():
-            lines += [f"  # {printable(each)}" for each in draft.notes.get(f"{section}.{key}", [])]
+            lines += [f"  # {printable(note)}" for note in draft.notes.get(f"{section}.{key}", [])]
             lines.append(f"  {_scalar(key)}: {_inline(value)}")
-        lines += [f"  # {each}" for each in _undecided(section, content)]
+        lines += [f"  # {line}" for line in _undecided(section, content)]
         lines.append("")
     lines.append("# The rest may stay as it is: these are the defaults.")
-    for section, keys in groupby(known_keys(), key=lambda each: each.section):
-        written = [each for each in keys if section not in decided and _has_default(each)]
+    for section, keys in groupby(known_keys(), key=lambda key: key.section):
+        written = [key for key in keys if section not in decided and _has_default(key)]
         if written:
-            lines += [f"# {section}:", *(f"#   {_commented(each.key, [each])}" for each in written)]
+            lines += [f"# {section}:", *(f"#   {_commented(key.key, [key])}" for key in written)]
     lines.append(
         '# spark: {spark.master: "local[2]", spark.driver.memory: 512m}    # settings of Spark as they are'
     )
@@ -73,37 +73,39 @@ def _decided(draft: Draft, schema_file: str) -> dict[str, dict[str, Any]]:
         read["debezium"] = {"ordering": draft.position}
     if draft.delete_field is not None:
         read["delete_field"] = draft.delete_field
-    # A folder of its own: two tables' caches and addresses (run.json) may not lie in one.
+    # Every table needs a state folder of its own, for its caches and its addresses (run.json).
     state = {"path": f"./state/{draft.name}"}
-    found = {"table": table, "input": read, "kafka": dict(draft.kafka), "state": state}
+    sections = {"table": table, "input": read, "kafka": dict(draft.kafka), "state": state}
     if draft.services:
-        found["services"] = dict(draft.services)
-    return found | ({"hoodie": dict(draft.hoodie)} if draft.hoodie else {})
+        sections["services"] = dict(draft.services)
+    return sections | ({"hoodie": dict(draft.hoodie)} if draft.hoodie else {})
 
 
 def _undecided(section: str, content: Mapping[str, Any]) -> Iterator[str]:
-    keys = [each for each in known_keys() if each.section == section and _has_default(each)]
-    for head, group in groupby(keys, key=lambda each: each.key.partition(".")[0]):
+    """Lines for the keys of a section that the draft does not set."""
+    keys = [key for key in known_keys() if key.section == section and _has_default(key)]
+    for head, group in groupby(keys, key=lambda key: key.key.partition(".")[0]):
         if head not in content:
             yield _commented(head, list(group))
 
 
 def _has_default(key: KnownKey) -> bool:
-    """Keys in a part that is left out as a whole make no sense alone."""
+    """Whether the key is shown with its default. Nested keys are not, except those of `index`: alone, without
+    the part that they belong to, they make no sense.
+    """
     return key.default is not None and "." not in key.key.removeprefix("index.")
 
 
 def _commented(head: str, keys: list[KnownKey]) -> str:
-    """`key: default` and what it is, on one line; nested keys in braces."""
-    nested = {each.key.partition(".")[2]: each.default for each in keys}
+    """One line with `key: default` and the key's description; nested keys are in braces."""
+    nested = {key.key.partition(".")[2]: key.default for key in keys}
     text = f"{head}: {_inline(keys[0].default if '' in nested else nested)}"
-    said = []
-    for each in keys:
-        others = ", ".join(choice for choice in each.choices if choice != each.default)
-        said += [
-            part for part in (f"or {others}" if others else "", each.text.replace("None", "Left out")) if part
-        ]
-    return f"{text}    # {'; '.join(said)}" if said else text
+    comments: list[str] = []
+    for key in keys:
+        others = ", ".join(choice for choice in key.choices if choice != key.default)
+        parts = (f"or {others}" if others else "", key.text.replace("None", "Left out"))
+        comments += [part for part in parts if part]
+    return f"{text}    # {'; '.join(comments)}" if comments else text
 
 
 def _scalar(text: str) -> str:

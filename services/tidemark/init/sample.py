@@ -1,8 +1,8 @@
-"""What a sample of records is: its format, its rows, and the columns they make.
+"""Understands a sample of records: finds their format, their rows, and the columns of the rows.
 
-Told from the bytes alone: Confluent's wire format by its header, Debezium by its envelope; Protobuf has to
-be said, with its descriptor. Values that hold no row (nulls, deletes, what cannot be read) are counted and
-passed over.
+The bytes tell the format: Confluent's wire format by its header, Debezium by its envelope. Only Protobuf has
+to be named by the user, with its descriptor. Records without a row (null values, deletes, unreadable ones)
+are counted and left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _BINLOG: Final = frozenset({"file", "pos"})
 
 @dataclass
 class Sample:
-    """`rows[i]` came with the Kafka key `keys[i]`. `passed_over`: records without a row."""
+    """A sample of records as it was understood. `rows[i]` came with the Kafka key `keys[i]`. `framed`: values
+    begin with Confluent's header. `position`: where change events have their source's position.
+    `passed_over`: the number of records without a row.
+    """
 
     messages: Sequence[Message]
     format: InputFormat = InputFormat.JSON
@@ -59,9 +62,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the user says of the records. `format` None: told from them; `message` with PROTOBUF alone.
-
-    `delete_field` None: a boolean field of a usual name; "": none.
+    """What the user says about the records. `format` None: find it from the records. `message` is given with
+    PROTOBUF only. `delete_field` None: a boolean field with a usual name, if there is one; "": no field.
     """
 
     format: InputFormat | None = None
@@ -70,13 +72,13 @@ class Said:
 
 
 def understand(messages: Sequence[Message], registry: SchemaSource | None, said: Said) -> Sample:
-    """Raises CliError when no record has a row, they are not what was said, or a registry is needed and not
-    given; RegistryErrors.
+    """The sample of these messages. Raises CliError when no record has a row, when the records do not have
+    the format that the user named, or when a registry is needed and not given; RegistryErrors.
     """
     valued = [message for message in messages if message.value]
     sample = Sample(messages)
     ids = schema_ids([message.value or b"" for message in valued])
-    # Some broken records among many do not decide what the topic is.
+    # The majority decides, so that a few broken records do not.
     sample.framed = 2 * int((ids != NOT_FRAMED).sum()) > len(valued)
     if said.message is not None:
         _read_protobuf(sample, valued, ids, said.message)
@@ -88,18 +90,18 @@ def understand(messages: Sequence[Message], registry: SchemaSource | None, said:
             "the schemas, with --schema-registry URL, or for Protobuf its --descriptor FILE"
         )
     else:
-        framed = [(each, int(id_)) for each, id_ in zip(valued, ids, strict=True) if id_ != NOT_FRAMED]
+        framed = [(record, int(id_)) for record, id_ in zip(valued, ids, strict=True) if id_ != NOT_FRAMED]
         _read_registered(sample, framed, _AskedOnce(registry), said.format)
     with_deletes = sample.rows
     _set_deletes_apart(sample, said.delete_field)
     if sample.format is InputFormat.JSON:
-        # Deletes have no row, and fields that have to fit the columns all the same.
+        # Deletes make no rows, but their fields have to fit the columns as well, or they become dead letters.
         sample.columns = tried_columns([_without(row, sample.delete_field) for row in with_deletes])
     sample.passed_over = len(messages) - len(sample.rows)
     if not sample.rows:
         raise CliError(
             f"none of {len(messages)} records holds a row. JSON, Debezium's events and Confluent's Avro are "
-            "understood by themselves; Protobuf needs --descriptor FILE and --message NAME"
+            "recognised; Protobuf needs --descriptor FILE and --message NAME"
         )
     sample.columns.refuse_none()
     if said.format not in (None, sample.format):
@@ -113,14 +115,16 @@ def _read_registered(
     registry: _AskedOnce,
     wanted: InputFormat | None,
 ) -> None:
-    """By what the registry calls the newest schema that it has."""
+    """Reads framed values by their kind of schema: that of the newest record whose schema the registry
+    has.
+    """
     kinds: dict[int, str] = {}
     for _, schema_id in reversed(framed):
         if schema_id not in kinds:
             kinds[schema_id] = _kind(schema_id, registry)
         if kinds[schema_id]:
             break
-    kind = next((each for each in kinds.values() if each), None)
+    kind = next(filter(None, kinds.values()), None)
     if kind == AVRO:
         _read_avro(sample, framed, registry, wanted)
     elif kind == JSON:
@@ -137,8 +141,8 @@ def _read_registered(
 
 
 class _AskedOnce:
-    """A registry that hears of each id once, also of one that it does not have: records name few, again and
-    again.
+    """Asks a registry for each schema id only once, also for ids that it does not have: many records name the
+    same few ids.
     """
 
     def __init__(self, registry: SchemaSource) -> None:
@@ -158,7 +162,7 @@ class _AskedOnce:
 
 
 def _kind(schema_id: int, registry: _AskedOnce) -> str:
-    """Empty for an id that the registry does not have, as a broken record names one."""
+    """The kind of the schema; "" for an id that the registry does not have, as a broken record may name."""
     try:
         return registry.fetch(schema_id).kind
     except UnknownSchemaError:
@@ -186,7 +190,7 @@ def _read_json(sample: Sample, valued: Sequence[Message], wanted: InputFormat | 
 def _read_avro(
     sample: Sample, framed: Sequence[tuple[Message, int]], registry: _AskedOnce, wanted: InputFormat | None
 ) -> None:
-    """The newest record's schema makes the columns; every record is read by its own."""
+    """Reads every record by its own schema; the columns are those of the newest readable record's schema."""
     trees: dict[int, AvroType] = {}
     documents = []
     newest: AvroType | None = None
@@ -215,30 +219,32 @@ def _read_avro(
 def _read_protobuf(
     sample: Sample, valued: Sequence[Message], ids: Iterable[int], message: type[ProtobufMessage]
 ) -> None:
-    """Bare or framed: no message begins with the zero byte of Confluent's header."""
+    """Reads messages with or without Confluent's header. The two cannot be confused: the header begins with a
+    zero byte, and no message does.
+    """
     prefixes = index_bytes(message_indexes(message.DESCRIPTOR)) if sample.framed else [b""]
     start = HEADER_BYTES if sample.framed else 0
     taken, contents = [], []
-    for each, schema_id in zip(valued, ids, strict=True):
-        value = each.value or b""
+    for record, schema_id in zip(valued, ids, strict=True):
+        value = record.value or b""
         prefix = next((text for text in prefixes if value.startswith(text, start)), None)
         if prefix is not None and (schema_id != NOT_FRAMED) == sample.framed:
-            taken.append(each)
+            taken.append(record)
             contents.append(value[start + len(prefix) :])
     sample.format = InputFormat.PROTOBUF
     sample.columns = message_columns(message.DESCRIPTOR)
     sample.columns.refuse_none()
-    for each, row in zip(taken, message_rows(message, sample.columns, contents), strict=True):
+    for record, row in zip(taken, message_rows(message, sample.columns, contents), strict=True):
         if row is not None:
             sample.rows.append(row)
-            sample.keys.append(_json_key(each.key))
+            sample.keys.append(_json_key(record.key))
 
 
 def _set_deletes_apart(sample: Sample, wanted: str | None) -> None:
-    """The field that says what a delete is becomes no column, and such records no rows."""
+    """Removes the delete field from the columns, and the deletes from the rows."""
     if sample.format.is_debezium:
         if wanted:
-            raise CliError("--delete-field: of change events op says what a delete is", WRONG_USE)
+            raise CliError("--delete-field: change events have `op` to mark deletes", WRONG_USE)
         return
     name = _delete_field(sample.rows) if wanted is None else wanted
     if not name:
@@ -256,12 +262,12 @@ def _set_deletes_apart(sample: Sample, wanted: str | None) -> None:
 
 
 def _take_events(sample: Sample, events: Sequence[Any], keys: Sequence[Any]) -> None:
-    found = [(event, key) for event, key in zip(events, keys, strict=True) if _is_event(event)]
-    for event, key in found:
+    pairs = [(event, key) for event, key in zip(events, keys, strict=True) if _is_event(event)]
+    for event, key in pairs:
         if isinstance(event.get("after"), dict):
             sample.rows.append(event["after"])
             sample.keys.append(key)
-    source = found[-1][0].get("source") if found else None
+    source = pairs[-1][0].get("source") if pairs else None
     source = source if isinstance(source, dict) else {}
     if set(source) >= _BINLOG:
         sample.position = "source.binlog"
@@ -298,7 +304,7 @@ def _avro_key(key: bytes | None, trees: dict[int, AvroType], registry: _AskedOnc
 
 
 def json_object(content: bytes) -> dict[str, Any] | None:
-    """None for what is no JSON object."""
+    """The JSON object in the bytes; None when they are none."""
     try:
         document = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -307,7 +313,7 @@ def json_object(content: bytes) -> dict[str, Any] | None:
 
 
 def _json_key(key: bytes | None) -> Any:
-    """The JSON of the key fields, or the key as text."""
+    """The key's JSON object, else the key as text; None for an empty key."""
     if not key:
         return None
     document = json_object(key)
@@ -317,7 +323,7 @@ def _json_key(key: bytes | None) -> Any:
 
 
 def _payload(document: dict[str, Any]) -> Any:
-    """Without the schema that Kafka Connect may send along."""
+    """The value itself, without the schema that Kafka Connect may send along with it."""
     return document["payload"] if set(document) == {"schema", "payload"} else document
 
 
@@ -338,15 +344,17 @@ def _without(row: Row, name: str | None) -> Row:
 
 
 def _delete_field(documents: Sequence[Row]) -> str | None:
-    """A field of a usual name that says true or false wherever it says something."""
-    said: dict[str, list[Any]] = {}
+    """A field with a usual name whose values are only true, false and null; None if there is none."""
+    values_of: dict[str, list[Any]] = {}
     for document in documents:
         for name, value in document.items():
             if value is not None and name.lower() in _DELETE_NAMES:
-                said.setdefault(name, []).append(value)
-    return next((name for name, values in said.items() if all(map(_is_flag, values))), None)
+                values_of.setdefault(name, []).append(value)
+    return next((name for name, values in values_of.items() if all(map(_is_flag, values))), None)
 
 
 def _is_flag(value: Any) -> bool:
-    """Debezium's flattened events have `__deleted` as text."""
+    """Whether the value is true or false, also as text: Debezium's flattened events have `__deleted` as
+    text.
+    """
     return isinstance(value, bool) or value in ("true", "false")

@@ -1,4 +1,4 @@
-"""`tidemark init` from its options to the two files, checked by what will read them."""
+"""Runs `tidemark init`: from its options to the two files, which the code that will read them has checked."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ _DECODING_PAUSE_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class InitOptions:
-    """Columns, `delete_field`: None lets them be proposed, () and "" mean none. `kafka`, `registry`: as the
-    file has them. `descriptor`, `message`: of Protobuf; `message` None: the only one there is.
+    """The options of the command. Columns and `delete_field`: None asks for a proposal, () and "" mean none.
+    `kafka` and `registry` are written into the file as they are. `descriptor` and `message` are for Protobuf;
+    `message` None means the descriptor's only message.
     """
 
     out: Path | None
@@ -73,7 +74,9 @@ class InitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """`taken` of `sampled` records passed the written configuration; `refused`: reasons of some others."""
+    """The result: the two files, and how many of the `sampled` records were `taken` with this configuration.
+    `refused` has the reasons for some of the others.
+    """
 
     draft: Draft
     config: Path
@@ -83,11 +86,13 @@ class Written:
     refused: tuple[str, ...]
     warnings: tuple[str, ...]
     adopts: bool = False
-    """A table that is there, which has to be taken over before it is served."""
+    """Whether the table exists, so that `tidemark table adopt` has to take it over first."""
 
 
 def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[str, str]) -> Written:
-    """Writes `<out>` and the schema beside it; after an error (CliError, KafkaError, ConfigError) neither."""
+    """Writes `<out>` and the schema beside it. After an error (CliError, KafkaError, ConfigError) both files
+    are as they were before.
+    """
     kafka = {**_EMBEDDED, **(options.kafka or {})}
     said = _said(options)
     messages: list[Message] = []
@@ -135,7 +140,7 @@ def _said(options: InitOptions) -> Said:
     if options.descriptor is not None or options.message is not None:
         wanted = InputFormat.PROTOBUF
     if given not in (None, wanted):
-        raise CliError(f"--descriptor and --message have no meaning with --format {given.value}", WRONG_USE)
+        raise CliError(f"--descriptor and --message exclude --format {given.value}", WRONG_USE)
     if options.sample is not None and wanted not in (None, InputFormat.JSON, InputFormat.DEBEZIUM_JSON):
         raise CliError(
             f"--sample is a file of JSON: a sample of {wanted.value} comes from --topic", WRONG_USE
@@ -147,7 +152,9 @@ def _said(options: InitOptions) -> Said:
 
 
 def _as_written(file: Path, folder: Path) -> str:
-    """Relative to the configuration where it lies below, so that both can be moved together."""
+    """The path for the configuration: relative if the file is below its folder, so that both can be moved
+    together, else absolute.
+    """
     whole = file.expanduser().resolve()
     beside = whole.is_relative_to(folder.resolve())
     return str(whole.relative_to(folder.resolve())) if beside else str(whole)
@@ -159,21 +166,21 @@ def _messages(
     if options.sample is not None:
         return read_file(options.sample.expanduser(), options.records)
     if options.topic is None:
-        raise CliError("say what to start from: --topic T, --sample FILE or --table PATH", WRONG_USE)
+        raise CliError("name the source: --topic T, --sample FILE or --table PATH", WRONG_USE)
     if kafka["bootstrap.servers"] == EMBEDDED:
-        raise CliError("say where Kafka is: --bootstrap-servers HOST:PORT", WRONG_USE)
+        raise CliError("name Kafka's address: --bootstrap-servers HOST:PORT", WRONG_USE)
     client = ConfluentKafkaClient(resolved(kafka, env), clock)
     return read_topic(client, options.topic, options.records, clock)
 
 
 def resolved(given: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """Settings with their references to the environment filled in. Raises ConfigError."""
-    found, problems = {}, Problems("the command line")
+    """The settings with their references to the environment filled in. Raises ConfigError."""
+    filled, problems = {}, Problems("the command line")
     for key, value in given.items():
         hidden, references = hide_references(value)
-        found[key] = str(fill_references(problems, hidden, references, env, "the command line", key))
+        filled[key] = str(fill_references(problems, hidden, references, env, "the command line", key))
     problems.raise_if_any()
-    return found
+    return filled
 
 
 def _draft_of_sample(
@@ -235,7 +242,7 @@ def _choose(draft: Draft, sample: Sample, options: InitOptions, asker: Asker) ->
     parts = partition_candidates(rows, columns, draft.record_key, draft.ordering)
     draft.partition = _named(options.partition, columns, "--partition")
     if options.partition is None:
-        sound = [each for each in parts if each.score > 0]
+        sound = [part for part in parts if part.score > 0]
         draft.partition = asker.choose("Partition: the folders of the table", sound, names, optional=True)
     draft.note("table.partition", *candidate_lines(parts, draft.partition))
     if not draft.partition:
@@ -251,24 +258,25 @@ def _choose_ordering(draft: Draft, sample: Sample, options: InitOptions, asker: 
         draft.note("table.ordering", f"a column of its own, filled from {sample.position} of each event")
         return
     names = list(sample.columns.types)
-    found = ordering_candidates(sample.rows, sample.columns, draft.record_key)
+    candidates = ordering_candidates(sample.rows, sample.columns, draft.record_key)
     named = _named(options.ordering, sample.columns, "--ordering")
     if options.ordering is None:
-        named = asker.choose("Ordering: which of two records of a key is newer", found, names, optional=True)
+        question = "Ordering: which of two records of a key is newer"
+        named = asker.choose(question, candidates, names, optional=True)
     draft.ordering = named[0] if named else None
     if draft.ordering is not None and is_millis(sample.columns.types.get(draft.ordering)):
         sample.columns.types[draft.ordering] = "long"
         sample.columns.notes[draft.ordering] = (
-            "whole numbers, milliseconds since 1970; a long, for Hudi orders by no timestamp-millis"
+            "whole numbers, milliseconds since 1970; a long, because Hudi cannot order by timestamp-millis"
         )
     key = "table.ordering" if draft.ordering else "table.schema"
-    draft.note(key, *candidate_lines(found, named))
+    draft.note(key, *candidate_lines(candidates, named))
     if draft.ordering is None:
         draft.note("table.schema", _ORDERING_BY_ARRIVAL)
 
 
 def _named(given: tuple[str, ...] | None, columns: Columns, option: str) -> tuple[str, ...]:
-    unknown = [each for each in given or () if each.split(".")[0] not in columns.types]
+    unknown = [name for name in given or () if name.split(".")[0] not in columns.types]
     if unknown:
         raise CliError(
             f"{option}: there is no column {', '.join(unknown)}; there are {', '.join(columns.types)}"
@@ -297,7 +305,7 @@ def _note(draft: Draft, sample: Sample, options: InitOptions) -> None:
 
 
 def _table_name(text: str) -> str:
-    """Hudi's table names, and Kafka's prefixes, of what may be any topic."""
+    """A table name, which also begins the names of topics, from the name of any topic."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)[:100].strip("_") or "records"
 
 
@@ -318,15 +326,17 @@ def _put_back(before: Mapping[Path, bytes | None]) -> None:
 
 
 def _tried(config: TableConfigFile, messages: list[Message], clock: Clock) -> tuple[int, list[str]]:
-    """The sample through the decoder and the key generator that the assigners use."""
-    valued = [each for each in messages if each.value]
+    """Runs the sample through the decoder and the key generator that the assigners use. Returns how many
+    records were taken, and some reasons why others were refused.
+    """
+    valued = [message for message in messages if message.value]
     if not valued:
         return 0, []
     schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
     generator = KeyGenerator.for_table(schema, config.table.record_key, config.table.partition)
     decoder = record_decoder(config, schema, generator, clock)
     decoded = _decoded(decoder, valued, Deadline(clock, _DECODING_TIMEOUT_S))
-    reasons = [f"{each.reason.value}: {each.detail}" for each in decoded.refused]
+    reasons = [f"{refused.reason.value}: {refused.detail}" for refused in decoded.refused]
     rows = pa.Table.from_batches([decoded.rows])
     for column in (generator.record_keys(rows).error, generator.partition_paths(rows).error):
         reasons += [text for text in column.to_pylist() if text is not None]
@@ -335,7 +345,9 @@ def _tried(config: TableConfigFile, messages: list[Message], clock: Clock) -> tu
 
 
 def _decoded(decoder: RecordDecoder, messages: list[Message], deadline: Deadline) -> DecodedRecords:
-    """An id that the registry does not have is refused only once it was asked for a while."""
+    """Decodes the messages, and again while the decoder waits for a schema id that the registry does not have
+    yet. Raises DeadlineExceededError when that takes too long.
+    """
     while True:
         try:
             return decoder.decode(messages, np.arange(len(messages), dtype=np.int64))

@@ -1,4 +1,6 @@
-"""A writer's own schema (Avro's, or Kafka Connect's in JSON) as columns; nothing is guessed."""
+"""Columns of a producer's own schema (Avro, or Kafka Connect's JSON schema). The schema has every type, so
+none is guessed.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,22 @@ _CONNECT: Final = {
 
 
 def columns_of(record: AvroType) -> Columns:
-    """The columns of a record; what cannot be one has a note."""
-    found = Columns()
-    for name, each in (record.fields or {}).items():
-        avro, note = _column(name, each), ""
+    """The columns of a record type; a field that cannot be a column has a note."""
+    columns = Columns()
+    for name, field in (record.fields or {}).items():
+        avro, note = _column(name, field), ""
         if avro is None:
-            note = f"left out: {each.shown} cannot be a column"
-        elif each.not_null.meaning is LogicalType.DECIMAL:
+            note = f"left out: {field.shown} cannot be a column"
+        elif field.not_null.meaning is LogicalType.DECIMAL:
             note = "the widest decimal of this scale: lower the precision if you know it"
-        found.add(name, avro, note)
-    return found
+        columns.add(name, avro, note)
+    return columns
 
 
 def image_of(envelope: AvroType) -> AvroType | None:
-    """The row within a change event's schema; None when it is none."""
+    """The type of the row (`after`) in the schema of a change event; None when the schema is not one of
+    change events.
+    """
     fields = envelope.fields or {}
     if not {"op", "after", "source"} <= set(fields):
         return None
@@ -55,10 +59,10 @@ def image_of(envelope: AvroType) -> AvroType | None:
 
 
 def connect_type(schema: Any) -> AvroType:
-    """Kafka Connect's JSON schema of a value, as the tree that Avro's schemas become."""
+    """Kafka Connect's JSON schema of a value, as the same tree of types that Avro schemas become."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind == "struct":
-        fields = {str(each.get("field")): connect_type(each) for each in schema.get("fields") or ()}
+        fields = {str(part.get("field")): connect_type(part) for part in schema.get("fields") or ()}
         return AvroType("record", fields=fields)
     if kind in ("array", "map"):
         return AvroType(kind, item=connect_type(schema.get("items" if kind == "array" else "values")))
@@ -70,24 +74,24 @@ def connect_type(schema: Any) -> AvroType:
 
 
 def _column(name: str, given: AvroType) -> Avro | None:
-    each = given.not_null
-    if each.meaning is LogicalType.DECIMAL and each.scale is not None:
+    plain = given.not_null
+    if plain.meaning is LogicalType.DECIMAL and plain.scale is not None:
         decimal = {"type": "bytes", "logicalType": "decimal"}
-        return {**decimal, "precision": DECIMAL_PRECISION_MAX, "scale": each.scale}
-    if each.meaning in _BY_MEANING:
-        return dict(_BY_MEANING[each.meaning])
-    if each.kind in _SAME:
-        return each.kind
-    if each.kind == "enum":
+        return {**decimal, "precision": DECIMAL_PRECISION_MAX, "scale": plain.scale}
+    if plain.meaning in _BY_MEANING:
+        return dict(_BY_MEANING[plain.meaning])
+    if plain.kind in _SAME:
+        return plain.kind
+    if plain.kind == "enum":
         return "string"
-    if each.kind == "fixed":
+    if plain.kind == "fixed":
         return "bytes"
-    if each.item is not None:
-        item = _column(name, each.item)
+    if plain.item is not None:
+        item = _column(name, plain.item)
         if item is None:
             return None
-        return {"type": each.kind, "items" if each.kind == "array" else "values": ["null", item]}
-    if each.kind == "record" and each.fields:
-        fields = nested_fields({key: _column(f"{name}_{key}", field) for key, field in each.fields.items()})
+        return {"type": plain.kind, "items" if plain.kind == "array" else "values": ["null", item]}
+    if plain.kind == "record" and plain.fields:
+        fields = nested_fields({key: _column(f"{name}_{key}", field) for key, field in plain.fields.items()})
         return {"type": "record", "name": name, "fields": fields} if fields else None
     return None

@@ -1,4 +1,4 @@
-"""Answers of the page's server: files of the page, JSON, and the headers that all of them carry."""
+"""HTTP answers of the page's server: the files of the page, JSON documents, and the headers of both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 HEADERS: Final[Mapping[str, str]] = {
-    # Only what is served here may run, be shown or be asked; nobody may frame the page or send a form away.
+    # The page may load, run and call only what this server serves. No other page may embed it in a frame, and
+    # its forms are sent nowhere else.
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
     ),
@@ -34,18 +35,20 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def json_answer(document: Any, status: int = 200) -> Answer:
-    """A JSON document; what is not plain JSON in it is a defect."""
+    """The document as JSON. A value in it that is not of a plain JSON type raises: that is a defect."""
     body = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return Answer(body.encode("utf-8", "replace"), "application/json; charset=utf-8", status, HEADERS)
 
 
 def error_answer(status: int, text: str) -> Answer:
-    """`{"error": text}`; the text says what to do."""
+    """The document `{"error": text}`; the text says what to do."""
     return json_answer({"error": text}, status)
 
 
 def page_files() -> dict[str, Route]:
-    """A route for each file of the page, `/` for the page itself; read once, so no request names a path."""
+    """A route for each file of the page, and `/` for the page itself. The files are read once, here, so a
+    request cannot name any other file.
+    """
     routes = {f"/{file.name}": _always(file) for file in sorted(FOLDER.iterdir()) if file.suffix in _TYPES}
     return {**routes, "/": routes["/index.html"]}
 
@@ -59,11 +62,12 @@ def _always(file: Path) -> Route:
 
 
 def own_pages_only(route: Route, hosts: frozenset[str] | None) -> Route:
-    """Refuses what a web page elsewhere could make a browser ask.
+    """Refuses requests that another web page makes a browser send.
 
-    A foreign name that leads to this address (DNS rebinding) would make that page's scripts ours: so a
-    request names one of `hosts` (None: any), or a number, which leads nowhere else. The documents of `/api/`
-    are for our own page.
+    - The host of a request has to be one of `hosts` (None: any), or an IP address. Otherwise a foreign name
+      that resolves to this address (DNS rebinding) would count as the page's own origin, and scripts of that
+      page could read the answers.
+    - Documents below `/api/` are refused to pages of other sites, by the header `Sec-Fetch-Site`.
     """
 
     def guarded(request: Request) -> Answer:

@@ -1,4 +1,4 @@
-"""An answer that is worked out at most once in a while, by one thread, however many ask."""
+"""Caches an answer for a while, so that one thread makes it, however many browsers ask."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 
 class Cached(Generic[T]):
-    """Thread-safe. Who asks while it is being worked out gets the former answer, or waits for the first one.
+    """The answer of `make`, kept for `age_max_s` seconds. Thread-safe. While one thread makes a new answer,
+    others get the former one; if there is none they wait.
 
-    What `make` raises goes to whoever asked for it; the next to ask tries again.
+    An error of `make` is raised in the thread that called it; the next call tries again.
     """
 
     def __init__(self, make: Callable[[], T], age_max_s: float, clock: Clock) -> None:
@@ -25,7 +26,7 @@ class Cached(Generic[T]):
         self._made: tuple[float, T] | None = None
 
     def get(self) -> T:
-        """An answer that is at most as old as `age_max_s` and what working it out takes."""
+        """The answer. Its age is at most `age_max_s` plus the time that `make` takes."""
         made = self._made
         if made is not None and not self._is_old(made[0]):
             return made[1]

@@ -1,4 +1,6 @@
-"""The newest dead letters for the page: why each was refused, where it lies, and how its value begins."""
+"""The newest dead letters for the page: why each record was refused, where it is, and how its value
+begins.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _PREVIEW_BYTES: Final = 300
 
 
 def letters_document(letters: NewestLetters) -> dict[str, Any]:
-    """Newest first; `by_reason` counts those that were looked at."""
+    """The document, with dead letters newest first. `by_reason` counts all that were read, not only
+    those shown.
+    """
     reasons: Counter[str] = Counter()
     for reason, count in letters.reasons.items():
         reasons[cut(reason)] += count
@@ -39,7 +43,7 @@ def _letter(letter: RefusedRecord) -> dict[str, Any]:
 
 
 def _preview(content: bytes | None) -> str | None:
-    """How it begins, as text; what is no text is shown by replacement characters."""
+    """The beginning of the content as text. Bytes that are no UTF-8 become replacement characters."""
     if content is None:
         return None
     text = content[:_PREVIEW_BYTES].decode("utf-8", "replace")

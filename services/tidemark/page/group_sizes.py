@@ -1,4 +1,6 @@
-"""How large the file groups are: a histogram, the largest ones, the largest partitions. Bounded."""
+"""The sizes of the file groups: a histogram, the largest groups, the largest partitions. The document is
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ _EDGES: Final = (64 << 10, 256 << 10, 1 * _MIB, 4 * _MIB, 16 * _MIB, 64 * _MIB, 
 
 
 def group_sizes(slices: Sequence[tuple[str, str, int]], target_bytes: int) -> dict[str, Any]:
-    """`slices`: (partition path, file id, bytes of the latest slice) of every file group; `target_bytes`: up
-    to where base files grow.
+    """The document. `slices`: (partition path, file id, bytes of the latest slice) of every file group.
+    `target_bytes`: the size up to which base files grow.
     """
     counts = [0] * (len(_EDGES) + 1)
     partitions: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -35,10 +37,10 @@ def group_sizes(slices: Sequence[tuple[str, str, int]], target_bytes: int) -> di
         ],
         "largest": [
             {"partition_path": partition_path, "file_id": file_id, "bytes": size}
-            for partition_path, file_id, size in nlargest(LARGEST, slices, key=lambda each: each[2])
+            for partition_path, file_id, size in nlargest(LARGEST, slices, key=lambda group: group[2])
         ],
         "largest_partitions": [
             {"partition_path": name, "file_groups": count, "bytes": size}
-            for name, (count, size) in nlargest(PARTITIONS, partitions.items(), key=lambda each: each[1][1])
+            for name, (count, size) in nlargest(PARTITIONS, partitions.items(), key=lambda item: item[1][1])
         ],
     }

@@ -1,7 +1,8 @@
-"""Everything that is known of one key: which tier knows it, where it lives, and every version in its files.
+"""Collects everything that is known about one key: the tier that knows it, its file group, and every version
+in the group's files.
 
-Files are read on threads of their own, few at a time and each within a limit: a question never holds the
-coordinator's loop up, and many questions at once are refused, not queued without end.
+Files are read on threads of their own, for at most `AT_ONCE_MAX` keys at a time and `TIMEOUT_S` seconds each.
+So a request never holds the coordinator's loop up, and requests beyond that are refused, not queued.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ _COMMITS_READ_MAX: Final = 32
 
 T = TypeVar("T")
 EpochsOfInstants = Callable[[frozenset[str]], Mapping[str, EpochRecord]]
-"""Hudi instants -> the epochs that they committed, as far as they are remembered."""
+"""From Hudi instants to the epochs that they committed, as far as the coordinator remembers them."""
 
 
 class StoryBusyError(StreamRuntimeError):
-    """As many questions as are answered at a time are being answered."""
+    """`AT_ONCE_MAX` keys are being read already."""
 
     kind = ErrorKind.RETRYABLE
 
@@ -63,7 +64,7 @@ class _Slices:
 
 
 class KeyStories:
-    """Thread-safe. `key_bytes_max`: longer keys cannot be in the table."""
+    """Reads the stories of keys. Thread-safe. `key_bytes_max`: longer keys cannot be in the table."""
 
     def __init__(
         self,
@@ -84,15 +85,19 @@ class KeyStories:
         self._readers = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="web-story")
 
     def close(self) -> None:
-        """Takes no more questions."""
+        """Refuses further requests."""
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def story(self, key: str) -> dict[str, Any]:
-        """The document. Raises StoryBusyError, DeadlineExceededError, and what the look-up raises."""
+        """The document of a key. An error while its files are read becomes `files_error` in the document.
+        Raises StoryBusyError, DeadlineExceededError, and what the look-up raises.
+        """
         return self._read(lambda deadline: self._tell(key, deadline))
 
     def some_key(self, partition_path: str, file_id: str) -> str | None:
-        """A key of a file group, for who knows none. Raises as `story`, HudiFormatError and OSError too."""
+        """Some key of a file group, as an example; None for an empty group. Raises StoryBusyError,
+        DeadlineExceededError, HudiFormatError, OSError.
+        """
 
         def read(deadline: Deadline) -> str | None:
             view = TableView.load(self._storage)
@@ -103,11 +108,14 @@ class KeyStories:
         return self._read(read)
 
     def _read(self, work: Callable[[Deadline], T]) -> T:
-        """Has it done on a reading thread; refuses when all are busy."""
+        """Runs `work` on a reading thread. Raises StoryBusyError when all of them are busy,
+        DeadlineExceededError when it does not end in time.
+        """
         if not self._room.acquire(blocking=False):
             raise StoryBusyError(f"{AT_ONCE_MAX} keys are being looked up already: try again in a moment")
         future = self._readers.submit(work, Deadline(self._clock, TIMEOUT_S))
-        # Freed when the work has ended, not when the asker has given up: storage may hang.
+        # The place is freed when the work has ended, not when the request has timed out: a storage that hangs
+        # would otherwise collect threads.
         future.add_done_callback(lambda _: self._room.release())
         try:
             return future.result(TIMEOUT_S + 1.0)
@@ -118,55 +126,57 @@ class KeyStories:
             ) from error
 
     def _tell(self, key: str, deadline: Deadline) -> dict[str, Any]:
-        found = next(iter(self._lookup([key])), None)
+        location = next(iter(self._lookup([key])), None)
         document: dict[str, Any] = {
             "key": key,
-            "tier": found.tier if found is not None else "none",
-            "partition_path": found.partition_path if found is not None else "",
-            "file_id": found.file_id if found is not None else "",
-            "shard": found.shard if found is not None else None,
-            "found": found is not None and found.tier != "none",
-            "deleted": found is not None and found.tier == "none" and found.has_ordering,
+            "tier": location.tier if location is not None else "none",
+            "partition_path": location.partition_path if location is not None else "",
+            "file_id": location.file_id if location is not None else "",
+            "shard": location.shard if location is not None else None,
+            "found": location is not None and location.tier != "none",
+            "deleted": location is not None and location.tier == "none" and location.has_ordering,
             "versions": [],
         }
-        if found is None or not (document["found"] or document["deleted"]):
+        if location is None or not (document["found"] or document["deleted"]):
             return document
         try:
-            document |= self._files(found, deadline) if document["found"] else self._tombstone(found)
+            document |= self._files(location, deadline) if document["found"] else self._tombstone(location)
         except (HudiFormatError, OSError, DeadlineExceededError) as error:
             document["files_error"] = str(error)
         return document
 
-    def _tombstone(self, found: Found) -> dict[str, Any]:
-        """The ordering value with which an absent key was deleted: older events do not bring it back."""
+    def _tombstone(self, location: Found) -> dict[str, Any]:
+        """The ordering value of the delete of an absent key: older events do not bring the key back."""
         _, ordering = table_ordering(self._config, self._schema(TableView.load(self._storage).timeline))
         return {
             "ordering_field": ordering.name if ordering is not None else None,
-            "ordering": _shown_ordering(ordering, found),
+            "ordering": _shown_ordering(ordering, location),
         }
 
-    def _files(self, found: Found, deadline: Deadline) -> dict[str, Any]:
-        """What the files say; they may be cleaned away while they are read: then it is listed once more."""
+    def _files(self, location: Found, deadline: Deadline) -> dict[str, Any]:
+        """The versions in the key's files. If the cleaner deletes a file meanwhile, the files are listed and
+        read once more.
+        """
         try:
-            return self._read_files(found, deadline)
+            return self._read_files(location, deadline)
         except FileMissingError:
-            return self._read_files(found, deadline)
+            return self._read_files(location, deadline)
 
-    def _read_files(self, found: Found, deadline: Deadline) -> dict[str, Any]:
+    def _read_files(self, location: Found, deadline: Deadline) -> dict[str, Any]:
         view = TableView.load(self._storage)
         timeline = view.timeline
-        slices = self._slices(found.partition_path, found.file_id, view)
+        slices = self._slices(location.partition_path, location.file_id, view)
         if slices is None:
             return {"slice": None}
         reader = self._reader(timeline, deadline)
         ordering = reader.ordering
-        read = reader.versions(slices.current, found.key)
-        earlier, all_read = _earlier(reader, slices.earlier, found.key, read.versions)
+        read = reader.versions(slices.current, location.key)
+        earlier, all_read = _earlier(reader, slices.earlier, location.key, read.versions)
         known = self._known_epochs(timeline, [*read.versions, *earlier])
         winner = read.winner
         return {
             "ordering_field": ordering.name if ordering is not None else None,
-            "ordering": _shown_ordering(ordering, found),
+            "ordering": _shown_ordering(ordering, location),
             "slice": {
                 "base_instant": slices.current.base_instant,
                 "base_file": slices.current.base_file,
@@ -175,8 +185,11 @@ class KeyStories:
                 "earlier_all_read": all_read,
             },
             "versions": [
-                *(_version(each, "earlier", known, False) for each in earlier),
-                *(_version(each, "current", known, at == winner) for at, each in enumerate(read.versions)),
+                *(_version(version, "earlier", known, False) for version in earlier),
+                *(
+                    _version(version, "current", known, number == winner)
+                    for number, version in enumerate(read.versions)
+                ),
             ],
             "merged": None if read.merged is None else user_columns(read.merged),
             "left_out": list(read.left_out),
@@ -199,13 +212,15 @@ class KeyStories:
         if not current:
             return None
         history = view.every_slice(files)[partition_path, file_id]
-        earlier = [each for each in history if each.base_instant < current[0].base_instant]
+        earlier = [former for former in history if former.base_instant < current[0].base_instant]
         return _Slices(current[0], earlier[::-1])
 
     def _schema(self, timeline: Timeline) -> TableSchema:
-        """Of the newest commit that carries one."""
-        writes = [each for each in timeline.completed() if each.action.is_write]
-        newest = sorted(writes, key=lambda each: str(each.completion), reverse=True)
+        """The table's schema, from the newest commit that has it. Raises UnsupportedTableError when none of
+        the newest `_COMMITS_READ_MAX` commits has it.
+        """
+        writes = [instant for instant in timeline.completed() if instant.action.is_write]
+        newest = sorted(writes, key=lambda instant: str(instant.completion), reverse=True)
         for instant in newest[:_COMMITS_READ_MAX]:
             path = instant_path(instant)
             content = decode_commit_metadata(self._storage.read(path), path)
@@ -217,8 +232,10 @@ class KeyStories:
         )
 
     def _known_epochs(self, timeline: Timeline, versions: Sequence[KeyVersion]) -> dict[str, dict[str, Any]]:
-        """Per Hudi instant its epoch and when it was committed: remembered, else from the commit itself."""
-        instants = frozenset(_written_by(each) for each in versions)
+        """Epoch and completion time by Hudi instant. The epoch is the one that the coordinator remembers,
+        else that in the commit's metadata, which is read for the newest `_COMMITS_READ_MAX` instants.
+        """
+        instants = frozenset(map(_written_by, versions))
         remembered = self._epochs(instants)
         known: dict[str, dict[str, Any]] = {}
         for at, instant in enumerate(sorted(instants, reverse=True)):
@@ -230,11 +247,13 @@ class KeyStories:
         return known
 
     def _epoch_in_commit(self, timeline: Timeline, instant: str) -> int | None:
-        """None for a commit of another engine, and for one that was archived."""
-        found = timeline.find(instant)
-        if found is None or not found.is_completed or not found.action.is_write:
+        """The epoch in a commit's metadata; None for a commit of another engine, and for one that was
+        archived.
+        """
+        commit = timeline.find(instant)
+        if commit is None or not commit.is_completed or not commit.action.is_write:
             return None
-        path = instant_path(found)
+        path = instant_path(commit)
         text = decode_commit_metadata(self._storage.read(path), path).extra_metadata.get("tidemark.epoch")
         return int(text) if text is not None and text.isdecimal() else None
 
@@ -242,30 +261,32 @@ class KeyStories:
 def _earlier(
     reader: KeyReader, slices: Sequence[FileSlice], key: str, current: Sequence[KeyVersion]
 ) -> tuple[list[KeyVersion], bool]:
-    """Versions that only former slices hold, oldest first, and whether all of those were read. Former files
-    are there until they are cleaned away: what cannot be read is left out.
+    """The versions that only former slices have, oldest first, and whether all former slices were read. A
+    slice that cannot be read, because its files were cleaned away, ends the search.
     """
-    found: list[KeyVersion] = []
+    versions: list[KeyVersion] = []
     complete = len(slices) <= EARLIER_SLICES_MAX
     for file_slice in slices[:EARLIER_SLICES_MAX]:
         try:
-            found = [*reader.versions(file_slice, key).versions, *found]
+            versions = [*reader.versions(file_slice, key).versions, *versions]
         except (HudiFormatError, OSError, DeadlineExceededError):
             complete = False
             break
-    # Every compaction and every rewritten base file repeats the rows that stayed as they were.
-    seen = {each.row[COMMIT_SEQNO] for each in current if each.row is not None}
+    # Every compaction and every rewritten base file repeats unchanged rows, with their sequence numbers.
+    seen = {version.row[COMMIT_SEQNO] for version in current if version.row is not None}
     distinct: list[KeyVersion] = []
-    for each in reversed(found):
-        number = each.row[COMMIT_SEQNO] if each.row is not None else None
+    for version in reversed(versions):
+        number = version.row[COMMIT_SEQNO] if version.row is not None else None
         if number is None or number not in seen:
             seen.add(number)
-            distinct.append(each)
+            distinct.append(version)
     return distinct[::-1], complete
 
 
 def _written_by(version: KeyVersion) -> str:
-    """The instant that made this version: a compacted base file keeps that of each row."""
+    """The instant that wrote this version. A compacted base file keeps it in each row; a delete has that of
+    its log file.
+    """
     return str(version.row[COMMIT_TIME]) if version.row is not None else version.instant
 
 
@@ -286,7 +307,7 @@ def _version(
     }
 
 
-def _shown_ordering(ordering: OrderingField | None, found: Found) -> Any:
-    if ordering is None or not found.has_ordering:
+def _shown_ordering(ordering: OrderingField | None, location: Found) -> Any:
+    if ordering is None or not location.has_ordering:
         return None
-    return plain(ordering.from_int64(np.array([found.ordering], np.int64))[0].as_py())
+    return plain(ordering.from_int64(np.array([location.ordering], np.int64))[0].as_py())

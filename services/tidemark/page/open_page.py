@@ -1,4 +1,4 @@
-"""Wires the page from a table's configuration and from what the process that starts it has."""
+"""Builds and starts the page from a table's configuration and the sources of the process that starts it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tidemark.stream_runtime.service_http import start_guarded_server
 
 @dataclass(frozen=True)
 class Shown:
-    """Of the process that starts the page. ``target_bytes``: up to where base files grow."""
+    """What the process that starts the page gives it. ``target_bytes``: the size up to which base files
+    grow.
+    """
 
     calls: AdminCalls
     pictures: Pictures
@@ -31,8 +33,8 @@ class Shown:
 def open_page(
     config: TableConfigFile, storage: Storage, clock: Clock, security: ServerSecurity, shown: Shown
 ) -> WebPage | None:
-    """Starts to serve the page; None where `services.web` is off. Raises ListenError for an address beyond
-    this machine that nobody allowed.
+    """Starts to serve the page; None when `services.web` is off. Raises ListenError for an address that other
+    machines reach and the configuration does not allow.
     """
     services = config.services
     if services.web is None:
@@ -45,7 +47,8 @@ def open_page(
     sources = PageSources(
         _facts(config, shown.target_bytes), admin.status, admin.epochs, shown.pictures, stories, clock
     )
-    # Who shows a token is no stranger, whatever name led here: browsers send it to nobody else.
+    # Where callers need a token any host name is accepted: browsers do not send the token to a page of
+    # another origin, so DNS rebinding gains nothing.
     hosts = frozenset((services.web.host.lower(), "localhost")) if security.access.is_open else None
     page = WebPage(sources, lambda routes: start_guarded_server(listen, routes, config, security), hosts)
     page.start()

@@ -1,7 +1,7 @@
-"""The document behind the page: `status` and the newest epochs, arranged as people look at them.
+"""The main document of the page, made from `status` and the newest epochs.
 
-Pure: from what is given to plain JSON types. Times are epoch milliseconds, sizes bytes, rates records a
-second. Everything in it is bounded, however large the table is.
+These are pure functions that return plain JSON types. Times are milliseconds since the Unix epoch, sizes are
+bytes, rates are records per second. The document's size is bounded, however large the table is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _LEVELS: Final = ("stop", "wait", "look")
 
 @dataclass(frozen=True)
 class Facts:
-    """What the configuration says. `sharded`: the input is partitioned by lane, there is no shuffle stage."""
+    """The facts of the configuration. `sharded`: the input is partitioned by lane, so there is no
+    shuffle stage.
+    """
 
     table: str
     config: str
@@ -49,8 +51,8 @@ def overview(
     rates: Mapping[str, Any],
     now_ms: int,
 ) -> dict[str, Any]:
-    """The document; `epochs` newest first, as `EpochHistory.newest` gives them."""
-    shown = [_epoch(each) for each in epochs[:EPOCHS_SHOWN]]
+    """The document. `epochs` are the newest ones, newest first; `now_ms` is the time of the answer."""
+    shown = [_epoch(record) for record in epochs[:EPOCHS_SHOWN]]
     return {
         "now_ms": now_ms,
         "table": {
@@ -78,7 +80,9 @@ def overview(
 
 
 def _state(status: Status) -> dict[str, str]:
-    """One word for the whole, and why: starting, stopped, halted, paused, attention, empty or running."""
+    """The state of the table in one word, and the reason for it. The words are starting, stopped, halted,
+    paused, attention, empty and running.
+    """
     coordinator, paused = status.coordinator, status.paused
     if coordinator.term < 0:
         return {"name": "starting", "text": "the coordinator is taking the table over"}
@@ -121,14 +125,14 @@ def _flow(facts: Facts, status: Status) -> dict[str, Any]:
 def _in_flight(status: Status) -> dict[str, Any]:
     flight = status.in_flight
     names = ("epoch", "attempt", "instant", "age_ms", "transactions", "bytes")
-    waiting = [cut(each) for each in flight.not_reported[:10]]
+    waiting = [cut(name) for name in flight.not_reported[:10]]
     return {**{name: getattr(flight, name) for name in names}, "waiting_for": waiting}
 
 
 def _last_commit(status: Status, epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The newest epoch that is committed; without rows it has no instant."""
+    """The newest committed epoch. An epoch without rows has no instant."""
     last = status.last_commit
-    known = next((each for each in epochs if each["epoch"] == last.epoch), None)
+    known = next((epoch for epoch in epochs if epoch["epoch"] == last.epoch), None)
     return {
         "epoch": last.epoch,
         "instant": last.instant,
@@ -138,7 +142,7 @@ def _last_commit(status: Status, epochs: Sequence[Mapping[str, Any]]) -> dict[st
 
 def _epoch(record: EpochRecord) -> dict[str, Any]:
     attempts = record.attempts
-    counted = next((each for each in reversed(attempts) if each.committed_ms is not None), None)
+    counted = next((attempt for attempt in reversed(attempts) if attempt.committed_ms is not None), None)
     current = counted or (attempts[-1] if attempts else None)
     started_ms = current.planned_ms or None if current is not None else None
     return {
@@ -148,9 +152,9 @@ def _epoch(record: EpochRecord) -> dict[str, Any]:
         "committed_ms": counted.committed_ms if counted is not None else None,
         "attempts": len(attempts),
         "voided": [
-            {"attempt": each.attempt, "reason": cut(each.voided)}
-            for each in attempts[-_ATTEMPTS_SHOWN:]
-            if each.voided is not None
+            {"attempt": attempt.attempt, "reason": cut(attempt.voided)}
+            for attempt in attempts[-_ATTEMPTS_SHOWN:]
+            if attempt.voided is not None
         ],
         "steps": steps(current) if current is not None else [],
         "counts": msgspec.to_builtins(record.counts),
@@ -160,10 +164,11 @@ def _epoch(record: EpochRecord) -> dict[str, Any]:
 
 
 def steps(attempt: AttemptRecord) -> list[list[Any]]:
-    """[step, milliseconds] in order: plan, write, decide, index (the metadata table's commit), data, clean.
+    """The steps of an attempt in their order, as [step, milliseconds]: plan, write, decide, index (the commit
+    of the metadata table), data, clean. Empty for an attempt that is not decided.
 
-    Steps of the coordinator are timed by themselves. What passed between the plan and the decision besides is
-    the writer's: Spark job, and the wait for its report. An attempt that is not decided has no steps yet.
+    The coordinator measures its own steps. `write` is the rest of the time from plan to decision: the Spark
+    job, and the wait for its report.
     """
     timings, planned_ms, decided_ms = attempt.timings_ms, attempt.planned_ms, attempt.decided_ms
     if not planned_ms or decided_ms is None:
@@ -180,14 +185,14 @@ def steps(attempt: AttemptRecord) -> list[list[Any]]:
 
 
 def _tiers(facts: Facts, status: Status) -> list[dict[str, Any]]:
-    """Per tier what all assigners hold together against their limits, and how many keys it answered since
-    they started.
+    """For each tier the sums over all assigners: size and entries with their limits, and the number of keys
+    that it answered since they started.
     """
-    members = [each.figures for each in status.services.assign]
+    members = [member.figures for member in status.services.assign]
 
     def total(name: str) -> float | None:
-        found = [figures[name] for figures in members if name in figures]
-        return sum(found) if found else None
+        values = [figures[name] for figures in members if name in figures]
+        return sum(values) if values else None
 
     asked = sum(total(f"keys_{tier}") or 0 for tier in (*TIERS, "none"))
     held_as = {"mdt": "block_cache"}
@@ -223,7 +228,7 @@ def _services(status: Status) -> list[dict[str, Any]]:
         ("shuffle", status.services.shuffle),
         ("assign", status.services.assign),
     )
-    found: list[dict[str, Any]] = [
+    shown: list[dict[str, Any]] = [
         {
             "stage": stage,
             "slot": member.slot,
@@ -237,36 +242,39 @@ def _services(status: Status) -> list[dict[str, Any]]:
     writer = status.writer
     if writer.asked:
         process = cut(writer.process)
-        found.append({"stage": "write", "slot": None, "process": process, "address": "", "lanes": None})
-    return found
+        shown.append({"stage": "write", "slot": None, "process": process, "address": "", "lanes": None})
+    return shown
 
 
 def warnings(status: Status, config: str) -> list[dict[str, str]]:
-    """What `status` warns of, most urgent first, each with what to do where the text does not say it."""
-    found = []
+    """The warnings of `status`, most urgent first, each with what to do if its text does not say so."""
+    shown = []
     for warning in status.warnings[:_WARNINGS_SHOWN]:
         level, todo = _advice(warning, status.coordinator, config)
-        found.append({"level": level, "text": cut(warning.text), "todo": todo})
-    return sorted(found, key=lambda each: _LEVELS.index(each["level"]))
+        shown.append({"level": level, "text": cut(warning.text), "todo": todo})
+    return sorted(shown, key=lambda entry: _LEVELS.index(entry["level"]))
 
 
 def _advice(warning: StatusWarning, coordinator: CoordinatorState, config: str) -> tuple[str, str]:
-    """How urgent a warning is, and what to do: by its kind, never by its words."""
+    """How urgent a warning is, and what to do. Only its kind decides, never its text."""
     if warning.kind is WarningKind.HALTED:
         return "stop", _after_a_halt(coordinator, config)
     advice = {
         WarningKind.LANE_STOPPED: (
             "stop",
-            "The other partitions go on, nothing is lost. docs/runbook.md, TidemarkLaneStopped.",
+            "The other partitions continue, nothing is lost. See docs/runbook.md, TidemarkLaneStopped.",
         ),
-        WarningKind.STORAGE_REFUSES: ("wait", "It is tried again by itself. If it stays, look at the cause."),
+        WarningKind.STORAGE_REFUSES: (
+            "wait",
+            "The coordinator tries again by itself. If the warning stays, look for the cause.",
+        ),
         WarningKind.COMMITS_WAIT: (
             "wait",
-            "Another writer holds the table's lock: commits go on once it is given back.",
+            "Another writer holds the table's lock: commits continue once it is given back.",
         ),
         WarningKind.KAFKA_SILENT: (
             "wait",
-            f"All else on this page holds. Is Kafka there? `tidemark doctor -c {config}` looks at it.",
+            f"The rest of this page is current. `tidemark doctor -c {config}` checks whether Kafka answers.",
         ),
         WarningKind.DIFFERENCES: ("stop", f"`tidemark verify --full -c {config}` names every difference."),
     }

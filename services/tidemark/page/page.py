@@ -1,8 +1,9 @@
-"""Serves the page and the documents behind it at `services.web`; all of it read-only.
+"""Serves the page and its documents at `services.web`; everything is read-only.
 
-The coordinator's loop does nothing for it: documents are made on the server's threads, at most one a second
-however many browsers look, of pictures that the loop leaves behind anyway. A port that is taken is tried
-again until it is free: a page is no reason to keep a table waiting, and a predecessor may still have it.
+The coordinator's loop does no work for the page. Documents are made on the server's threads from snapshots
+that the loop keeps anyway, and are cached, so more browsers cause no more work. If the port is taken the page
+tries again until it is free: the table does not wait for its page, and the port's owner may be a predecessor
+that is ending.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ _log = logging.getLogger("tidemark.coordinator")
 
 @dataclass(frozen=True)
 class PageSources:
-    """What the page is made of. ``epochs``: the newest ones, at most so many, newest first."""
+    """Where the page's data comes from. ``epochs`` returns up to so many of the newest epochs, newest
+    first.
+    """
 
     facts: Facts
     status: Callable[[], Status]
@@ -64,11 +67,11 @@ Serve = Callable[[Mapping[str, Route]], HttpServer]
 
 
 class WebPage:
-    """`start` once, `close` at the end."""
+    """The page's server. Call `start` once, and `close` at the end."""
 
     def __init__(self, sources: PageSources, serve: Serve, hosts: frozenset[str] | None) -> None:
-        """``serve`` starts a server with routes, or raises ListenError while it cannot. ``hosts``: the names
-        under which browsers may ask; None: any.
+        """``serve`` starts a server with the routes, or raises ListenError. ``hosts``: the host names that
+        requests may have (`own_pages_only`); None: any.
         """
         self._sources = sources
         self._serve = serve
@@ -83,22 +86,22 @@ class WebPage:
         self._listener = threading.Thread(target=self._listen_when_free, name="web-listen", daemon=True)
 
     def start(self) -> None:
-        """Begins to serve, at once where the port is free."""
+        """Begins to serve; if the port is taken, as soon as it is free."""
         self._rates.start()
         if not self._try_to_listen(logging.WARNING):
             self._listener.start()
 
     @property
     def address(self) -> Address | None:
-        """Where it is served; None while the port is taken."""
+        """The address of the page; None while the port is taken."""
         return self._server.address if self._server is not None else None
 
     def is_served(self) -> bool:
-        """Whether it has its port, and is not closed."""
+        """Whether the page has its port and is not closed."""
         return self._server is not None
 
     def close(self) -> None:
-        """Repeatable."""
+        """Stops serving. Repeatable."""
         self._stopped.set()
         if self._listener.is_alive():
             self._listener.join(_LISTEN_EVERY_S)
@@ -109,7 +112,7 @@ class WebPage:
         self._sources.stories.close()
 
     def routes(self) -> dict[str, Route]:
-        """By path."""
+        """The routes by path."""
         routes: dict[str, Route] = {
             **page_files(),
             "/api/overview": partial(self._document, self._overview.get),
@@ -124,7 +127,7 @@ class WebPage:
         try:
             self._server = self._serve(self.routes())
         except ListenError as error:
-            _log.log(level, "no page yet, it is tried again: %s (services.web)", error)
+            _log.log(level, "no page yet, trying again: %s (services.web)", error)
             return False
         _log.info("the page is at %s", self._server.url)
         return True
@@ -163,9 +166,11 @@ class WebPage:
         return _answered(lambda: stories.story(key))
 
     def _some_key(self) -> dict[str, Any]:
-        """A key of one of the largest file groups, another one from second to second."""
+        """A key of one of the largest file groups. The group changes every second, so that a user sees
+        several.
+        """
         sources = self._sources
-        groups = nlargest(_SOME_GROUPS, sources.pictures.groups(), key=lambda each: each[2])
+        groups = nlargest(_SOME_GROUPS, sources.pictures.groups(), key=lambda group: group[2])
         if not groups:
             return {"key": None}
         partition_path, file_id, _ = groups[sources.clock.now_ms() // 1_000 % len(groups)]
@@ -173,7 +178,7 @@ class WebPage:
 
 
 def _answered(make: Callable[[], dict[str, Any]]) -> Answer:
-    """The document, or why there is none: other parts do not answer, not this one."""
+    """The document, or an error with the reason why there is none, with a status for its kind."""
     try:
         return json_answer(make())
     except DeadlineExceededError as error:
@@ -183,5 +188,5 @@ def _answered(make: Callable[[], dict[str, Any]]) -> Answer:
     except (HudiFormatError, OSError) as error:
         return error_answer(503, str(error))
     except (OverflowError, ValueError) as error:
-        # A date of the year 10000 fits its column, and no Python object.
+        # A date column can hold the year 10000, but Python's dates end with 9999.
         return error_answer(400, f"the key's row holds a value that cannot be shown here: {error}")

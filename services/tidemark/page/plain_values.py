@@ -1,4 +1,4 @@
-"""Values of rows as JSON that a browser can show without losing a digit, cut at a limit."""
+"""Turns values of rows into JSON that a browser shows without losing digits; long texts are cut."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tidemark.hudi_format.schema import META_COLUMNS
 
 TEXT_MAX: Final = 400
 COLUMNS_MAX: Final = 300
-# Above it a browser's numbers have gaps.
+# Browsers keep numbers as doubles, which cannot represent every integer above this.
 _INTEGER_MAX: Final = 2**53
 
 
 def user_columns(row: Mapping[str, Any]) -> list[list[Any]]:
-    """[name, value] of the columns that are the user's own, in their order."""
+    """[name, value] of the row's columns in their order, without Hudi's own."""
     names = [name for name in row if name not in META_COLUMNS]
     return [[name, plain(row[name])] for name in names[:COLUMNS_MAX]]
 
 
 def plain(value: Any) -> Any:
-    """null, true, false, a number that JSON and browsers keep, or text."""
+    """The value as null, true, false, a number that browsers represent exactly, or text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
 
 
 def cut(text: str) -> str:
-    """The text, or its beginning and how long it is."""
+    """The text; a longer one than `TEXT_MAX` is cut, with its length added."""
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text)} characters)"
 
 

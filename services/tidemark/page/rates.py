@@ -1,6 +1,6 @@
-"""How fast records move through the stages: one sample a second, kept for a few minutes.
+"""Measures how fast records move through the stages: one sample per second, kept for three minutes.
 
-A sample reads a picture that the coordinator's loop leaves behind anyway, so it costs the loop nothing.
+A sample reads a snapshot that the coordinator's loop keeps anyway, so it costs the loop nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WINDOW_S: Final = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Records that had passed each stage at a moment of the monotonic clock."""
+    """How many records had passed each stage at `at_s`, in seconds of the monotonic clock."""
 
     at_s: float
     shuffled: int
@@ -30,7 +30,9 @@ class Sample:
 
 
 class Rates:
-    """Thread-safe; `start` samples on a thread of its own, `sample` is one step of it."""
+    """The rates of the last minutes. Thread-safe. `start` calls `sample` every second on a thread of
+    its own.
+    """
 
     def __init__(self, passed: Callable[[], RecordsPassed | None], clock: Clock) -> None:
         self._passed = passed
@@ -45,7 +47,7 @@ class Rates:
         self._thread.start()
 
     def stop(self) -> None:
-        """Repeatable."""
+        """Stops sampling. Repeatable."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(EVERY_S + 1.0)
@@ -55,7 +57,9 @@ class Rates:
             self.sample()
 
     def sample(self) -> None:
-        """Takes one; before the table was taken over there is nothing to count."""
+        """Takes one sample; none before the coordinator has taken the table over, when there are no
+        counts.
+        """
         passed = self._passed()
         if passed is None:
             return
@@ -64,8 +68,8 @@ class Rates:
             self._samples.append(taken)
 
     def document(self) -> dict[str, Any]:
-        """Records a second by stage: now (over some seconds, as epochs come in steps), and one value a second
-        of the last minutes, oldest first.
+        """Records per second by stage: `now`, and a `series` of one value per second, oldest first. Each
+        value is a mean over `_WINDOW_S` seconds, because epochs commit in steps.
         """
         with self._lock:
             samples = list(self._samples)
@@ -79,8 +83,8 @@ class Rates:
 
 
 def _series(samples: list[Sample], name: str) -> list[float]:
-    """Per sample but the first the mean rate of the window that ends with it. What was tagged and is taken
-    back by a rewind counts as nothing, not as a negative rate.
+    """For each sample except the first, the mean rate of the window that ends with it. A rewind takes tagged
+    records back, so that a count falls: the rate is then 0, not negative.
     """
     values: list[float] = []
     first = 0

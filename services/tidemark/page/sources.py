@@ -1,7 +1,7 @@
-"""Where the page gets what it shows: calls of the admin API, and pictures that no call carries.
+"""The page's data sources: calls of the admin API, and snapshots (`Pictures`) that no call returns.
 
-The pictures are looked at every second or are too large for an answer (records that passed each stage, the
-sizes of all file groups), or begin with bytes of records (dead letters).
+The snapshots are read every second (records that passed each stage), are too large for an answer (the sizes
+of all file groups), or have bytes of records (dead letters).
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _EPOCHS_MAX: Final = 1_000
 
 
 class AdminCalls(Protocol):
-    """What the page asks of `tidemark.admin.v1.Admin`: the service itself, in its process, or a client.
+    """The calls of `tidemark.admin.v1.Admin` that the page needs. The service itself, in the same process,
+    has them, and so has a client.
 
-    Each raises what the service raises, `StreamRuntimeError` and its kinds.
+    Each raises `StreamRuntimeError` of the kinds that the service raises.
     """
 
     def Status(self, request: pb.StatusRequest, context: object, /) -> pb.StatusResponse:  # noqa: N802
-        """As the proto says; the other two as well."""
+        """The service's status. The proto describes this call and the two others."""
         ...
 
     def ListEpochs(  # noqa: N802
@@ -41,13 +42,13 @@ class AdminCalls(Protocol):
 
 
 class AdminQuestions:
-    """The page's questions as calls, the answers as types. Thread-safe as the calls are."""
+    """Calls the admin API for the page, and returns types. Thread-safe if the calls are."""
 
     def __init__(self, calls: AdminCalls, table: str) -> None:
         self._calls, self._table = calls, table
 
     def status(self) -> Status:
-        """All that the coordinator says of the table."""
+        """The coordinator's status of the table."""
         return status_of(self._calls.Status(pb.StatusRequest(table=self._table), None).status)
 
     def epochs(self, limit: int) -> list[EpochRecord]:
@@ -55,30 +56,34 @@ class AdminQuestions:
         return self._pages(pb.ListEpochsRequest(table=self._table, limit=limit))
 
     def of_instants(self, instants: frozenset[str]) -> dict[str, EpochRecord]:
-        """Hudi instant -> the epoch that it committed, for those that are remembered."""
+        """The epochs by the Hudi instant that committed them, for the instants that the coordinator
+        remembers.
+        """
         if not instants:
             return {}
         request = pb.ListEpochsRequest(table=self._table, limit=_EPOCHS_MAX, instants=sorted(instants))
-        return {str(each.instant): each for each in self._pages(request)}
+        return {str(record.instant): record for record in self._pages(request)}
 
     def _pages(self, request: pb.ListEpochsRequest) -> list[EpochRecord]:
-        """So many epochs as the request wants; a page of them ends at the size of an answer, too."""
-        wanted, found = request.limit, list[EpochRecord]()
-        while len(found) < wanted:
+        """Up to `request.limit` epochs, by as many calls as that takes: an answer's size is limited as
+        well.
+        """
+        wanted, records = request.limit, list[EpochRecord]()
+        while len(records) < wanted:
             answer = self._calls.ListEpochs(request, None)
-            found += [epoch_of(each) for each in answer.epochs]
-            request.page_token, request.limit = answer.next_page_token, wanted - len(found)
+            records += [epoch_of(message) for message in answer.epochs]
+            request.page_token, request.limit = answer.next_page_token, wanted - len(records)
             if not answer.next_page_token:
                 break
-        return found
+        return records
 
     def lookup(self, keys: list[str]) -> Iterable[Found]:
-        """Where the keys live."""
+        """The locations of the keys."""
         return self._calls.Lookup(pb.LookupRequest(table=self._table, keys=keys), None).found
 
 
 class RecordsPassed(NamedTuple):
-    """Records that had passed each stage, since the ledger began."""
+    """How many records have passed each stage since the ledger began."""
 
     shuffled: int
     tagged: int
@@ -102,7 +107,7 @@ class RefusedRecord:
 
 @dataclass(frozen=True)
 class NewestLetters:
-    """``newest``: newest first; ``reasons`` counts all that were looked at."""
+    """The newest dead letters, newest first. ``reasons`` counts all that were read, by reason."""
 
     newest: list[RefusedRecord] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -110,7 +115,9 @@ class NewestLetters:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Beside the calls. ``passed``: None until the table is taken over. ``letters`` may raise KafkaError."""
+    """The snapshots that the page reads beside its calls. ``passed`` returns None until the coordinator has
+    taken the table over; ``groups`` the file groups with their sizes; ``letters`` may raise KafkaError.
+    """
 
     passed: Callable[[], RecordsPassed | None]
     groups: Callable[[], Sequence[SizedGroup]]

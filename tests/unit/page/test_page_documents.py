@@ -201,7 +201,7 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
     [
         (WarningKind.LANE_STOPPED, "stop", "TidemarkLaneStopped"),
         (WarningKind.DIFFERENCES, "stop", "tidemark verify --full -c flights.yaml"),
-        (WarningKind.STORAGE_REFUSES, "wait", "tried again by itself"),
+        (WarningKind.STORAGE_REFUSES, "wait", "tries again by itself"),
         (WarningKind.COMMITS_WAIT, "wait", "the table's lock"),
         (WarningKind.NOT_VERIFIED, "look", ""),
     ],

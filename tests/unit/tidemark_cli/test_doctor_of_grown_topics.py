@@ -75,4 +75,4 @@ def test_growth_is_refused_where_a_start_refuses_it(
     assert "--new-ledger" in finding["text"]
     [partitions] = [each for each in checks["input topics"]["findings"] if each["status"] == "fails"]
     assert "orders-in has 3 partitions" in partitions["text"]
-    assert "table that is there, see the check `start`" in partitions["remedy"]
+    assert "table that exists see the check `start`" in partitions["remedy"]

@@ -1,3 +1,3 @@
-"""The steps that a commit is made of: instants, markers, heartbeat, lock, rollback, and the making of a
-table.
+"""The steps of a commit: instants, markers, heartbeat and rollback; also how an empty table is created, and
+the options that other writers of the table need.
 """

@@ -1,5 +1,5 @@
-"""Making an empty table: folders, properties, an empty timeline. Its metadata table is made by
-`metadata_table`.
+"""Creates an empty table: folders, properties, an empty timeline. The package `metadata_table` creates its
+metadata table.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ _FOLDERS: Final = (".hoodie/timeline/history", ".hoodie/.aux", ".hoodie/.temp", 
 
 
 def create_table(storage: Storage, definition: TableDefinition) -> TableConfig:
-    """Makes the table at the storage's base, which may hold no Hudi table yet.
+    """Creates the table in the storage's base folder and returns its configuration.
 
-    The properties come last and are made exclusively: until then there is no table, and of two that race
-    one gets `AlreadyExistsError`. Raises `UnsupportedTableError` for a definition that Hudi could not work
-    with.
+    The folders are created first and `hoodie.properties` last, by a create that never replaces a file: until
+    then there is no table, and of two processes that create it at the same time one succeeds.
+
+    Raises `AlreadyExistsError` when the folder holds a Hudi table already, `UnsupportedTableError` for a
+    definition that Hudi could not work with.
     """
     properties = new_table_properties(definition)
     if storage.exists(PROPERTIES_PATH):

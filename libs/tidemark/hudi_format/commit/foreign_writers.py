@@ -1,4 +1,4 @@
-"""What every other writer of the table has to be told, so that it shares lock and record index with us."""
+"""The options with which every other writer of the table shares the lock and the record index with us."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ _INDEX: Final = "hoodie.metadata.global.record.level.index"
 def foreign_writer_options(base_uri: str, shards: int = 0) -> dict[str, str]:
     """The options that every other writer of the table needs to share lock and record index with Tidemark.
 
-    `base_uri` is the table's location as that writer sees it, `shards` the number of its record index's (0:
-    leave it to Hudi). Optimistic concurrency control makes it take
-    locks at all, lazy cleaning keeps it from rolling back instants that have a heartbeat. The retries (a
-    minute) outlast an epoch of ours that holds the lock from plan to commit; tries 100 ms apart meet the
-    moments at which we leave the lock to others (`FREE_MS`).
+    `base_uri` is the table's location as that writer sees it. `shards` is the number of file groups of the
+    record index; with 0 the counts are left out, and Hudi chooses. Why each option is there:
 
-    Hudi's default for the record index is off, and a writer *deletes* what is off in its options. Its other
-    kinds of index do not look into log files; without the partition path option it leaves rows in their old
-    partition. A restore may build the index anew; without both counts Hudi chooses the number of shards (10
-    for a small table).
+    - Only with optimistic concurrency control does the writer take locks.
+    - Lazy cleaning of failed writes keeps it from rolling back instants that have a fresh heartbeat.
+    - 600 tries, 100 ms apart, are a minute: longer than an epoch of ours holds the lock from plan to commit.
+      The pause is shorter than the time for which we leave the lock free (`FREE_MS`), so a try falls into it.
+    - The record index is off by Hudi's default, and a writer *deletes* a metadata partition that its options
+      switch off.
+    - A restore may build the record index again: without both counts Hudi then chooses the number of file
+      groups (10 for a small table).
+    - Hudi's other kinds of index do not look into log files.
+    - Without the partition path option the writer leaves a row that moves in its old partition.
+    - Tidemark does not maintain column and partition stats.
     """
     counts = {f"{_INDEX}.{bound}.filegroup.count": str(shards) for bound in ("min", "max")}
     return {
@@ -44,8 +48,9 @@ def foreign_writer_options(base_uri: str, shards: int = 0) -> dict[str, str]:
 
 
 def procedure_options(shards: int = 0) -> str:
-    """What Hudi's procedures (`CALL run_clustering` and others) need in `options => '…'` to keep the record
-    index with its number of shards: those of `foreign_writer_options` that are about the metadata table.
+    """The text for `options => '…'` of Hudi's procedures (`CALL run_clustering` and others): the options of
+    `foreign_writer_options` about the metadata table, as `key=value` joined by commas. With them a procedure
+    keeps the record index and its number of shards.
     """
     options = foreign_writer_options("", shards)
     return ",".join(f"{key}={value}" for key, value in options.items() if key.startswith("hoodie.metadata."))

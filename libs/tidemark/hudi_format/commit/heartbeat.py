@@ -1,9 +1,14 @@
-"""Heartbeats of running commits: the file `.hoodie/.heartbeat/<instant>`, empty, its time is the last beat.
+"""Heartbeats of running commits: the empty file `.hoodie/.heartbeat/<instant>`; its modification time is that
+of the last beat.
 
-Other writers with lazy cleaning of failed writes roll an instant back whose heartbeat is older than two
-intervals or missing. The file matters in single-writer mode too: a failed instant without it, followed by a
-completed one, wedges Spark (FORMAT.md, section 9.2, trap 1). So: beat before the requested file exists, stop
-after completion or rollback.
+A writer with lazy cleaning of failed writes rolls an instant back when its heartbeat is missing or older than
+two intervals. A single writer needs the file too: after a failed instant without a heartbeat and a later
+completed one, every write of Spark fails (FORMAT.md, section 9.2, trap 1). The order is therefore:
+
+1. the first beat (`begin`)
+2. the requested file, and all the rest of the commit; a beat (`keep`) at least every `INTERVAL_MS`
+3. the completed file, or the end of the rollback
+4. the heartbeat is removed (`stop`)
 """
 
 from __future__ import annotations
@@ -19,25 +24,29 @@ MISSES_TOLERATED: Final = 2
 
 
 def heartbeat_path(instant: str, root: str = DATA_ROOT) -> str:
-    """Where the instant's heartbeat lies, relative to the table's base."""
+    """The path of the instant's heartbeat, relative to the table's base."""
     return join_path(root, ".heartbeat", instant)
 
 
 def begin(term: Term, instant: str) -> None:
-    """The first beat; to be followed by one every `INTERVAL_MS` at least. Repeatable. Raises
-    `FencedOutError`.
+    """Makes the heartbeat, or beats if it is there. Follow with `keep` at least every `INTERVAL_MS`.
+
+    Raises `FencedOutError` when a newer coordinator has ended the term.
     """
     term.put_pending(heartbeat_path(instant), b"")
     keep(term, instant)
 
 
 def keep(term: Term, instant: str) -> None:
-    """Beats if the heartbeat is there: one that another writer has ended with its instant stays away."""
+    """Beats if the heartbeat is there. It never makes one: a rollback of the instant removed it."""
     term.keep_pending(heartbeat_path(instant))
 
 
 def is_alive(publication: Publication, instant: str, now_ms: int) -> bool:
-    """Whether the last beat is not older than Hudi's writers tolerate."""
+    """Whether there is a heartbeat, and its last beat is not older than Hudi's writers tolerate.
+
+    `now_ms` is in milliseconds since the Unix epoch.
+    """
     beaten_ms = publication.written_ms(heartbeat_path(instant))
     return beaten_ms is not None and now_ms - beaten_ms <= INTERVAL_MS * MISSES_TOLERATED
 

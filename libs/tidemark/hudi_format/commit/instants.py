@@ -1,11 +1,12 @@
-"""Making and removing the files of an instant.
+"""Makes and removes the files of an instant (FORMAT.md, section 8.2).
 
-Each step is repeatable. An inflight or completed file that is there counts as written whatever its bytes:
-its name says whose it is, and another version of the writer may have made it. A plan (in a requested file)
-counts only with the very content that would have been written. Nothing here decides; the caller holds the
-table's lock where the protocol says so (ARCHITECTURE.md, "Commit").
+Each step is repeatable. An inflight or completed file that is there already counts as written whatever its
+bytes: its name says whose it is, and another version of the writer may have made it. A requested file counts
+only if it has the very content that would have been written, because it may hold a plan.
 
-A writer whose term is over makes nothing: the step raises `FencedOutError` instead.
+These functions decide nothing; the caller holds the table's lock where the protocol says so
+(ARCHITECTURE.md, "Commit"). After the end of the writer's term each step that makes a file raises
+`FencedOutError` instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidemark.hudi_format.timeline.instant import parse_file_name
 
 
 def instant_path(instant: Instant, root: str = DATA_ROOT) -> str:
-    """Where the file of this state of the instant lies, relative to the table's base."""
+    """The path of the instant's file for its state, relative to the table's base."""
     return join_path(root, "timeline", instant.file_name)
 
 
@@ -33,7 +34,8 @@ def create_requested(
 ) -> Instant:
     """Makes the requested file; `data` is the plan, empty for commits and deltacommits.
 
-    Raises `TimelineConflictError` when the file exists with another content.
+    Raises `TimelineConflictError` when the file exists with another content, `FencedOutError` after the end
+    of the term.
     """
     instant = Instant(requested, action, State.REQUESTED)
     _put(by, instant_path(instant, root), data, name_decides=False)
@@ -49,7 +51,8 @@ def create_inflight(
 ) -> Instant:
     """Makes the inflight file of a requested instant; `data` is commit metadata for commits, else empty.
 
-    Raises `TimelineConflictError` when the requested file is gone (rolled back).
+    Raises `TimelineConflictError` when the requested file is gone, because another writer rolled the instant
+    back; `FencedOutError` after the end of the term.
     """
     _require(by.storage, instant, root)
     inflight = instant.to(State.INFLIGHT)
@@ -66,19 +69,22 @@ def complete(
     root: str = DATA_ROOT,
     lease: Lease | None = None,
 ) -> Instant:
-    """Makes the completed file of an inflight instant: the one write that lets it take effect.
+    """Makes the completed file of an inflight instant: the single write by which the instant takes effect.
 
-    Before it no reader sees anything of the instant, after it all of it. Raises `TimelineConflictError`
-    when the instant was rolled back (its inflight file is gone), or is completed at another time. Hold the
-    table's lock: the completion time is in the name, so the file alone excludes nobody (FORMAT.md,
-    section 8.2). `lease` is that lock's.
+    Before it readers see nothing of the instant, after it they see all of it. Hold the table's lock, and pass
+    its `lease`: the completion time is in the file's name, so two writers that complete one instant would
+    make two files (FORMAT.md, section 8.2).
+
+    Raises `TimelineConflictError` when the inflight file is gone (the instant was rolled back) or the instant
+    is completed at another time, `LockLostError` when the lock of `lease` is not held any more,
+    `FencedOutError` after the end of the term.
     """
     completed = instant.to(State.COMPLETED, completion)
     already = completed_file(by.storage, instant.requested, root)
     if already is not None and already != completed.file_name:
         raise TimelineConflictError(f"{completed.file_name}: the instant is completed already as {already}")
     if already is not None:
-        # Whoever made it may have died before the name was durable.
+        # The writer that made it may have died before the folder was synced, so sync it here.
         by.storage.sync_dir(join_path(root, "timeline"))
     else:
         _require(by.storage, instant, root)
@@ -87,17 +93,19 @@ def complete(
 
 
 def completed_file(storage: Storage, requested: str, root: str = DATA_ROOT) -> str | None:
-    """The name of the completed file of an instant (savepoints apart), None while there is none."""
+    """The name of the completed file of an instant, None while there is none. A savepoint of that time is not
+    looked at: its name begins with the same instant.
+    """
     for info in storage.list(join_path(root, "timeline")):
-        found = parse_file_name(info.name) if info.name.startswith(f"{requested}_") else None
-        if found is not None and found.action is not Action.SAVEPOINT:
+        instant = parse_file_name(info.name) if info.name.startswith(f"{requested}_") else None
+        if instant is not None and instant.action is not Action.SAVEPOINT:
             return info.name
     return None
 
 
 def delete_pending(storage: Storage, requested: str, action: Action, root: str = DATA_ROOT) -> None:
-    """Removes inflight, then requested file, in Hudi's order: a crash in between leaves the instant
-    requested.
+    """Removes the inflight file, then the requested file, and syncs the folder. In this order, which is
+    Hudi's, a crash in between leaves the instant requested.
     """
     for state in (State.INFLIGHT, State.REQUESTED):
         storage.delete(instant_path(Instant(requested, action, state), root))

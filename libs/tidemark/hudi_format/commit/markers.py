@@ -1,13 +1,13 @@
-"""Markers: which data files a running commit may have made, so that a rollback finds them (FORMAT.md,
+"""Markers name the data files that a running commit may have made, so that a rollback finds them (FORMAT.md,
 section 8.3).
 
-A marker is made before its file: CREATE for new base files and for log files, MERGE for a rewritten base
-file. There are two forms, and Hudi's rollback takes both (tests/interop):
+A marker is made before its data file: CREATE for new base files and for log files, MERGE for a rewritten base
+file. There are two forms, and Hudi's rollback reads both (tests/interop):
 
-- direct: an empty file `<root>/.temp/<instant>/<partition>/<data file>.marker.<CREATE|MERGE>` each;
+- direct: one empty file `<root>/.temp/<instant>/<partition>/<data file>.marker.<CREATE|MERGE>` per data file;
 - listed, as Hudi on Spark writes them through its timeline server: the same names as lines of
-  `<root>/.temp/<instant>/MARKERS<n>`, beside a file `MARKERS.type`. One file for many data files: that many
-  folders and syncs less.
+  `<root>/.temp/<instant>/MARKERS<n>`, beside a file `MARKERS.type`. One list stands for many data files, so
+  it costs two files to sync, and no folder per partition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LISTED: Final = b"TIMELINE_SERVER_BASED"
 
 
 class MarkerType(Enum):
-    """Whether the data file is new or takes the place of an older version of its file group."""
+    """CREATE: the data file is new. MERGE: it replaces an older base file of its file group."""
 
     CREATE = "CREATE"
     MERGE = "MERGE"
@@ -42,8 +42,8 @@ class MarkerType(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Marker:
-    """One data file that a commit announced; `data_path` is relative to the table's base (or the metadata
-    table's).
+    """One data file that a commit announced. `data_path` is relative to the base of the table or of the
+    metadata table; `marker_type` is the text behind `.marker.`: another engine may write another than ours.
     """
 
     data_path: str
@@ -58,9 +58,10 @@ def marker_folder(instant: str, root: str = DATA_ROOT) -> str:
 def create_marker(
     by: Attempt, instant: str, data_path: str, marker_type: MarkerType, root: str = DATA_ROOT
 ) -> None:
-    """Announces a data file; repeatable. `data_path` is `<partition>/<file name>`, relative to the base.
+    """Announces one data file by a direct marker; repeatable. `data_path` is `<partition>/<file name>`,
+    relative to the base.
 
-    A writer whose attempt is void leaves no marker behind: raises `FencedOutError`.
+    Raises `FencedOutError`, and makes nothing, when the attempt is void.
     """
     path = join_path(marker_folder(instant, root), f"{data_path}{_INFIX}{marker_type.value}")
     by.put_pending(path, b"")
@@ -70,13 +71,14 @@ def create_marker_list(
     by: Attempt, instant: str, number: int, announced: Iterable[Marker], root: str = DATA_ROOT
 ) -> None:
     """Announces all data files of one writer in its own list, `MARKERS<number>`; repeatable with the same
-    ones.
+    files. Do not mix it with `create_marker` in one instant: where Hudi finds `MARKERS.type` it reads lists
+    only.
 
-    Raises `TimelineConflictError` when the list exists and lacks one of them, `FencedOutError` as
-    `create_marker`. An instant has markers of one form only: Hudi looks for lists, or else for single files.
+    Raises `TimelineConflictError` when the list exists and lacks one of the files, `FencedOutError` when the
+    attempt is void.
     """
     folder = marker_folder(instant, root)
-    lines = [f"{each.data_path}{_INFIX}{each.marker_type}\n" for each in sorted(announced)]
+    lines = [f"{marker.data_path}{_INFIX}{marker.marker_type}\n" for marker in sorted(announced)]
     path = join_path(folder, f"{_LIST_FILE}{number}")
     for name, content in ((join_path(folder, _TYPE_FILE), _LISTED), (path, "".join(lines).encode())):
         by.put_pending(name, content)
@@ -86,23 +88,29 @@ def create_marker_list(
 
 
 def list_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> list[Marker]:
-    """All markers of an instant, of both forms, ordered by data path; empty when there are none."""
+    """All markers of an instant, of both forms, ordered by data path; empty when there are none.
+
+    Raises `CorruptFileError` for a list that is no UTF-8, and for a name that is no marker.
+    """
     folder = marker_folder(instant, root)
-    found: set[Marker] = set()
+    markers: set[Marker] = set()
     for info in storage.walk(folder):
         below = info.path.removeprefix(f"{folder}/")
         if below == _TYPE_FILE or info.name.endswith(".crc"):
             continue
         if "/" not in below and below.startswith(_LIST_FILE):
             lines = _text(storage.read(info.path), info.path).splitlines()
-            found.update(_parse(line.strip(), info.path) for line in lines if line.strip())
+            markers.update(_parse(line.strip(), info.path) for line in lines if line.strip())
         else:
-            found.add(_parse(below, info.path))
-    return sorted(found)
+            markers.add(_parse(below, info.path))
+    return sorted(markers)
 
 
 def announced_files(storage: Storage, instant: str, number: int, root: str = DATA_ROOT) -> list[str] | None:
-    """The data files that the list `MARKERS<number>` announces, None while there is no such list."""
+    """Paths of the data files that the list `MARKERS<number>` announces, None when there is no such list.
+
+    Raises `CorruptFileError` for a list that is no UTF-8.
+    """
     path = join_path(marker_folder(instant, root), f"{_LIST_FILE}{number}")
     try:
         content = storage.read(path)

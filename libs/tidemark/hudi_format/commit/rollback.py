@@ -1,16 +1,25 @@
-"""Rolling back a pending write of the table: what makes an attempt void (FORMAT.md, section 9.4).
+"""Rolls back a pending write of the table: the data commit of an epoch's attempt that became void.
 
-Steps, each repeatable; a crash in between leaves a pending rollback R that the next call (or Hudi) finishes:
+T is the instant that is rolled back, R the rollback. Before the first step the caller closes the attempt
+(`Term.close_attempt`), so that none of its writers publishes anything afterwards, and takes the table's lock.
+The steps are those of FORMAT.md, section 9.4:
 
-1. data timeline: R requested (the plan names the files, absolute paths), R inflight
-2. metadata table, if T is on its timeline: R requested, inflight; T's files and instants deleted; R
-completed 3. data files of T deleted, found by T's markers; then T's inflight and requested file 4. data
-timeline: R completed 5. T's markers, then T's heartbeat removed
+1. On the data timeline make R's requested file, whose plan names T's data files by absolute paths; then R's
+   inflight file.
+2. If T is on the metadata table's timeline: make R's requested and inflight file there, delete T's log files
+   there, delete T's completed, inflight and requested file there, complete R there. If it is not: only delete
+   T's log files there, which may be there without the instant.
+3. Delete T's data files, which T's markers name.
+4. Delete T's inflight file on the data timeline, then its requested file.
+5. Complete R on the data timeline.
+6. Delete T's markers, then T's heartbeat.
 
-R completes only after every deletion is durable: a file of T that came back later would become rows once
-archival moves the timeline's start past T (FORMAT.md, section 3.7). Before all this the caller closes the
-attempt (`Term.close_attempt`), so that none of its writers publishes anything afterwards, and takes the
-table's lock.
+Each step is repeatable. After a crash in steps 1 to 5 R is pending, and the next call, or Hudi, takes it up.
+After a crash in step 6 the next call finds neither T nor a pending R, and deletes what is left.
+
+R completes only after every deletion is durable. Otherwise a file of T could be back after a crash of the
+machine, and its rows would become visible once archival moves the timeline's start past T (FORMAT.md,
+section 3.7).
 """
 
 from __future__ import annotations
@@ -56,8 +65,9 @@ _ROLLED_BACK: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT})
 
 @dataclass(frozen=True, slots=True)
 class RollbackOutcome:
-    """What was done. `rollback_instant` is None when T was on no timeline: then only leftovers were
-    removed.
+    """What a rollback did. `rollback_instant` is the time of R, None when neither T nor a rollback of T was
+    on the data timeline: then only leftover files were deleted. `deleted_files` are relative to the table's
+    base.
     """
 
     rollback_instant: str | None
@@ -67,14 +77,18 @@ class RollbackOutcome:
 def rollback_pending(
     by: Publisher, requested: str, generator: InstantGenerator, *, search: bool = False
 ) -> RollbackOutcome:
-    """Rolls back the pending commit or deltacommit T = `requested`, with or without metadata table.
+    """Rolls back the pending commit or deltacommit T = `requested`; the table may be without metadata table.
 
-    `search`: somebody else rolled T back before, and took the markers along, while T's writers were still at
-    work. What they made since then is looked for in every partition when T is on no timeline any more.
+    If neither T nor a rollback of T is on the data timeline, no R is made: T's files are deleted, then its
+    markers and its heartbeat.
 
-    Hold the table's lock. A coordinator whose term is over completes no instant. Raises
-    `TimelineConflictError` when T is completed, or is no write that can be rolled back; `CorruptFileError`
-    when a marker names a file that is not T's.
+    `search` is for a T that another writer rolled back while T's writers still worked: that rollback deleted
+    the markers, and files that T's writers made afterwards have none. When T is no longer on the timeline
+    such files are looked for by name in every partition.
+
+    Hold the table's lock. Raises `TimelineConflictError` when T is completed or is neither commit nor
+    deltacommit, `CorruptFileError` when a marker names a file that is not T's, `FencedOutError` after the end
+    of the coordinator's term.
     """
     if not is_instant_time(requested):
         raise TimelineConflictError(f"{requested!r} is no instant time")
@@ -87,24 +101,24 @@ def rollback_pending(
     work = _Work(by, requested, search and target is None)
     rollback = _pending_rollback(storage, data, requested)
     if target is None and rollback is None:
-        deleted = work.delete_metadata_files() + work.delete_data_files()
+        leftovers = work.delete_metadata_files() + work.delete_data_files()
         work.remove_traces()
-        return RollbackOutcome(None, tuple(deleted))
+        return RollbackOutcome(None, tuple(leftovers))
     generator.observe(data.times() + metadata.times())
     action = target.action if target is not None else _planned_action(storage, rollback)
     instant = rollback.requested if rollback is not None else generator.next()
     inflight = work.plan(instant, action, work.data_files(), DATA_ROOT)
-    deleted = work.rollback_metadata_table(metadata, instant, generator)
-    found = work.delete_data_files()
+    metadata_files = work.rollback_metadata_table(metadata, instant, generator)
+    data_files = work.delete_data_files()
     delete_pending(storage, requested, action)
-    work.complete(inflight, action, found, generator, DATA_ROOT)
+    work.complete(inflight, action, data_files, generator, DATA_ROOT)
     work.remove_traces()
-    return RollbackOutcome(instant, tuple(deleted + found))
+    return RollbackOutcome(instant, tuple(metadata_files + data_files))
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The effects of one rollback of the instant `requested`."""
+    """The steps of one rollback of the instant T = `requested`. They return paths below the table's base."""
 
     by: Publisher
     requested: str
@@ -116,8 +130,8 @@ class _Work:
         return self.by.storage
 
     def data_files(self) -> list[str]:
-        """The data files that T's markers name, whether or not they came into being; with `search` also
-        those that lie somewhere in the table.
+        """The data files that T's markers name, whether or not they were made; with `search` also those that
+        a listing of the whole table shows.
         """
         named = {marker.data_path for marker in markers.list_markers(self.storage, self.requested)}
         for path in sorted(named):
@@ -129,24 +143,25 @@ class _Work:
 
     def _files_by_listing(self) -> Iterator[str]:
         for top in self.storage.list(""):
-            found = [top] if not top.is_dir else [] if top.name == ".hoodie" else self.storage.walk(top.path)
-            yield from (info.path for info in found if belongs_to(info.name, self.requested))
+            files = [top] if not top.is_dir else [] if top.name == ".hoodie" else self.storage.walk(top.path)
+            yield from (info.path for info in files if belongs_to(info.name, self.requested))
 
     def metadata_files(self) -> list[str]:
-        """The log files of T in the metadata table, by listing: its own writers make no markers that we need.
+        """The log files of T in the metadata table. They are found by listing, because our commits make no
+        markers there.
 
-        A base file of that time is not T's: no write of ours makes one there. It is of a compaction that
-        another engine began with a clock that is behind, once T had left the timelines.
+        A base file of that time is not T's, since no commit of ours makes one there. It belongs to a
+        compaction that another engine, whose clock is behind, began after T had left the timelines.
         """
-        found: list[str] = []
+        logs: list[str] = []
         for partition in self.storage.list(METADATA_TABLE):
             if partition.is_dir and partition.name != ".hoodie":
                 files = self.storage.list(partition.path)
-                found += [info.path for info in files if _is_log_of(info.name, self.requested)]
-        return found
+                logs += [info.path for info in files if _is_log_of(info.name, self.requested)]
+        return logs
 
     def plan(self, rollback: str, action: Action, files: list[str], root: str) -> Instant:
-        """Makes R requested and inflight, or takes over what an earlier try left of them."""
+        """Makes R's requested and inflight file; those that an earlier try left stay as they are."""
         requested = Instant(rollback, Action.ROLLBACK, State.REQUESTED)
         if not self.storage.exists(instant_path(requested, root)):
             table = "" if root == DATA_ROOT else METADATA_TABLE
@@ -166,10 +181,10 @@ class _Work:
     def rollback_metadata_table(
         self, timeline: Timeline, rollback: str, generator: InstantGenerator
     ) -> list[str]:
-        """Step 2. Files of T may lie there before T is on that timeline: they go in any case."""
+        """Step 2. Log files of T may be there without T on that timeline, so they are deleted in any case."""
         on_timeline = timeline.find(self.requested)
         if on_timeline is not None and on_timeline.action is not Action.DELTA_COMMIT:
-            # A table service of another engine that has the same time (`metadata_files`).
+            # It is a table service of another engine that has the same time (see `metadata_files`).
             on_timeline = None
         earlier = timeline.find(rollback)
         if earlier is not None and earlier.is_completed:
@@ -186,11 +201,11 @@ class _Work:
         return deleted
 
     def delete_data_files(self) -> list[str]:
-        """Deletes the files that T's markers name; returns those that are gone now."""
+        """Step 3. Deletes the files of `data_files`; returns them."""
         return self._delete(self.data_files())
 
     def delete_metadata_files(self) -> list[str]:
-        """Deletes T's files in the metadata table; returns them."""
+        """Deletes T's log files in the metadata table; returns them."""
         return self._delete(self.metadata_files())
 
     def _delete(self, paths: list[str]) -> list[str]:
@@ -203,7 +218,7 @@ class _Work:
     def complete(
         self, inflight: Instant, action: Action, deleted: list[str], generator: InstantGenerator, root: str
     ) -> None:
-        """Makes R's completed file."""
+        """Makes R's completed file, which lists the `deleted` files by partition."""
         table = "" if root == DATA_ROOT else METADATA_TABLE
         partitions: dict[str, list[str]] = {}
         for path in deleted:
@@ -222,8 +237,8 @@ class _Work:
         complete(self.by, inflight, completion, encode_rollback_metadata(metadata), root=root)
 
     def remove_traces(self) -> None:
-        """Step 5. The heartbeat goes last: while it is there, no other writer trips over a half rolled back
-        T.
+        """Step 6. The heartbeat goes last: without it every later write of Spark could fail at a T that is
+        half rolled back (FORMAT.md, section 9.2, trap 1).
         """
         markers.delete_markers(self.storage, self.requested)
         heartbeat.stop(self.storage, self.requested)
@@ -233,8 +248,8 @@ class _Work:
 
 
 def belongs_to(file_name: str, instant: str) -> bool:
-    """Whether a base file (`<fileId>_<token>_<instant>.<ext>`) or log file (`.<fileId>_<instant>.log...`)
-    is of it.
+    """Whether the name is that of a base file (`<fileId>_<token>_<instant>.<ext>`) or a log file
+    (`.<fileId>_<instant>.log...`) of the instant; False for `.crc` side files.
     """
     if file_name.endswith(".crc"):
         return False
@@ -248,9 +263,11 @@ def _is_log_of(file_name: str, instant: str) -> bool:
 
 
 def pending_plan(storage: Storage, rollback: Instant) -> RollbackPlan | None:
-    """What a pending rollback is to take back; None where its plan cannot be read: a writer died while it
-    wrote the plan. Hudi passes such a rollback over and schedules another one
-    (`BaseHoodieTableServiceClient.getPendingRollbackInfos`), and so do we. Raises FileMissingError.
+    """The plan of a pending rollback; None when it cannot be read, because a writer died while it wrote the
+    plan. Hudi skips such a rollback and schedules another one
+    (`BaseHoodieTableServiceClient.getPendingRollbackInfos`); so do we.
+
+    Raises `FileMissingError` when the requested file is gone.
     """
     path = instant_path(Instant(rollback.requested, Action.ROLLBACK, State.REQUESTED))
     try:

@@ -1,3 +1,3 @@
-"""How a file that counts comes to be: prepared, then published or revoked, and by whom. `port.py` says what
-callers may assume; what folders, links and renames have to do with it is known in here alone.
+"""How files that take effect for readers are made: they are prepared, then published or revoked. `port.py`
+says what callers may assume; only this package knows which folders, links and renames do it.
 """

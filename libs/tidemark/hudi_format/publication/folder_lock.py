@@ -1,22 +1,26 @@
 """The table's lock as a folder, shared with Hudi's FileSystemBasedLockProvider.
 
-Hudi 1.2.0 takes the lock `<base>/.hoodie/lock` (`hoodie.write.lock.filesystem.path`) as a *file*: who finds
-something of that name waits. Tidemark takes it as a *directory* that holds one file, for what Hudi does to a
-file that is not its own (tests/interop/test_lock_with_hudi.py runs all of it):
+Hudi 1.2.0 takes the lock by making a *file* `<base>/.hoodie/lock` (`hoodie.write.lock.filesystem.path`); a
+writer that finds something of that name waits. Tidemark makes a *directory* of that name that holds one file,
+because Hudi does not spare a lock file that another process made (tests/interop/test_lock_with_hudi.py shows
+all of this):
 
-- a client that closes, or gives up waiting, deletes the file whoever made it; so does one with
-  `hoodie.write.lock.filesystem.expire` set once the file is that old. Hudi deletes not recursively, which
-  fails on a directory that is not empty: it says so in its log, and our lock stays;
-- Hadoop's local file system makes the file by "look, then open", which may empty one that appeared in
-  between. A directory can't be opened for writing.
+- A Hudi client that closes, or gives up waiting, deletes the file whoever made it. A client with
+  `hoodie.write.lock.filesystem.expire` deletes it once it is that old. Hudi's delete is not recursive, so it
+  fails on a directory that is not empty: Hudi logs that, and our lock stays.
+- Hadoop's local file system makes the file in two steps, "is it there?" and "open". A file that appeared in
+  between may be emptied. A directory cannot be opened for writing.
 
-A term has one such directory, in its own folder or renamed to the lock's place. `rename` puts a directory
-neither on a file nor on a directory that holds something. Both ways work only while the term's folder is
-there: a coordinator whose folder was renamed away by its successor can neither take the lock nor free the
-successor's. There is no moment at which the directory is empty.
+A term makes one such directory, in the term's own folder. Taking the lock renames it to `.hoodie/lock`,
+giving it back renames it into the term's folder again, so it is never empty. `rename` replaces neither a file
+nor a directory that holds something. Both renames work only while the term's folder exists: a coordinator
+whose folder was renamed away by its successor can neither take the lock nor free the successor's.
 
-A lock of an older term is taken over in two steps, old one into our folder, ours in; another writer may get
-in between, and then we wait like everybody else. Rename the older term's folder away first.
+The lock of an older term is taken over as follows:
+
+1. The caller has ended the older term: its folder was renamed away (`folders.end_older_terms`).
+2. The old lock is renamed into our term's folder and deleted.
+3. Our lock is renamed to `.hoodie/lock`. Another writer may take the free lock before that; then we wait.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ _LOOKS_MAX: Final = 3
 def folder_lock(
     storage: FolderStorage, clock: Clock, ids: IdSource, term: TermId, term_dir: str
 ) -> TableLock:
-    """The lock for a term; `term_dir` is its folder, made before."""
+    """The table's lock for a term; `term_dir` is the term's folder, which has to exist."""
     place = FolderLockPlace(storage, ids, term, term_dir)
     return TableLock(place, clock, term, join_path(storage.base_uri, LOCK_PATH))
 
@@ -57,8 +61,10 @@ def read_lock(storage: Storage) -> LockHolder | None:
 
 
 def free_lock_of_ended_terms(storage: FolderStorage) -> None:
-    """All terms were ended: nobody of ours can still act under the lock. Raises LockHeldError when it is
-    another writer's.
+    """Frees the lock if a coordinator holds it. Call it when all terms are ended, so that none can act under
+    it.
+
+    Raises LockHeldError when another writer holds the lock.
     """
     holder = read_lock(storage)
     if holder is None:
@@ -68,13 +74,13 @@ def free_lock_of_ended_terms(storage: FolderStorage) -> None:
             f"{join_path(storage.base_uri, LOCK_PATH)} is held by another writer: let it finish; "
             "if it is dead, delete it"
         )
-    # In one step: an empty directory left behind would look like another writer's lock.
+    # The directory goes by one rename: a directory without its owner file would look like a foreign lock.
     storage.rename(LOCK_PATH, freed := join_path(ROOT, "freed-lock"))
     storage.delete_tree(freed)
 
 
 class FolderLockPlace:
-    """`LockPlace` by renames out of the term's folder and back."""
+    """`LockPlace` on a file system: by renames out of the term's folder and back."""
 
     def __init__(self, storage: FolderStorage, ids: IdSource, term: TermId, term_dir: str) -> None:
         self._storage, self._ids = storage, ids
@@ -114,7 +120,9 @@ class FolderLockPlace:
             raise LockLostError(f"{LOCK_PATH} or the folder of term {self._term.offset} is gone") from error
 
     def _prepare(self) -> str:
-        """Puts a lock directory into the term's folder, which is never made here: it is the fence."""
+        """Makes a lock directory in the term's folder; returns its nonce. Never makes the term's folder,
+        which is the fence: raises `FencedOutError` when it is gone.
+        """
         nonce = self._ids.uuid()
         fresh = join_path(parent_of(self._term_dir), f"fresh-{self._term.offset}-{nonce}")
         self._storage.create(join_path(fresh, _OWNER_FILE), self._content(nonce))
@@ -129,7 +137,8 @@ class FolderLockPlace:
         return join_path(self._term_dir, f"lock-{nonce}")
 
     def _move_away(self, target: str, nonce: str | None) -> None:
-        """Renames the lock into the term's folder; puts it back if it isn't the one with that nonce.
+        """Renames the lock to `target`, in the term's folder. If it is not the lock with that nonce, renames
+        it back and raises `LockLostError`.
 
         Raises `FileMissingError` when the lock or the term's folder is gone.
         """
@@ -150,7 +159,9 @@ class FolderLockPlace:
 
 
 def _holder_at(storage: Storage, path: str) -> LockHolder | None:
-    """Who holds the lock at `path`: ours is a directory with an owner file, anything else is foreign."""
+    """Who holds the lock at `path`; None when nothing is there. A directory with our owner file is ours,
+    anything else is foreign.
+    """
     since_ms = 0
     for _ in range(_LOOKS_MAX):
         info = storage.stat(path)
@@ -161,14 +172,14 @@ def _holder_at(storage: Storage, path: str) -> LockHolder | None:
             break
         try:
             term, nonce, ledger = _parse(storage.read(join_path(path, _OWNER_FILE)))
-        except FileMissingError:  # it changed hands between the two looks
+        except FileMissingError:  # the lock changed hands between `stat` and `read`
             continue
         return LockHolder(term, nonce, since_ms, ledger)
     return LockHolder(None, None, since_ms)
 
 
 def _parse(content: bytes) -> tuple[int | None, str | None, str]:
-    """Term, nonce and ledger of an owner file of ours, (None, None, "") for any other content."""
+    """Term, nonce and ledger of an owner file that Tidemark wrote; (None, None, "") for any other content."""
     try:
         parsed: Any = json.loads(content)
         owner = parsed[_OWNER_KEY]

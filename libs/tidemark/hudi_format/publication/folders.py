@@ -1,17 +1,18 @@
-"""On a file system: where a term keeps what must vanish with it: staging folders, and its lock.
+"""The folders by which a file system fences terms and attempts: staging folders, and the term's lock in them.
 
 ::
 
     .hoodie/.aux/tidemark/
         terms/<term>/                 this term's own folder: completed files and the lock pass through it
             attempt-<epoch>-<attempt>/    writers of the attempt publish out of it
-            voided-<epoch>-<attempt>/     … until it is renamed away
-        terms/fresh-<term>-<nonce>/   a folder of that term on its way into its own folder
+            voided-<epoch>-<attempt>/     the same folder when the attempt is closed
+        terms/fresh-<term>-<nonce>/   a new folder, before it is renamed into the term's folder
         ended/<term>/                 folders of terms that a successor ended
 
-A successor renames the folders of all older terms away before it does anything. A folder is only ever made
-inside the term's own folder by a rename, which fails once that is gone: a thawed coordinator cannot open a
-door for thawed writers (ARCHITECTURE.md, "Coordinator terms").
+A successor renames the folders of all older terms away before it does anything else. Folders inside a term's
+folder are made by a rename only, which fails when the term's folder is gone. So a coordinator that was
+suspended, and goes on after its term, cannot open an attempt for writers (ARCHITECTURE.md, "Coordinator
+terms").
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ ENDED: Final = f"{ROOT}/ended"
 
 
 def term_dir(term: int) -> str:
-    """The folder of a coordinator term."""
+    """The path of the folder of a coordinator term."""
     return join_path(TERMS, str(term))
 
 
 def attempt_dir(term: int, epoch: int, attempt: int) -> str:
-    """The staging folder of an attempt under a term."""
+    """The path of the staging folder of an attempt under a term."""
     return join_path(term_dir(term), f"attempt-{epoch}-{attempt}")
 
 
 def end_older_terms(storage: FolderStorage, term: int) -> None:
-    """Renames the folders of all older terms away: from here on none of their writers publishes anything."""
+    """Renames the folders of all older terms away. After that none of their writers publishes anything."""
     storage.make_dir(ENDED)
     for info in storage.list(TERMS):
         if info.is_dir and info.name.isdigit() and int(info.name) < term:
@@ -46,7 +47,7 @@ def end_older_terms(storage: FolderStorage, term: int) -> None:
 
 
 def open_term(storage: FolderStorage, term: int) -> str:
-    """Makes the term's own folder, once in its life."""
+    """Makes the term's own folder and returns its path. Raises `AlreadyExistsError` if the term has one."""
     path = term_dir(term)
     storage.make_dir(path, exclusive=True)
     storage.sync_dir(TERMS)
@@ -54,14 +55,16 @@ def open_term(storage: FolderStorage, term: int) -> str:
 
 
 def remove_ended(storage: FolderStorage, term: int) -> int:
-    """Deletes what terms before ``term`` left behind; returns the number of files."""
+    """Deletes the folders that terms before ``term`` left behind; returns the number of files in them."""
     fresh = [info for info in storage.list(TERMS) if info.name.startswith("fresh-")]
     older = [info.path for info in fresh if int(info.name.split("-")[1]) < term]
     return sum(map(storage.delete_tree, [ENDED, *older]))
 
 
 def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, nonce: str) -> str:
-    """The attempt's staging folder; made once, repeatable. Raises FencedOutError when the term is over."""
+    """Makes the attempt's staging folder unless it is there, and returns its path. ``nonce``: unique to the
+    call. Raises FencedOutError when the term is over.
+    """
     path = attempt_dir(term, epoch, attempt)
     if storage.exists(path):
         return path
@@ -77,7 +80,7 @@ def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, no
 
 
 def close_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int) -> None:
-    """Renames the attempt's folder away, then deletes it; nothing to do when it never was."""
+    """Renames the attempt's folder away, then deletes it. Does nothing for an attempt without a folder."""
     voided = join_path(term_dir(term), f"voided-{epoch}-{attempt}")
     _rename_away(storage, attempt_dir(term, epoch, attempt), voided)
     storage.sync_dir(term_dir(term))

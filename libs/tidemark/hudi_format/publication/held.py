@@ -1,5 +1,5 @@
-"""Tickets whose content this process holds until it is published: a file of a timeline is small, and whoever
-prepares it publishes it a moment later.
+"""Tickets whose content stays in memory until it is published. That suits timeline files: they are small, and
+the process that prepares one publishes it a moment later.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from tidemark.hudi_format.storage.base import FileContent, Storage
 
 Make: TypeAlias = Callable[[str, bytes], None]
 HELD_MAX: Final = 64
-"""Far more than are open at a time; but while a storage refuses, files are prepared again and again."""
+"""Far more than are open at a time. It bounds memory while a storage refuses writes: each try of a step
+prepares its files again."""
 _REVOKED_MAX: Final = 4_096
 
 
 class HeldTickets:
-    """For one thread. ``owner`` is part of each handle: tickets of other owners are not known here."""
+    """The tickets of one term or process, with their contents. For one thread. ``owner`` is part of each
+    handle, so that tickets of other owners are refused.
+    """
 
     def __init__(self, storage: Storage, owner: str) -> None:
         self._storage, self._owner = storage, owner
@@ -33,7 +36,7 @@ class HeldTickets:
         self._revoked: dict[str, None] = {}
 
     def prepare(self, path: str, data: FileContent, name_decides: bool) -> Ticket:
-        """Holds the content."""
+        """Keeps the content and returns its ticket. Beyond `HELD_MAX` the oldest ticket is revoked."""
         self._made += 1
         if len(self._held) >= HELD_MAX:
             self._forget(next(iter(self._held)))
@@ -43,8 +46,8 @@ class HeldTickets:
         return Ticket(path, len(content), digest, handle, name_decides)
 
     def content(self, ticket: Ticket) -> bytes | None:
-        """What has to be written; None when the ticket was used before, and its file is there. Raises
-        `FencedOutError` for one that is revoked, used up, or not of this owner.
+        """The content to write; None when the ticket was used before and its file is there, so that nothing
+        is left to do. Raises `FencedOutError` for a ticket that is revoked, used up, or another owner's.
         """
         held = self._held.get(ticket.handle)
         if held is not None:
@@ -54,18 +57,22 @@ class HeldTickets:
         raise FencedOutError(f"{ticket.path} must not be published: its ticket was revoked or used up")
 
     def used(self, ticket: Ticket) -> None:
-        """The file is there."""
+        """Notes that the ticket's file is there, and forgets the content."""
         self._held.pop(ticket.handle, None)
 
     def conflict(self, ticket: Ticket, content: bytes) -> None:
-        """The name is taken. Raises TimelineConflictError where that is another file than the ticket's."""
+        """For a name that is taken: raises TimelineConflictError when the file there has another content,
+        unless the name decides.
+        """
         if not ticket.name_decides and self._storage.read(ticket.path) != content:
             raise TimelineConflictError(
                 f"{ticket.path} exists with another content: another writer made it"
             ) from None
 
     def revoke(self, tickets: Sequence[Ticket]) -> Mapping[Ticket, Fate]:
-        """Visible ones are published; of others what is held is forgotten."""
+        """The fate of each ticket. Tickets that are visible or used are PUBLISHED; the content of the others
+        is forgotten, and they are REVOKED.
+        """
         fates: dict[Ticket, Fate] = {}
         for ticket in tickets:
             self._forget(ticket.handle)
@@ -88,18 +95,23 @@ class HeldTickets:
 
     def _is_there(self, ticket: Ticket) -> bool:
         try:
-            found = self._storage.read(ticket.path)
+            content = self._storage.read(ticket.path)
         except FileMissingError:
             return False
         if ticket.name_decides:
             return True
         if ticket.is_visible:
-            return len(found) == ticket.size
-        return hashlib.sha256(found).hexdigest() == ticket.sha256
+            return len(content) == ticket.size
+        return hashlib.sha256(content).hexdigest() == ticket.sha256
 
 
 def publish_held(held: HeldTickets, tickets: Sequence[Ticket], make: Make) -> None:
-    """Has each ticket's file made, in order. ``make`` raises AlreadyExistsError when the name is taken."""
+    """Makes each ticket's file by ``make``, in order. ``make`` raises AlreadyExistsError when the name is
+    taken.
+
+    Raises `FencedOutError` for a ticket that is revoked or used up, TimelineConflictError when the name holds
+    another content.
+    """
     for ticket in tickets:
         content = held.content(ticket)
         if content is None:

@@ -1,4 +1,4 @@
-"""From a table's storage to the way in which files are published there."""
+"""Chooses the implementation of the publication port for a table's storage."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from tidemark.hudi_format.storage.base import FolderStorage, Storage
 
 
 def open_publication(storage: Storage, clock: Clock, ids: IdSource) -> Publication:
-    """For a coordinator, or a command in its place. Raises `UnsupportedTableError`."""
+    """The publication port for a coordinator, or for a command that works in its place. Raises
+    `UnsupportedTableError` for a storage that is no file system.
+    """
     return PosixPublication(_with_folders(storage), clock, ids)
 
 
 def attempt_of(storage: Storage, token: str) -> Attempt:
-    """For a writer. ``token``: from the coordinator. Raises `UnsupportedTableError`."""
+    """An attempt's right to make files, for a writer; the coordinator gave it the ``token``
+    (`Term.open_attempt`). Raises `UnsupportedTableError` for a storage that is no file system.
+    """
     return PosixAttempt(_with_folders(storage), token)
 
 

@@ -1,34 +1,38 @@
-"""The publication port: a file that counts is made in two steps, `prepare` and `publish`. Between them it can
-be revoked. Which of the two happened is final, and can be asked.
+"""The publication port: makes the files that take effect for readers. That takes two steps, `prepare` and
+`publish`; in between a file can be revoked. Publishing and revoking are final, and `revoke` tells which
+happened.
 
 ====================== ============================================== =======================================
                        a file system (`posix.py`)                     a store without rename
 ====================== ============================================== =======================================
 prepare, in an attempt the file is linked, its ticket says so         an upload that nobody sees
-prepare, in a term     the content is held                            an upload that nobody sees
+prepare, in a term     the content stays in memory                    an upload that nobody sees
 publish                `link()` out of the term's folder              an upload completed, if the name is free
-revoke                 what is held is forgotten                      the upload is aborted
+revoke                 the content is forgotten                       the upload is aborted
 the end of a term      its folder is renamed away                     the term's object names a later one
 ====================== ============================================== =======================================
 
 What callers may assume, whichever implementation (tests/contract/test_publication.py runs over all of them):
 
-C1  `prepare` makes nothing that counts. A data file may be visible already: readers do not look at it before
-    its instant is completed.
-C2  When `publish` returns, each name holds exactly its ticket's content; where the name decides (a completed
-    file of a timeline) any content will do, since another version of Tidemark may have made it. It may be
-    called again with the same tickets. A file that this very ticket made is never a conflict.
-C3  `revoke` gives final answers only: after REVOKED nobody makes the name by that ticket, at no time.
-C4  A name may have several tickets; at most one of them publishes while the name is there. A used ticket is
-    used up: when the file is deleted it makes none again.
-C5  Tickets of attempts are published only where an entry on the decisions names them, itself or in the report
-    that it names. So who slept can publish what was decided, and nothing else.
-C6  `close_attempt` may answer `NotBefore`: the instant stays pending, with its heartbeat, and is not rolled
-    back until it answers `Settled`.
-C7  A listing shows all that was acknowledged before it began. Deletions can be repeated.
-C8  No caller sees folders of staging, times of files, or renames.
+C1  `prepare` makes nothing that takes effect. A data file may be visible already, but readers do not look at
+    it before its instant is completed.
+C2  When `publish` returns, each name holds exactly its ticket's content. Where the name decides (the
+    completed file of a timeline) any content will do, because another version of Tidemark may have made the
+    file. `publish` may be called again with the same tickets: a file that the same ticket made is no
+    conflict.
+C3  The answers of `revoke` are final: after REVOKED no call ever makes the name by that ticket.
+C4  A name may have several tickets; at most one of them makes the file while the name is there. A ticket
+    makes its file once: if the file is deleted afterwards, the ticket does not make it again.
+C5  Callers publish tickets of attempts only if an entry of the decisions topic names them, itself or through
+    the report that it names. So a coordinator that was suspended can publish what was decided, and nothing
+    else.
+C6  `close_attempt` may answer `NotBefore`. Until it answers `Settled` the instant stays pending, with its
+    heartbeat, and is not rolled back.
+C7  A listing shows every file whose making was acknowledged before the listing began. Deletions can be
+    repeated.
+C8  No caller sees staging folders, times of files, or renames.
 
-All methods may raise OSError; then nothing is known, and the call is made again.
+All methods may raise OSError. Then the caller does not know whether the call took effect, and makes it again.
 """
 
 from __future__ import annotations
@@ -43,57 +47,64 @@ from tidemark.hudi_format.storage.base import FileContent, Storage
 
 
 class Attempt(Protocol):
-    """The right of one attempt's writers to make files; on the machines of executors."""
+    """The right of one attempt's writers to make files. Spark's executors use it."""
 
     @property
     def storage(self) -> Storage:
-        """The table's folder, to read."""
+        """The table's folder, for reading."""
         ...
 
     def prepare(self, path: str, data: FileContent) -> Ticket:
-        """Repeatable. Raises `FencedOutError` when attempt or term is over, `AlreadyExistsError` when
+        """Prepares a file with this content and returns its ticket; repeatable. ``path`` is relative to the
+        table's base. Raises `FencedOutError` when the attempt or its term is over, `AlreadyExistsError` when
         another content is visible under that name.
         """
         ...
 
     def put_pending(self, path: str, data: FileContent) -> None:
-        """Makes a file that never counts: a marker, a heartbeat. One that is there stays as it is. Raises
-        `FencedOutError`.
+        """Makes a file that readers of the table never look at: a marker. A file that is there stays as it
+        is. Raises `FencedOutError` when the attempt or its term is over.
         """
         ...
 
 
 class Publisher(Protocol):
-    """What makes files of timelines."""
+    """The right to make files of timelines."""
 
     @property
     def storage(self) -> Storage:
-        """The table's folder, to read and to delete."""
+        """The table's folder, for reading and deleting."""
         ...
 
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
-        """A ticket of this process; a successor begins anew."""
+        """A ticket for a file with this content. It is of use in this process only: a successor prepares its
+        own. ``name_decides``: whatever file has the name counts as this one.
+        """
         ...
 
     def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
-        """``lease``: of the table's lock, for what must not appear without it.
+        """Makes the tickets' files, in order. ``lease``: of the table's lock, for files that must not appear
+        without it.
 
-        Raises `FencedOutError` (revoked, used up, or the term is over), `TimelineConflictError` (the
-        name holds something else), `LockLostError`.
+        Raises `FencedOutError` when a ticket is revoked or used up, or the term is over;
+        `TimelineConflictError` when the name holds another content; `LockLostError` when the store finds that
+        the lock of the lease is not held any more.
         """
         ...
 
     def put_pending(self, path: str, data: FileContent) -> None:
-        """As `Attempt.put_pending`."""
+        """Makes a file that readers of the table never look at: a heartbeat. A file that is there stays as it
+        is. Raises `FencedOutError` when the term is over.
+        """
         ...
 
 
 class Term(Publisher, Protocol):
-    """What a coordinator may do while no later one has claimed the table."""
+    """A coordinator's right to make files. It ends when a later coordinator begins a term."""
 
     @property
     def id(self) -> TermId:
-        """The term's number, and its ledger."""
+        """The offset of the coordinator's claim, and its ledger."""
         ...
 
     @property
@@ -102,38 +113,44 @@ class Term(Publisher, Protocol):
         ...
 
     def open_attempt(self, epoch: int, attempt: int) -> str:
-        """The attempt's token, for `locate.attempt_of`. Repeatable. Raises `FencedOutError`."""
+        """Opens the attempt for its writers; returns its token, for `locate.attempt_of`. Repeatable. Raises
+        `FencedOutError` when the term is over.
+        """
         ...
 
     def close_attempt(self, epoch: int, attempt: int, tickets: Sequence[Ticket] = ()) -> Settled | NotBefore:
-        """Ends the attempt, whichever term opened it. ``tickets``: those of it that the caller knows."""
+        """Ends the attempt, whichever term opened it, and revokes the ``tickets`` of it that the caller
+        knows. `Settled`: nothing of it will be published any more. `NotBefore`: ask again then (C6).
+        """
         ...
 
     def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
-        """Tickets of what that attempt prepared under these names in terms that have ended: for work that
-        outlives a coordinator. They are published or revoked like any others.
+        """Tickets for the files that the attempt prepared under these names in terms that have ended. It is
+        for work that outlives a coordinator; the tickets are published or revoked like any others.
         """
         ...
 
     def revoke(self, tickets: Sequence[Ticket]) -> Mapping[Ticket, Fate]:
-        """What became of each; none of them is open afterwards."""
+        """Revokes the tickets that are not published; returns the final fate of each."""
         ...
 
     def keep_pending(self, path: str) -> None:
-        """Says anew when a pending file was written, if it is there."""
+        """Sets the time of a pending file to now. Never makes the file."""
         ...
 
     def replace(self, path: str, data: FileContent) -> None:
-        """Puts a document of ours in place of what may be there. Raises `FencedOutError`."""
+        """Writes a document of Tidemark's own, in place of one that is there. Raises `FencedOutError` when
+        the term is over.
+        """
         ...
 
     def remove_older(self) -> int:
-        """Deletes what terms before this one left behind; returns the number of files."""
+        """Deletes what terms before this one left behind for publishing; returns the number of files."""
         ...
 
 
 class Publication(Protocol):
-    """One table's; for one process."""
+    """The publication port of one table, for one process."""
 
     @property
     def storage(self) -> Storage:
@@ -141,23 +158,23 @@ class Publication(Protocol):
         ...
 
     def open_term(self, term: TermId) -> Term:
-        """Ends all older terms, then begins this one. Raises `AlreadyExistsError` when it was begun
+        """Ends all older terms, then begins this one. Raises `AlreadyExistsError` when this term was begun
         before.
         """
         ...
 
     def end_all_terms(self) -> None:
-        """No coordinator of before can act on the table, and the lock is none of theirs. For a new ledger.
-        Raises `LockHeldError` when another writer holds it.
+        """Ends the terms of all coordinators so far and frees the lock if one of them holds it. It is for the
+        beginning of a new ledger. Raises `LockHeldError` when another writer holds the lock.
         """
         ...
 
     def lock_of_no_term(self, ledger: str) -> AbstractContextManager[TableLock]:
-        """The table's lock for a command that works without a term, while nobody serves the table."""
+        """The table's lock, for a command that works without a term while no coordinator serves the table."""
         ...
 
     def written_ms(self, path: str) -> int | None:
-        """When a pending file was written last, by the storage's clock (Unix epoch); None: it is not
-        there.
+        """When a pending file was last written or kept, in milliseconds since the Unix epoch by the storage's
+        clock; None when it is not there.
         """
         ...

@@ -1,9 +1,12 @@
-"""The publication port on a file system: `link()` makes a name once and whole, and a folder that was renamed
-away fences all who publish out of it, also one who was frozen in the middle of a call.
+"""The publication port on a file system. `link()` makes a name at most once, with the whole content. Renaming
+a staging folder away fences all writers that publish out of it, also one that was suspended in the middle of
+a call.
 
-What an attempt prepares is linked at once, so its tickets are visible and there is nothing left to publish:
-readers do not look at data files before their instant is completed. What a term prepares is held, and appears
-out of the term's folder. Which attempts and terms may still make files is told by folders alone (`folders`).
+- A file that an attempt prepares is linked at once: readers do not look at data files before their instant is
+  completed. Its ticket is visible, so there is nothing left to publish.
+- The content that a term prepares stays in memory (`held`) until it is published out of the term's folder.
+
+Only the folders tell which attempts and terms may still make files (`folders`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _NO_TERM = -1
 
 
 class PosixAttempt:
-    """`Attempt`: the token is the attempt's staging folder."""
+    """`Attempt` on a file system: the token is the path of the attempt's staging folder."""
 
     def __init__(self, storage: FolderStorage, token: str) -> None:
         self._storage, self._folder = storage, token
@@ -49,7 +52,7 @@ class PosixAttempt:
 
 
 class PosixTerm:
-    """`Term`: everything passes the term's folder."""
+    """`Term` on a file system: every file is published out of the term's folder."""
 
     def __init__(self, storage: FolderStorage, clock: Clock, ids: IdSource, term: TermId) -> None:
         self._storage, self._ids, self._term = storage, ids, term
@@ -78,8 +81,9 @@ class PosixTerm:
         return Settled()
 
     def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
-        found = [(path, self._storage.stat(path)) for path in paths]
-        return [Ticket(path, info.size) for path, info in found if info is not None]
+        # What an attempt prepared is linked already, so a ticket is due for every file that is there.
+        infos = [(path, self._storage.stat(path)) for path in paths]
+        return [Ticket(path, info.size) for path, info in infos if info is not None]
 
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
         return self._held.prepare(path, data, name_decides)
@@ -105,7 +109,7 @@ class PosixTerm:
 
 
 class PosixPublication:
-    """`Publication` over a storage with folders."""
+    """`Publication` on a file system."""
 
     def __init__(self, storage: FolderStorage, clock: Clock, ids: IdSource) -> None:
         self._storage, self._clock, self._ids = storage, clock, ids

@@ -1,17 +1,20 @@
-"""The table's lock: who may act, when it is given back, and when it is left to others (ARCHITECTURE.md,
-section 4, "Commit"). How it lies in the table, so that Hudi's writers see it, is a `LockPlace`.
+"""The table's lock: who holds it, when it is given back, and when it is left to other writers
+(ARCHITECTURE.md, section 4, "Commit"). A `LockPlace` makes it visible in the table, so that Hudi's writers
+see it.
 
-Hudi's writers take times from their own clocks and trust them to agree within 200 ms: who took a time sleeps
-that long before the lock is given back: the next holder's clock then shows a later one. Nobody sleeps here:
-`release` is told when the last time was taken, the lock stays in its place, and `tick` gives it back when the
-200 ms are over. Meanwhile our own next step may take it up again. After `TURNS_MAX` such turns what begins (a
-plan, a rollback) leaves it to others: until it was given back, and was free for `FREE_MS`, longer than the
-pause between two tries that `foreign_writer_options` asks for. What ends an epoch never waits for that, and
-needs not: the plan before it left it a turn.
+**Giving it back.** Hudi's writers take times from their own clocks, and trust the clocks to agree within 200
+ms. A Hudi writer that took a time therefore sleeps that long before it gives the lock back, so that the next
+holder's clock shows a later time. Tidemark waits as long but does not sleep: `release` is told when the last
+time was taken, the lock stays in place, and `tick` gives it back when the 200 ms are over. Meanwhile the
+coordinator's own next step may take it again.
 
-Holding the lock is one thing, knowing that one still holds it another (somebody may delete anything by hand):
-`check` compares the nonce. What must not appear without the lock is published with a `lease`, which asks the
-same.
+**Leaving it to others.** After `TURNS_MAX` uses in a row a step that begins something (a plan, a rollback)
+waits until the lock was given back and was free for `FREE_MS`. That is longer than the pause between two
+tries that `foreign_writer_options` sets, so another writer gets its turn. A step that ends an epoch never
+waits for that: the plan before it left the others theirs.
+
+**Losing it.** Somebody may delete the lock by hand, so `check` compares the nonce in the table with ours. A
+file that must not appear without the lock is published with a `lease`, which makes the same check.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ LOCK_FOLDER: Final = ".hoodie"
 LOCK_PATH: Final = ".hoodie/lock"
 POLL_MS: Final = 100
 CLOCK_SKEW_MS: Final = 200
-"""Hudi's `hoodie.time.generator.max_expected_clock_skew_ms`, its default."""
+"""The default of Hudi's `hoodie.time.generator.max_expected_clock_skew_ms`."""
 FREE_MS: Final = 150
 TURNS_MAX: Final = 2
 _NEVER_MS: Final = -FREE_MS
@@ -36,8 +39,9 @@ _WAIT_MS_MAX: Final = CLOCK_SKEW_MS + FREE_MS + 100
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Who holds the lock. `term` and `nonce` are None for another engine's lock; `since_ms` is the time of
-    its file, for ours the time when the term made its directory. Terms are numbers within a `ledger`.
+    """Who holds the lock. `term` and `nonce` are None for another engine's lock. `since_ms` (Unix epoch) is
+    the modification time of the lock: of another engine's file, or of the directory that a term of ours made.
+    Terms are numbers within a `ledger`.
     """
 
     term: int | None
@@ -47,13 +51,13 @@ class LockHolder:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it isn't Tidemark that holds the lock."""
+        """Whether another engine than Tidemark holds the lock."""
         return self.term is None
 
 
 class LockPlace(Protocol):
-    """The lock as it lies in the table, for one term. ``nonce``: of the lock that this term has made, whether
-    or not it is in its place; None while there is none.
+    """The lock as other writers of the table see it, for one term. ``nonce``: of the lock that this term has
+    made, whether or not the term holds it now; None while it has made none.
     """
 
     nonce: str | None
@@ -63,24 +67,26 @@ class LockPlace(Protocol):
         ...
 
     def put(self) -> bool:
-        """Puts ours in its place; False when another writer was faster. Raises `FencedOutError`."""
+        """Takes the free lock; False when another writer was faster. Raises `FencedOutError` when the term is
+        over.
+        """
         ...
 
     def take_away(self, holder: LockHolder) -> None:
-        """Takes an older lock of ours away, unless it went by itself. Raises `FencedOutError`, and
-        `LockLostError` when it changed hands meanwhile.
+        """Removes the lock of an older term; does nothing when it is gone. Raises `FencedOutError` when this
+        term is over, `LockLostError` when the lock changed hands meanwhile.
         """
         ...
 
     def give_back(self) -> None:
-        """Takes ours away. Raises `LockLostError`."""
+        """Removes our lock. Raises `LockLostError` when it is not there any more."""
         ...
 
 
 class TableLock:
     """The lock as one coordinator term holds it. Not reentrant; use it from one thread.
 
-    `shown_at` names the place in messages.
+    `shown_at` is the lock's location for error messages.
     """
 
     def __init__(self, place: LockPlace, clock: Clock, term: TermId, shown_at: str) -> None:
@@ -95,12 +101,16 @@ class TableLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether it was taken and not released; `check` tells whether that is still true."""
+        """Whether this term took the lock and has not released it. Nobody else is asked: `check` does
+        that.
+        """
         return self._nonce is not None and self._due_ms is None
 
     @property
     def others_until_ms(self) -> int:
-        """Until when (Unix epoch) what begins leaves the lock to others; 0: it may take it now."""
+        """Until when (milliseconds, Unix epoch) a step that begins something leaves the lock to other
+        writers; 0 when it may take the lock now.
+        """
         if self.is_held or self._turns + 1 < TURNS_MAX:
             return 0
         until_ms = (self._free_since_ms if self._due_ms is None else self._due_ms + 1) + FREE_MS
@@ -111,7 +121,7 @@ class TableLock:
         return self._place.holder()
 
     def try_acquire(self) -> bool:
-        """Takes the lock if it is free, or is an older term's of ours; False when another writer holds it.
+        """Takes the lock if it is free or an older term of ours holds it; False when another writer holds it.
 
         Raises `FencedOutError` when this term is over, `LockLostError` when a newer term of ours holds
         the lock.
@@ -127,12 +137,12 @@ class TableLock:
             if holder.term is None:
                 self._free_since_ms = _NEVER_MS
                 return False
-            # Terms of another ledger say nothing here: they were all ended when this one began.
+            # Terms of another ledger cannot be compared with ours; all of them ended when our ledger began.
             if TermId(holder.term, holder.ledger).is_after(self._term):
                 raise LockLostError(
                     f"{LOCK_PATH} is held by term {holder.term}, this is term {self._term.offset}"
                 )
-            if holder.nonce == self._place.nonce:  # taken by a call whose outcome was not known
+            if holder.nonce == self._place.nonce:  # an earlier call took it, and then raised an error
                 self._nonce = holder.nonce
                 return True
             self._place.take_away(holder)
@@ -144,8 +154,9 @@ class TableLock:
         return True
 
     def acquire(self, timeout_ms: int, ends_epoch: bool = False) -> None:
-        """Takes the lock, waiting up to `timeout_ms` for others, and before that until `others_until_ms`
-        unless it `ends_epoch`. Raises `LockHeldError`, and what `try_acquire` raises.
+        """Takes the lock. Waits until `others_until_ms` unless the step `ends_epoch`, then up to `timeout_ms`
+        for another writer that holds the lock. Raises `LockHeldError` after that, and what `try_acquire`
+        raises.
         """
         if not ends_epoch:
             self._leave_to_others()
@@ -156,42 +167,50 @@ class TableLock:
             self._clock.sleep_ms(POLL_MS)
 
     def check(self) -> None:
-        """Raises `LockLostError` unless the lock still holds our nonce. Call it right before each create."""
+        """Raises `LockLostError` unless the lock in the table has our nonce. Call it right before each
+        create.
+        """
         if self._nonce is None:
             raise LockLostError(f"term {self._term.offset} does not hold {LOCK_PATH}")
         holder = self._place.holder()
         if holder is None or holder.nonce != self._nonce:
             self._nonce = self._place.nonce = self._due_ms = None
-            found = "is gone" if holder is None else "was taken by another writer"
+            state = "is gone" if holder is None else "was taken by another writer"
             raise LockLostError(
-                f"{LOCK_PATH} {found}: somebody deleted it while it was held. "
+                f"{LOCK_PATH} {state}: somebody deleted it while it was held. "
                 "Delete that directory only when no coordinator runs"
             )
 
     def lease(self) -> Lease:
-        """To publish with what must not appear without the lock. Raises `LockLostError`."""
+        """The lease with which to publish files that must not appear without the lock. Raises `LockLostError`
+        when the lock is not ours any more.
+        """
         self.check()
         assert self._nonce is not None
         return Lease(self._nonce)
 
     def release(self, taken_ms: int | None = None) -> None:
-        """Gives the lock back, or leaves that to `tick` while the last time that was taken under it
-        (`taken_ms`, Unix epoch; None: none was) is younger than the clocks' skew.
+        """Gives the lock back, or leaves that to `tick` until `CLOCK_SKEW_MS` have passed since the last time
+        was taken under it: `taken_ms` (Unix epoch), None when no time was taken.
 
-        Raises `LockLostError` when it was not ours any more; then nothing is changed.
+        Raises `LockLostError` when the lock was not ours any more; the table's lock is then left alone.
         """
         self.check()
         self._due_ms = -1 if taken_ms is None else taken_ms + CLOCK_SKEW_MS
         self.tick()
 
     def tick(self) -> None:
-        """Gives a released lock back when its time has come. Raises as `release`."""
+        """Gives a released lock back if its time has come. Raises `LockLostError` when it was not ours
+        any more.
+        """
         if self._due_ms is not None and not self._left_ms(self._due_ms + 1):
             self._due_ms = None
             self._give_back()
 
     def free(self) -> None:
-        """As `tick`, and waits until that time."""
+        """Waits until a released lock can be given back, and gives it back. Raises `LockLostError` when it
+        was not ours any more.
+        """
         while self._due_ms is not None:
             self._clock.sleep_ms(self._left_ms(self._due_ms + 1))
             self.tick()
@@ -202,7 +221,9 @@ class TableLock:
             self._clock.sleep_ms(min(left_ms, POLL_MS))
 
     def _left_ms(self, until_ms: int) -> int:
-        """How long that is from now; 0 when no wait of ours is so long: the clock was set back."""
+        """Milliseconds from now to `until_ms`; 0 when that is past, or further away than any wait of ours can
+        be, because the clock was set back.
+        """
         left_ms = until_ms - self._clock.now_ms()
         return left_ms if 0 < left_ms <= _WAIT_MS_MAX else 0
 

@@ -1,4 +1,4 @@
-"""What the port hands out: terms, tickets, and answers about them."""
+"""The values of the publication port: terms, tickets, leases, and the answers about them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class TermId:
-    """A coordinator's term: the offset of its claim, within a ledger. Offsets of two ledgers say nothing of
-    each other; ``ledger`` is "" in locks of versions that named none.
+    """A coordinator's term: the offset of its claim, within a ledger. Offsets of two ledgers cannot be
+    compared. ``ledger`` is "" in locks that an older version of Tidemark made.
     """
 
     offset: int
     ledger: str = ""
 
     def is_after(self, other: TermId) -> bool:
-        """Whether this is the later one of the same ledger, as far as both name it."""
+        """Whether this is the later term of the same ledger. A term that names no ledger counts as of
+        the same.
+        """
         same = not (self.ledger and other.ledger) or self.ledger == other.ledger
         return same and self.offset > other.offset
 
 
 class Ticket(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A prepared file. ``path`` is relative to the table's base, ``size`` in bytes. ``handle`` is the
-    implementation's own; an empty one says that the file is visible under its name, so there is nothing left
-    to publish, and ``sha256`` (of the content, in hex) is then left out.
+    """A prepared file. ``path`` is relative to the table's base, ``size`` in bytes, ``sha256`` of the content
+    in hex. Only the implementation reads ``handle``. An empty handle means that the file is visible under its
+    name, so nothing is left to publish; ``sha256`` is then empty too.
 
     ``name_decides``: whatever file has the name counts as this one (a completed file of a timeline).
     """
@@ -44,7 +46,7 @@ class Ticket(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fate(Enum):
-    """What became of a ticket, for good."""
+    """The final state of a ticket."""
 
     PUBLISHED = "published"
     REVOKED = "revoked"
@@ -52,13 +54,14 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Nothing of the attempt will be published any more."""
+    """The answer to `Term.close_attempt`: nothing of the attempt will be published any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotBefore:
-    """Nobody can tell yet: ask again at ``ms`` (Unix epoch). Until then the attempt's instant stays pending,
-    with its heartbeat.
+    """The answer to `Term.close_attempt` when the store cannot tell yet whether a file of the attempt will
+    still appear: ask again at ``ms`` (Unix epoch). Until then the attempt's instant stays pending, with its
+    heartbeat.
     """
 
     ms: int
@@ -66,6 +69,6 @@ class NotBefore:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The table's lock was held when this was given out; ``nonce`` tells whose it was."""
+    """Proof that a term held the table's lock when it asked for the lease; ``nonce`` is that lock's."""
 
     nonce: str

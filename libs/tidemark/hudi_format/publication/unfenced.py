@@ -1,5 +1,5 @@
-"""Publishing without a term: while a table is made, which nobody serves yet, and where an engine other than
-Tidemark is played.
+"""Publishing without a term: for a table that is being created, which nobody serves yet, and for tests that
+play another engine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidemark.hudi_format.storage.base import FileContent, Storage
 
 
 class Unfenced:
-    """`Publisher`: whoever comes first makes the file."""
+    """`Publisher` without a fence: the first writer of a name makes the file."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

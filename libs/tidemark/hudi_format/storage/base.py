@@ -1,5 +1,5 @@
-"""The storage port: all that the format does to files goes through it, but for the making of files that
-count, which is the publication port's (`publication.port`).
+"""The storage port: the file operations of this package. Only files that take effect for readers (timeline
+files, data and log files) are made through another port, `publication.port`.
 
 Invariants that every implementation keeps (tests/contract/test_storage.py runs over all of them):
 
@@ -7,9 +7,10 @@ Invariants that every implementation keeps (tests/contract/test_storage.py runs 
   absolute, or has an empty, '.' or '..' part, or a NUL, is refused with `InvalidPathError`: nothing outside
   the base is ever touched.
 - A file appears with its whole content or not at all, and is durable when the call returns.
-- `create` and `publish` never replace anything; of two that race, one gets `AlreadyExistsError`.
+- `create`, and `publish` without `overwrite`, never replace a file; of two calls that race for one name, one
+  raises `AlreadyExistsError`.
 - `publish` (of `FolderStorage`) works only while its staging folder exists: renaming the folder away fences
-  all its writers at once, a writer that was frozen in the middle of the call included.
+  all its writers at once, also a process that was suspended in the middle of the call.
 - Deletions are not synced until `sync_dir`: after a machine crash a deleted file may be back.
 """
 
@@ -28,8 +29,8 @@ FileContent: TypeAlias = bytes | bytearray | memoryview
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """One entry of a listing. `size` is in bytes (0 for a folder), `mtime_ms` in milliseconds since the Unix
-    epoch. `file_id` (of `stat` alone) is the same for one file under whatever path it is reached, and another
-    for a copy of it; "" where that cannot be told, as for a file with several hard links.
+    epoch. `file_id` identifies a file whatever path it is reached by; a copy has another. Only `stat` fills
+    it in; it is "" for folders and for files with several hard links.
     """
 
     path: str
@@ -41,7 +42,7 @@ class FileInfo:
 
     @property
     def version(self) -> str:
-        """Differs between two files that had this name one after the other."""
+        """Size and time as one text: it changes when another file takes the place of this one."""
         return f"{self.size}-{self.mtime_ms}"
 
 
@@ -49,15 +50,17 @@ Listing: TypeAlias = list[FileInfo]
 
 
 class Storage(Protocol):
-    """File operations under one table's base folder."""
+    """File operations under one table's base folder. Every method that takes a path raises `InvalidPathError`
+    for one that does not stay inside the base.
+    """
 
     @property
     def base_uri(self) -> str:
-        """The base folder as absolute path, the way Hudi's plans name files (`base_uri + '/' + path`)."""
+        """The base folder as an absolute path. Hudi's plans name a file as `base_uri + '/' + path`."""
         ...
 
     def read(self, path: str) -> bytes:
-        """The whole file. Raises `FileMissingError`."""
+        """The content of the whole file. Raises `FileMissingError`."""
         ...
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
@@ -77,8 +80,8 @@ class Storage(Protocol):
         ...
 
     def folder_problem(self, path: str) -> str | None:
-        """Why no file may be written into this folder: it, or a folder on the way to it, is a file or a
-        link. None when it is a folder, or can be made.
+        """Why no file may be written into this folder: the path, or a folder on the way to it, is a file or a
+        symbolic link. None when it is a folder, or can be made.
         """
         ...
 
@@ -119,21 +122,23 @@ class Storage(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Makes earlier deletions and new names in that folder durable; nothing to do when it is absent."""
+        """Makes earlier deletions and new names in that folder durable. Does nothing for an absent folder."""
         ...
 
 
 @runtime_checkable
 class FolderStorage(Storage, Protocol):
-    """A file system, whose folders and links are how files are published (`publication.posix`)."""
+    """A storage that is a file system: `publication.posix` publishes files by its folders, links and
+    renames.
+    """
 
     def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
-        """Makes a new file out of a staging folder; missing parent folders of `path` are made, staging
-        never is.
+        """Writes a temporary file in `staging_dir` and gives it the name `path`. Makes the missing parent
+        folders of `path`, and never the staging folder, which is the fence.
 
-        With `overwrite` the file takes the place of what may be there, in one step, behind the same fence.
-        Raises `FencedOutError` when the staging folder is not there (any more), `AlreadyExistsError` when
-        `path` exists. After an error of another kind the file may have appeared: repeat the call.
+        With `overwrite` the file replaces one that is there, in one step; the fence is the same. Raises
+        `FencedOutError` when the staging folder is absent, `AlreadyExistsError` when `path` exists (never
+        with `overwrite`). After an error of another kind the file may have appeared: repeat the call.
         """
         ...
 
@@ -142,24 +147,27 @@ class FolderStorage(Storage, Protocol):
         ...
 
     def rename(self, src: str, dst: str) -> None:
-        """Renames a file or folder in one step; never makes the folder of `dst`, so that folder can be a
+        """Renames a file or folder in one step. Never makes the folder of `dst`, so that folder can be a
         fence.
 
+        Of several calls that rename the same `src`, one succeeds. Of several calls that rename different
+        folders to the same `dst`, one succeeds too, also against a call that makes a file named `dst`; but
+        only if the folders are not empty. For a file or an empty folder choose a `dst` that no other caller
+        uses.
+
         Raises `FileMissingError` when `src` or the folder of `dst` is absent, `AlreadyExistsError` when
-        `dst` exists. Of several that rename the same `src`, one succeeds. Of several that rename folders
-        with something in them to the same `dst`, one succeeds too, also against one that makes a file there;
-        for a file or an empty folder `dst` has to be the caller's own name.
+        `dst` exists.
         """
         ...
 
     def touch(self, path: str, create: bool = True) -> None:
-        """Sets a file's time to now; an absent one is made (empty), or left absent without `create`."""
+        """Sets a file's modification time to now. An absent file is made, empty, unless `create` is False."""
         ...
 
 
 def join_path(*parts: str) -> str:
-    """Joins path parts with '/', leaving empty ones out (the partition path of an unpartitioned table is
-    '').
+    """Joins path parts with '/' and leaves empty ones out: the partition path of an unpartitioned table is
+    ''.
     """
     return "/".join(part for part in parts if part)
 
@@ -189,7 +197,9 @@ def checked_path(path: str) -> str:
 
 
 def checked_file_path(path: str) -> str:
-    """Like `checked_path`, for a path that has to name something below the base."""
+    """Returns `path` when it names something below the base; raises `InvalidPathError` otherwise, also for
+    ''.
+    """
     if not path:
         raise InvalidPathError("the empty path is the base folder, not a file")
     return checked_path(path)

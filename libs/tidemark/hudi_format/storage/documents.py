@@ -1,15 +1,15 @@
-"""The small documents that Tidemark keeps with a table: JSON of a known type, and single words.
+"""The small documents that Tidemark keeps with a table: JSON of a known type, and single names.
 
 ::
 
     .hoodie/.aux/tidemark/
-        served-by             name of the coordinator that took the table over last, its own alone
+        served-by             name of the coordinator that took the table over last
         sign-of-life          changes every few seconds while a coordinator serves
         reader-deaths.json    where readers of the input died, and how often
         store/<sha256>.json   content-addressed documents (write statuses, fold snapshots)
 
-Whatever is wrong with one is a `CorruptFileError` that names the file: bytes that are no UTF-8, no JSON, a
-field of another type, nesting without end, more bytes than such a document ever has.
+A document that is no UTF-8 or no JSON, has a field of another type, is nested too deeply or is longer than
+`DOCUMENT_BYTES_MAX` raises a `CorruptFileError` that names the file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tidemark.hudi_format.storage.base import Storage
 
 ROOT: Final = ".hoodie/.aux/tidemark"
 DOCUMENT_BYTES_MAX: Final = 64 << 20
-"""Far above what they take: the largest have a line per lane and input partition."""
+"""Far more than any document needs: the largest have one entry per lane and input partition."""
 
 _T = TypeVar("_T")
 
 
 def read_document(storage: Storage, path: str, kind: type[_T]) -> _T:
-    """The JSON document at `path`. Raises FileMissingError, CorruptFileError."""
+    """The JSON document at `path`, as a `kind`. Raises FileMissingError, CorruptFileError."""
     content = _read(storage, path)
     try:
         return msgspec.json.decode(content, type=kind)
@@ -38,7 +38,7 @@ def read_document(storage: Storage, path: str, kind: type[_T]) -> _T:
 
 
 def read_text(storage: Storage, path: str) -> str:
-    """The text at `path`, which is UTF-8. Raises FileMissingError, CorruptFileError."""
+    """The UTF-8 text at `path`. Raises FileMissingError, CorruptFileError."""
     try:
         return _read(storage, path).decode()
     except UnicodeDecodeError as error:

@@ -1,9 +1,9 @@
 """Storage on a local (or mounted POSIX) file system.
 
-Atomicity rests on two calls of the kernel: `link()` fails when the target exists and shows the whole file
-at once; `rename()` replaces in one step. Both need the temporary file on the same file system, so it lies
-in the target's folder or in the staging folder. Temporary names start with '.', which Hudi's timeline and
-data listings pass over.
+A file is written under a temporary name first and synced. Two system calls then make it appear atomically:
+`link()`, which fails when the target exists, and `rename()`, which replaces the target. Both need the
+temporary file on the target's file system, so it is written in the target's folder or in the staging folder.
+Temporary names start with '.': Hudi's listings of timeline and data files skip them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tidemark.hudi_format.storage.base import (
 _PARENT_RETRIES_MAX: Final = 3
 _TEMPORARY: Final = ".tmp"
 _TEMPORARY_NAMES_MAX: Final = 10_000
-# What rename(2) says of a target that it will not replace.
+# The errors of rename(2) for a target that it does not replace.
 _TARGET_EXISTS: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR)
 _counter = itertools.count()
 
 
 class LocalStorage:
-    """`Storage` over the folder `base`, which is made on first use. Safe for use by several threads and
+    """`FolderStorage` over the folder `base`, which is made on first use. Safe for use by several threads and
     processes.
     """
 
@@ -93,11 +93,12 @@ class LocalStorage:
 
     def stat(self, path: str) -> FileInfo | None:
         try:
-            found = os.stat(self._absolute(path))
+            status = os.stat(self._absolute(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        one_path = found.st_nlink == 1 and not stat.S_ISDIR(found.st_mode)
-        return replace(_file_info(path, found), file_id=f"{found.st_dev}:{found.st_ino}" if one_path else "")
+        one_path = status.st_nlink == 1 and not stat.S_ISDIR(status.st_mode)
+        file_id = f"{status.st_dev}:{status.st_ino}" if one_path else ""
+        return replace(_file_info(path, status), file_id=file_id)
 
     def folder_problem(self, path: str) -> str | None:
         at = self._base
@@ -109,7 +110,7 @@ class LocalStorage:
                 return None
             shown = os.path.relpath(at, self._base)
             if stat.S_ISLNK(mode):
-                return f"{shown!r} is a symbolic link; files are written below the table's own folder alone"
+                return f"{shown!r} is a symbolic link; files are written only below the table's own folder"
             if not stat.S_ISDIR(mode):
                 return f"{shown!r} is a file"
         return None
@@ -157,7 +158,9 @@ class LocalStorage:
                 break
             self._refuse_link(path)
             self._make_dirs(os.path.dirname(target))
-            with contextlib.suppress(FileNotFoundError):  # the next round tells which folder is gone
+            # Either folder may have gone since it was looked at. The next round looks for staging first, and
+            # makes the target's folder again.
+            with contextlib.suppress(FileNotFoundError):
                 if overwrite:
                     self._rename_over(staging, target, data)
                 else:
@@ -166,16 +169,21 @@ class LocalStorage:
         raise FencedOutError(f"staging folder {staging_dir!r} is gone: {path!r} must not be published")
 
     def _refuse_link(self, path: str) -> None:
-        """Who may write into the table's folder could lead what we write out of it."""
+        """Raises `InvalidPathError` when a folder on the way to `path` is a symbolic link: anybody who may
+        write into the table's folder could otherwise make us write files outside it.
+        """
         problem = self.folder_problem(os.path.dirname(path))
         if problem is not None:
             raise InvalidPathError(f"{path!r} cannot be written: {problem}")
 
     def _link_new(self, temporary_dir: str, target: str, path: str, data: FileContent) -> None:
-        """Writes a temporary file and links it to `target`. FileNotFoundError when either folder is gone."""
+        """Writes a temporary file and links it to `target`. Raises `AlreadyExistsError` when `target` exists,
+        FileNotFoundError when either folder is gone.
+        """
         temporary = _write_temporary(temporary_dir, os.path.basename(target), data)
         try:
-            # By path, not by file descriptor: a staging folder that was renamed away makes this fail.
+            # The link is made by path, not by file descriptor, so that it fails once the staging folder was
+            # renamed away: that is the fence.
             os.link(temporary, target)
         except FileExistsError as error:
             raise AlreadyExistsError(f"{path!r} exists already under {self._base}") from error
@@ -191,12 +199,13 @@ class LocalStorage:
         self._rename_over(folder, target, data)
 
     def _rename_over(self, temporary_dir: str, target: str, data: FileContent) -> None:
-        """Writes a temporary file and renames it to `target`. FileNotFoundError when either folder is
+        """Writes a temporary file and renames it to `target`. Raises FileNotFoundError when either folder is
         gone.
         """
         folder, name = os.path.split(target)
         temporary = _write_temporary(temporary_dir, name, data)
-        # The stale checksum goes first: without one Hadoop's reader takes the file as it is, old or new.
+        # Hadoop's reader checks a file against its .crc if there is one, and reads it unchecked if there is
+        # none. So the old checksum goes before the new content comes: at no moment do the two differ.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, f".{name}.crc"))
         os.rename(temporary, target)
@@ -215,7 +224,9 @@ class LocalStorage:
         _sync_dir(os.path.dirname(target))
 
     def _make_dirs(self, folder: str) -> None:
-        """Makes a folder and its missing parents, each synced into its parent."""
+        """Makes a folder and its missing parents; syncs the parent of each, so that the new name is
+        durable.
+        """
         if os.path.isdir(folder):
             return
         parent = os.path.dirname(folder)
@@ -232,7 +243,7 @@ class LocalStorage:
         try:
             os.rename(source, target)
         except OSError as error:
-            # The error itself says whether something is there: looking again may find it gone already.
+            # The error number tells whether the target existed: a second look could find it gone meanwhile.
             folders = os.path.isdir(source) and os.path.isdir(os.path.dirname(target))
             if error.errno in _TARGET_EXISTS or (error.errno == errno.ENOTDIR and folders):
                 raise AlreadyExistsError(f"{dst!r} exists already under {self._base}") from error
@@ -274,28 +285,27 @@ class LocalStorage:
                 os.utime(target)
 
 
-def _file_info(path: str, found: os.stat_result) -> FileInfo:
-    is_dir = (found.st_mode & 0o170000) == 0o040000
-    size = 0 if is_dir else found.st_size
-    return FileInfo(path, name_of(path), size, found.st_mtime_ns // 1_000_000, is_dir)
+def _file_info(path: str, status: os.stat_result) -> FileInfo:
+    is_dir = stat.S_ISDIR(status.st_mode)
+    size = 0 if is_dir else status.st_size
+    return FileInfo(path, name_of(path), size, status.st_mtime_ns // 1_000_000, is_dir)
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file has a name under which files are written before they appear under their own: its writer
-    is at work, or was killed.
-    """
+    """Whether this is the temporary name of a file that is being written, or whose writer was killed."""
     return name.startswith(".") and name.endswith(_TEMPORARY)
 
 
 def _write_temporary(folder: str, name: str, data: FileContent) -> str:
-    """Writes and syncs a file under a name of its own in `folder`; returns the name. The folder has to
-    exist.
+    """Writes and syncs a file under an unused temporary name in `folder`, which has to exist; returns its
+    path.
     """
     for _ in range(_TEMPORARY_NAMES_MAX):
         temporary = os.path.join(folder, f".{name[-180:]}.{os.getpid()}-{next(_counter)}{_TEMPORARY}")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileExistsError:  # left by a process that died; another container may have the same process id
+        except FileExistsError:
+            # A process that died left it. Process ids come again, and another container may have the same.
             continue
         try:
             with os.fdopen(descriptor, "wb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""From a table's location, as the configuration gives it, to a storage."""
+"""Opens the storage for a table's location, as the configuration gives it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""One module per group of commands: each adds its parsers, and imports its work when it is called."""
+"""One module per group of commands. A module adds the parsers, and imports what does the work when a command
+runs.
+"""

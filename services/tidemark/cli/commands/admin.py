@@ -1,4 +1,4 @@
-"""`tidemark flush`, `status`, `lookup`, `pause`, `resume`: what one asks of a running coordinator."""
+"""`tidemark flush`, `status`, `lookup`, `pause`, `resume`: the commands that ask a running coordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
         commands,
         "flush",
         run_flush,
-        "return when all that is in the input topics now is committed; prints epoch and instant",
+        "wait until everything that is in the input topics now is committed; print epoch and instant",
         "  tidemark flush -c flights.yaml\n  tidemark flush -c flights.yaml --timeout 5m --json",
     )
     flush.add_argument(
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
         commands,
         "lookup",
         run_lookup,
-        "show where record keys live, and in which tier of the index each was found",
+        "show the partition and file group of record keys, and the tier of the index that knew each",
         "  tidemark lookup -c flights.yaml 'flight_date:2013-01-01,carrier:UA,flight:1545,origin:EWR'",
     )
     lookup.add_argument("keys", nargs="+", metavar="KEY", help="record keys, as _hoodie_record_key has them")
@@ -52,11 +52,11 @@ def add(commands: Commands) -> None:
         "  tidemark pause -c flights.yaml --reason 'table maintenance'",
     )
     pause.add_argument("--reason", default="", metavar="TEXT", help="shown by `tidemark status`")
-    add_command(commands, "resume", run_resume, "go on tagging after `tidemark pause`")
+    add_command(commands, "resume", run_resume, "continue tagging after `tidemark pause`")
 
 
 def run_flush(options: argparse.Namespace) -> int:
-    """Exit code 1 when it is not all committed in time."""
+    """Waits for the commit. Exit code 1 when not everything is committed in time."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
@@ -68,7 +68,7 @@ def run_flush(options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Prints the coordinator's document, or a page made of what it says."""
+    """Prints the coordinator's status: its document, or text made from the types."""
     from tidemark.config import load_config
     from tidemark.config.run_file import read_run_file
     from tidemark.console.admin_client import connect
@@ -82,13 +82,13 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 def add_run(document: dict[str, Any], running: RunFile | None) -> None:
-    """Adds what `tidemark run` on this machine says of its services; without one, `run` is None."""
+    """Adds what `tidemark run` on this machine says of its services; `run` is None when none runs here."""
     document["run"] = None if running is None else {"stopped": running.stopped, "failing": running.failing}
-    document["warnings"] += [each.text for each in run_warnings(running)]
+    document["warnings"] += [warning.text for warning in run_warnings(running)]
 
 
 def run_warnings(running: RunFile | None) -> list[StatusWarning]:
-    """Of services that `tidemark run` starts again and again, or no longer."""
+    """A warning for each service that `tidemark run` starts again and again, or no longer starts."""
     from tidemark.table_status.warnings import StatusWarning, WarningKind
 
     troubles = {} if running is None else {**running.failing, **running.stopped}
@@ -99,39 +99,37 @@ def run_warnings(running: RunFile | None) -> list[StatusWarning]:
 
 
 def run_lookup(options: argparse.Namespace) -> int:
-    """Exit code 0 also for keys that are not there: that is an answer."""
+    """Prints where the keys are. Exit code 0 also when keys are not in the table."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
-        found = client.lookup(options.keys)
+        locations = client.lookup(options.keys)
     rows = [("KEY", "TIER", "PARTITION", "FILE GROUP", "SHARD", "ORDERING")]
-    for each in found:
-        ordering = "-" if each["ordering"] is None else str(each["ordering"])
-        if each["ordering_exact"] is False:
+    for at in locations:
+        ordering = "-" if at["ordering"] is None else str(at["ordering"])
+        if at["ordering_exact"] is False:
             ordering = f">= {ordering}"
-        partition = "-" if each["partition_path"] is None else each["partition_path"] or "(none)"
-        if each["tier"] == "none" and each["ordering"] is not None:
-            # What an absent key has an ordering value from is its delete.
+        partition = "-" if at["partition_path"] is None else at["partition_path"] or "(none)"
+        if at["tier"] == "none" and at["ordering"] is not None:
+            # A key without a row has an ordering value only if a delete left it.
             partition = "(deleted)"
-        rows.append(
-            (each["key"], each["tier"], partition, each["file_id"] or "-", str(each["shard"]), ordering)
-        )
-    Output(options.json).answer({"found": found}, columns(rows))
+        rows.append((at["key"], at["tier"], partition, at["file_id"] or "-", str(at["shard"]), ordering))
+    Output(options.json).answer({"found": locations}, columns(rows))
     return 0
 
 
 def run_pause(options: argparse.Namespace) -> int:
-    """Returns when the coordinator has taken the order."""
+    """Returns when the coordinator has accepted the call."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         client.pause(options.reason)
-    Output(options.json).answer({"paused": True}, ["paused: `tidemark resume` goes on"])
+    Output(options.json).answer({"paused": True}, ["paused: `tidemark resume` continues"])
     return 0
 
 
 def run_resume(options: argparse.Namespace) -> int:
-    """Returns when the coordinator has taken the order."""
+    """Returns when the coordinator has accepted the call."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
@@ -141,7 +139,7 @@ def run_resume(options: argparse.Namespace) -> int:
 
 
 def status_lines(status: Status, of_run: Sequence[StatusWarning] = ()) -> Iterator[str]:
-    """The page of `tidemark status`; `of_run`: what this machine adds to the coordinator's warnings."""
+    """The text of `tidemark status`. `of_run` are the warnings of `tidemark run` on this machine."""
     coordinator, last, flight = status.coordinator, status.last_commit, status.in_flight
     yield f"table         {status.table}  {status.path}"
     doing = coordinator.doing + (f" ({coordinator.waiting_for})" if coordinator.waiting_for else "")
@@ -167,7 +165,7 @@ def status_lines(status: Status, of_run: Sequence[StatusWarning] = ()) -> Iterat
     if (blocker := status.open_transaction) is not None:
         yield (
             f"open          transaction of {blocker.stage} slot {blocker.slot} "
-            f"({blocker.process or 'nobody'}) since {blocker.age_ms} ms: readers wait for its end"
+            f"({blocker.process or 'nobody'}) for {blocker.age_ms} ms: readers wait for its end"
         )
     yield _lag_line(status)
     committed = status.records.committed
@@ -191,7 +189,7 @@ def status_lines(status: Status, of_run: Sequence[StatusWarning] = ()) -> Iterat
 def _lag_line(status: Status) -> str:
     lag = status.lag
     if lag is None:
-        reason = next((each.reason for each in status.missing if each.part == "lag"), "")
+        reason = next((missing.reason for missing in status.missing if missing.part == "lag"), "")
         return f"lag           unknown: {printable(reason)}"
     return (
         f"lag           {lag.input_offsets_not_shuffled} input offsets not shuffled, "
@@ -213,7 +211,7 @@ def _table_services(services: TableServices) -> Iterator[str]:
 
 
 def verified_line(verification: VerificationState) -> str:
-    """How the last verification ended, and up to where the table was found to agree."""
+    """The result of the last verification, and the newest epoch up to which the table was found to agree."""
     last, verified = verification.last, verification.verified
     if last is None:
         return f"not yet, every {verification.every_commits} commits"

@@ -1,4 +1,4 @@
-"""`tidemark archive`: what Spark's executors need of Python, as one file."""
+"""`tidemark archive`: packs the Python code that Spark's executors need into one file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.console.arguments import Commands, add_command
 from tidemark.console.output import Output
 
 _EXAMPLES: Final = """\
-  tidemark archive -o env.zip --dependencies    all that a Python 3.11 without packages lacks
+  tidemark archive -o env.zip --dependencies    for executors whose Python 3.11 has no packages
   tidemark archive -o code.zip                  Tidemark's own code (the writer sends that by itself)
 
 in the table's configuration:
@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
         commands,
         "archive",
         run_archive,
-        "pack what Spark's executors need of Python into a zip file",
+        "pack the Python code that Spark's executors need into a zip file",
         _EXAMPLES,
         config=False,
     )
@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 
 
 def run_archive(options: argparse.Namespace) -> int:
-    """Writes the file, replacing one that is there."""
+    """Writes the file; one that is there is replaced."""
     from tidemark.stream_writer.offline import write_archive
 
     size_bytes = write_archive(options.output, options.dependencies)

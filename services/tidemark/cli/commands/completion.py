@@ -1,7 +1,7 @@
-"""`tidemark completion`: what makes a shell complete commands, options and files at TAB.
+"""`tidemark completion`: prints the script by which a shell completes commands, options and files at TAB.
 
-The shell asks `tidemark` itself, by variables that argcomplete defines; so what is completed is what the
-parsers know, and the script never grows old.
+At TAB the shell calls `tidemark` with variables that argcomplete defines. So the parsers give the answer, and
+the script fits every version.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
 
 
 def run_completion(options: argparse.Namespace) -> int:
-    """A script for stdout."""
+    """Prints the script."""
     from argcomplete.shell_integration import shellcode
 
     sys.stdout.write(shellcode(["tidemark"], shell=options.shell))
@@ -49,7 +49,7 @@ def run_completion(options: argparse.Namespace) -> int:
 
 
 def complete_if_asked(parser: argparse.ArgumentParser) -> None:
-    """Answers the shell and ends the process, if it is a shell that asks."""
+    """If a shell called for completions, answers it and ends the process."""
     if ASKED_VARIABLE in os.environ:
         import argcomplete
 

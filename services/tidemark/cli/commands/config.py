@@ -1,4 +1,6 @@
-"""`tidemark config show`, `check`: what a configuration says, what holds, and whether it can work."""
+"""`tidemark config show`, `check`: prints a configuration with its defaults, and checks whether it can
+work.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,23 @@ def add(commands: Commands) -> None:
     show.add_argument(
         "--effective",
         action="store_true",
-        help="print every key that holds, and where its value comes from: a line of the file, a variable of "
-        "the environment, the default",
+        help="print every key, its value, and where that comes from: a line of the file, a variable of the "
+        "environment, the default",
     )
     add_command(
         group,
         "config check",
         run_check,
-        "check the configuration as far as that goes without Kafka and the table (`tidemark doctor` does "
+        "check what can be checked of the configuration without Kafka and the table (`tidemark doctor` does "
         "the rest); exit code 2 when it cannot work",
         "  tidemark config check -c flights.yaml",
     )
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Without --effective the file need only be YAML: what is wrong with it can be looked at."""
+    """Prints the file, or with --effective every setting. Without --effective the file only has to be YAML,
+    so a configuration that is wrong can be shown as well.
+    """
     from tidemark.config import load_config
     from tidemark.config.effective import effective_settings, hide_secrets
     from tidemark.config.origins import read_document
@@ -57,18 +61,18 @@ def run_show(options: argparse.Namespace) -> int:
         return 0
     config = load_config(options.config)
     settings = effective_settings(config)
-    document = {"file": str(config.file), "settings": [_document(each) for each in settings]}
+    document = {"file": str(config.file), "settings": [_document(setting) for setting in settings]}
     output.answer(document, _lines(config.file, settings))
     return 0
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """Raises what is wrong; warnings are answered."""
+    """Prints warnings. Raises ConfigError for a configuration that cannot work."""
     from tidemark.doctor.config_check import check_config_file
 
     config, warnings = check_config_file(options.config)
     output = Output(options.json)
-    lines = [f"warning: {each}" for each in warnings]
+    lines = [f"warning: {text}" for text in warnings]
     output.answer({"file": str(config.file), "warnings": warnings}, [*lines, f"{config.file} can be used"])
     return 0
 
@@ -94,7 +98,7 @@ def _document(setting: Setting) -> dict[str, Any]:
 
 
 def _lines(file: Path, settings: list[Setting]) -> list[str]:
-    rows = [(each.key, printable(_text(each.value)), each.source) for each in settings]
+    rows = [(setting.key, printable(_text(setting.value)), setting.source) for setting in settings]
     return [f"{file}:", *columns(rows)]
 
 

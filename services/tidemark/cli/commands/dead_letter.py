@@ -1,4 +1,4 @@
-"""`tidemark dead-letter list / show / replay`: what could not be taken, and why."""
+"""`tidemark dead-letter list / show / replay`: input records that were refused, and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_CHARACTERS: Final = 4_000
 
 def add(commands: Commands) -> None:
     """Adds the group."""
-    group = add_group(commands, "dead-letter", "show records that could not be taken, or produce them again")
+    group = add_group(commands, "dead-letter", "show input records that were refused, or produce them again")
     listed = add_command(
         group,
         "dead-letter list",
@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
         group,
         "dead-letter show",
         run_show,
-        "show one refused record whole: key, value and headers",
+        "show one refused record with key, value and headers",
         "  tidemark dead-letter show 17 -c flights.yaml\n"
         "  tidemark dead-letter show 17 -c flights.yaml --json | jq -r .value_base64 | base64 -d",
     )
@@ -67,9 +67,9 @@ def _add_replay(group: Commands) -> None:
         "  tidemark dead-letter replay -c flights.yaml --dry-run\n"
         "  tidemark dead-letter replay -c flights.yaml --reason unknown-schema\n"
         "  tidemark dead-letter replay -c flights.yaml --topic flights --partition 2 --offset 1041\n\n"
-        "A replayed record is the newest of its partition: with an ordering field its value still decides,\n"
-        "without one it overwrites what came after it. Its header tm-replays counts. Letters stay; those\n"
-        "that were replayed are left out the next time.",
+        "A replayed record becomes the newest of its partition. With an ordering field its ordering value\n"
+        "still decides; without one it overwrites records that came after it. Its header tm-replays counts\n"
+        "replays. Dead letters stay in their topic; a later replay leaves those out that were replayed.",
     )
     replayed.add_argument(
         "ids", nargs="*", type=whole_number(0, _NUMBER_MAX), metavar="ID", help="only these"
@@ -104,7 +104,7 @@ def _filter(options: argparse.Namespace, ids: frozenset[int] | None = None) -> L
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """The whole topic is read; needs no coordinator."""
+    """Reads the whole topic of dead letters. It needs no coordinator."""
     from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
@@ -125,28 +125,27 @@ def run_list(options: argparse.Namespace) -> int:
     counted = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items()) or "none"
     lines = _table(page.letters, options.verbose)
     days, mib = limits.dead_letter_retention_ms / 86_400_000, limits.dead_letter_bytes >> 20
-    told = (
+    retention = (
         f"kept for {days:g} days and up to {mib} MiB; of {kept.kept} offsets {kept.expiring} are deleted "
         f"next, {kept.deleted} were deleted"
     )
-    output.answer(document, [*lines, f"{page.count} dead letters: {printable(counted)}", told])
+    output.answer(document, [*lines, f"{page.count} dead letters: {printable(counted)}", retention])
     return 0
 
 
 def _table(letters: list[DeadLetter], verbose: bool) -> list[str]:
     more = ("TIME (MS)", "REPLAYS", "REPLAYED") if verbose else ()
     rows: list[tuple[str, ...]] = [("ID", "REASON", "TOPIC", "PARTITION", "OFFSET", *more, "DETAIL")]
-    for each in letters:
-        extra = (
-            (str(each.timestamp_ms), str(each.replays), "yes" if each.replayed else "no") if verbose else ()
-        )
-        place = (printable(each.reason), printable(each.topic), str(each.partition), str(each.offset))
-        rows.append((str(each.id), *place, *extra, printable(each.detail)))
+    for letter in letters:
+        replayed = "yes" if letter.replayed else "no"
+        extra = (str(letter.timestamp_ms), str(letter.replays), replayed) if verbose else ()
+        place = (printable(letter.reason), printable(letter.topic), str(letter.partition), str(letter.offset))
+        rows.append((str(letter.id), *place, *extra, printable(letter.detail)))
     return columns(rows, right=(0, 3, 4))
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Exit code 1 when there is no letter of this id."""
+    """Prints one dead letter. Raises CliError, exit code 1, when there is none of this id."""
     from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
@@ -161,7 +160,7 @@ def run_show(options: argparse.Namespace) -> int:
         "key_base64": _base64(whole.key),
         "value_base64": _base64(whole.value),
     }
-    # Whether it was replayed stands elsewhere in the topic.
+    # Another record of the topic says whether this one was replayed, and `show` does not read it.
     del document["replayed"]
     output.answer(document, _page(whole))
     return 0
@@ -183,7 +182,7 @@ def _page(whole: WholeLetter) -> Iterator[str]:
 
 
 def _shown(content: bytes | None) -> str:
-    """Text where it is some, else hexadecimal; long content is cut."""
+    """The content as text if it is UTF-8, else in hexadecimal; cut after `_SHOWN_CHARACTERS`."""
     if content is None:
         return "(null)"
     try:
@@ -200,7 +199,7 @@ def _base64(content: bytes | None) -> str | None:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """Whether assigners run or not: they read the records as any others."""
+    """Produces the records again. Assigners need not run: they read them later, like any other records."""
     from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
@@ -211,7 +210,7 @@ def run_replay(options: argparse.Namespace) -> int:
             wanted, dry_run=options.dry_run, again=options.again, replays_max=options.max_replays
         )
     if config.table.ordering is None and done.chosen:
-        output.say("the table has no ordering field: a replayed record overwrites what came after it")
+        output.say("the table has no ordering field: a replayed record overwrites records that came after it")
     skipped = Counter(why for _, why in done.skipped)
     document = {
         "dry_run": options.dry_run,

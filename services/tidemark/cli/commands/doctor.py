@@ -1,4 +1,4 @@
-"""`tidemark doctor`: is everything there that a table needs, and what to do if not."""
+"""`tidemark doctor`: checks whether everything is there that a table needs, and says what to do if not."""
 
 from __future__ import annotations
 
@@ -34,30 +34,32 @@ def add(commands: Commands) -> None:
         "  tidemark doctor -c flights.yaml     all that this table needs: before the first start, and when\n"
         "                                      something is strange; services may run\n"
         "  tidemark doctor -c flights.yaml --json | jq '.checks[] | select(.status == \"fails\")'\n\n"
-        "Exit code 0: nothing fails; 1: something does. What it tries out (files in the table's and the\n"
-        "state folder, a Kafka topic TABLE.doctor-…) it removes again.",
+        "Exit code 0: no check fails; 1: one does. It removes what it made to try things out (files in the\n"
+        "table's and the state folder, a Kafka topic TABLE.doctor-…).",
         config=False,
     )
     parser.add_argument(
-        "-c", "--config", metavar="F", help="the table's YAML file; without it only the machine"
+        "-c", "--config", metavar="F", help="the table's YAML file; without it only the machine is checked"
     )
     parser.add_argument(
         "--timeout",
         type=duration,
         default=_TIMEOUT_MS,
         metavar="T",
-        help="for each check (default: 20s)",
+        help="give up a check after T (default: 20s)",
     )
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """Prints each result as it comes."""
+    """Prints each result when its check has ended; with --json all at the end. Exit code 1 when a check
+    fails.
+    """
     from tidemark.doctor.checks import Status, run_checks
     from tidemark.doctor.plan import Patient, plan
     from tidemark.stream_runtime.clock import SystemClock
     from tidemark.stream_runtime.ids import SystemIds
 
-    # What the clients log on the way, findings say better.
+    # Clients log their errors too; the findings say the same in words for the user.
     logging.getLogger("tidemark").addHandler(logging.NullHandler())
     clock, output = SystemClock(), Output(options.json)
     file = None if options.config is None else Path(options.config).expanduser().resolve()
@@ -66,11 +68,12 @@ def run_doctor(options: argparse.Namespace) -> int:
         results.append(result)
         if not options.json:
             output.answer(None, _lines(result, _in_colour()))
-    counts = Counter(each.status.value for each in results)
+    counts = Counter(result.status.value for result in results)
     healthy = counts[Status.FAILS.value] == 0
-    document = {"healthy": healthy, "counts": dict(counts), "checks": [each.document() for each in results]}
-    said = ", ".join(f"{counts[status.value]} {status.value}" for status in Status if counts[status.value])
-    output.answer(document, ["", f"{len(results)} checks: {said}"])
+    checks = [result.document() for result in results]
+    document = {"healthy": healthy, "counts": dict(counts), "checks": checks}
+    summary = ", ".join(f"{counts[status.value]} {status.value}" for status in Status if counts[status.value])
+    output.answer(document, ["", f"{len(results)} checks: {summary}"])
     return 0 if healthy else 1
 
 

@@ -1,4 +1,6 @@
-"""`tidemark epoch list`, `show` and `retry`: what each commit covered, how long it took, and another try."""
+"""`tidemark epoch list`, `show` and `retry`: what each commit covered and how long it took; tries one
+again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _LIMIT_MAX: Final = 1_000
 def add(commands: Commands) -> None:
     """Adds the group."""
     epochs = add_group(
-        commands, "epoch", "show epochs: manifest, source offsets, counts, times of each step; retry one"
+        commands, "epoch", "show epochs: transactions, source offsets, counts, times of each step; retry one"
     )
     listed = add_command(
         epochs, "epoch list", run_list, "list the newest epochs", "  tidemark epoch list -c flights.yaml"
@@ -36,14 +38,14 @@ def add(commands: Commands) -> None:
         epochs,
         "epoch retry",
         run_retry,
-        "try an epoch again that was given up (`tidemark status` says so), once its cause is repaired",
+        "try an epoch again that was given up (`tidemark status` says so); repair the cause first",
         "  tidemark epoch retry 12 -c flights.yaml",
     )
     retried.add_argument("number", type=whole_number(1, 2**63 - 1), metavar="N", help="the epoch's number")
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Newest first."""
+    """Prints the newest epochs, newest first."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
@@ -53,7 +55,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """All that the coordinator remembers of the epoch."""
+    """Prints everything that the coordinator remembers of the epoch."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
@@ -63,7 +65,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_retry(options: argparse.Namespace) -> int:
-    """Returns when the coordinator has taken the order; 2 when that epoch was not given up."""
+    """Returns when the coordinator has accepted the call. Exit code 2 when that epoch was not given up."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
@@ -95,7 +97,7 @@ def _rows(epochs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def state_of(epoch: dict[str, Any]) -> str:
-    """planned, decided, committed, or void (its last attempt is)."""
+    """planned, decided, committed, or void: the state of the epoch's last attempt."""
     last = epoch["attempts"][-1] if epoch["attempts"] else {}
     if last.get("committed_ms") is not None:
         return "committed"
@@ -105,7 +107,7 @@ def state_of(epoch: dict[str, Any]) -> str:
 
 
 def commit_ms(epoch: dict[str, Any]) -> int | None:
-    """From the plan of the attempt that was committed to its commit, in milliseconds."""
+    """Milliseconds from the plan of the attempt that was committed to its commit; None without a commit."""
     for attempt in epoch["attempts"]:
         if attempt["committed_ms"] is not None:
             return int(attempt["committed_ms"] - attempt["planned_ms"])

@@ -1,4 +1,4 @@
-"""`tidemark init`: a commented configuration from a sample of records, or from a table that is there."""
+"""`tidemark init`: writes a commented configuration from a sample of records, or from an existing table."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _EXAMPLES: Final = """\
   tidemark init --topic orders --bootstrap-servers localhost:9092 --format protobuf \\
       --descriptor orders.desc --message shop.Order
 
-Writes NAME.yaml and NAME.avsc, and overwrites nothing without --force. On a terminal it asks where there
-is a choice; options and --yes answer beforehand. Values like ${KAFKA_PASSWORD} go into the file as they
-are and are read from the environment: no secret has to stand in the file or on the command line.
+Writes NAME.yaml and NAME.avsc; it overwrites existing files only with --force. On a terminal it asks where
+there is a choice; options and --yes answer beforehand. References like ${KAFKA_PASSWORD} are written into
+the file as they are and read from the environment, so no secret is in the file or on the command line.
 """
 
 
@@ -42,13 +42,13 @@ def add(commands: Commands) -> None:
         _EXAMPLES,
         config=False,
     )
-    source = parser.add_argument_group("what to start from")
+    source = parser.add_argument_group("the source of the sample")
     source.add_argument("--topic", metavar="T", help="the input topic; its newest records are the sample")
     source.add_argument(
         "--sample", type=Path, metavar="F", help="a file of records: JSON lines or one JSON array"
     )
     source.add_argument(
-        "--table", type=Path, metavar="PATH", help="a Hudi table: its schema, keys and shards"
+        "--table", type=Path, metavar="PATH", help="a Hudi table: take its schema, keys and shards"
     )
     source.add_argument(
         "--records",
@@ -57,12 +57,12 @@ def add(commands: Commands) -> None:
         metavar="N",
         help=f"size of the sample (default: {_RECORDS})",
     )
-    reach = parser.add_argument_group("how to reach it")
-    reach.add_argument("--bootstrap-servers", metavar="S", help="Kafka's host:port, several by commas")
+    reach = parser.add_argument_group("how to connect")
+    reach.add_argument("--bootstrap-servers", metavar="S", help="Kafka's host:port; several with commas")
     reach.add_argument(
         "--kafka", action="append", default=[], metavar="K=V", help="another setting of the Kafka client"
     )
-    reach.add_argument("--schema-registry", metavar="URL", help="of values in Confluent's wire format")
+    reach.add_argument("--schema-registry", metavar="URL", help="for values in Confluent's wire format")
     reach.add_argument(
         "--registry",
         action="append",
@@ -75,21 +75,21 @@ def add(commands: Commands) -> None:
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
-    read = parser.add_argument_group("how records are written (told from the sample, but for Protobuf)")
-    read.add_argument("--format", choices=_FORMATS, help="as input.format of the configuration")
+    read = parser.add_argument_group("the records' format (found from the sample, except for Protobuf)")
+    read.add_argument("--format", choices=_FORMATS, help="input.format of the configuration")
     read.add_argument(
         "--descriptor",
         type=Path,
         metavar="F",
-        help="of Protobuf: protoc --include_imports --descriptor_set_out=F …",
+        help="for Protobuf: the file of protoc --include_imports --descriptor_set_out=F …",
     )
     read.add_argument(
-        "--message", metavar="NAME", help="of Protobuf, package.Name (default: the descriptor's only one)"
+        "--message", metavar="NAME", help="for Protobuf: package.Name (default: the descriptor's only one)"
     )
     read.add_argument(
         "--delete-field",
         metavar="COLUMN",
-        help="true in it deletes the key (default: a field like _deleted); or none",
+        help="a record with true in this field deletes its key (default: a field like _deleted); or none",
     )
 
 
@@ -102,9 +102,7 @@ def _add_decisions(parser: argparse.ArgumentParser) -> None:
         decided.add_argument(
             f"--{option}",
             metavar="COLUMNS",
-            help=f"the {what}: columns by commas, or none"
-            if option != "key"
-            else f"the {what}: columns by commas",
+            help=f"the {what}: columns, separated by commas" + (", or none" if option != "key" else ""),
         )
     decided.add_argument("--out", type=Path, metavar="F", help="the file to write (default: ./NAME.yaml)")
     decided.add_argument("--force", action="store_true", help="overwrite files that exist")
@@ -112,7 +110,7 @@ def _add_decisions(parser: argparse.ArgumentParser) -> None:
 
 
 def run_init(options: argparse.Namespace) -> int:
-    """Exit code 2 for wrong use, 1 when no sample can be had."""
+    """Writes the two files. Raises CliError: exit code 2 for wrong use, 1 when there is no sample to read."""
     from tidemark.init.ask import Asker
     from tidemark.init.session import initialise
     from tidemark.stream_runtime.clock import SystemClock
@@ -131,7 +129,7 @@ def _understood(options: argparse.Namespace) -> InitOptions:
 
     given = [name for name in ("sample", "table") if getattr(options, name) is not None]
     if len(given) > 1:
-        raise CliError("--sample and --table are two things to start from: give one", WRONG_USE)
+        raise CliError("--sample and --table exclude each other: give one of them", WRONG_USE)
     kafka = _pairs("--kafka", options.kafka)
     if options.bootstrap_servers:
         kafka = {"bootstrap.servers": options.bootstrap_servers, **kafka}
@@ -164,8 +162,8 @@ def _pairs(option: str, given: list[str]) -> dict[str, str]:
     from tidemark.console.errors import WRONG_USE, CliError
 
     pairs = {}
-    for each in given:
-        key, equals, value = each.partition("=")
+    for setting in given:
+        key, equals, value = setting.partition("=")
         if not equals or not key:
             raise CliError(f"{option} takes KEY=VALUE", WRONG_USE)
         pairs[key.strip()] = value
@@ -175,7 +173,7 @@ def _pairs(option: str, given: list[str]) -> dict[str, str]:
 def _columns(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    return () if text.lower() == "none" else tuple(each.strip() for each in text.split(",") if each.strip())
+    return () if text.lower() == "none" else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _document(written: Written) -> dict[str, Any]:
@@ -203,12 +201,12 @@ def _lines(written: Written) -> Iterator[str]:
     yield f"  partition   {', '.join(draft.partition) or 'none'}"
     yield f"  ordering    {draft.ordering or 'none: the later arrival wins'}"
     yield f"  columns     {len(draft.schema['fields'])}"
-    for each in written.warnings:
-        yield f"warning: {each}"
+    for warning in written.warnings:
+        yield f"warning: {warning}"
     if written.sampled:
         yield f"{written.taken:,} of {written.sampled:,} sampled records can be taken with it"
-    for each in written.refused:
-        yield f"  refused: {printable(each)}"
+    for reason in written.refused:
+        yield f"  refused: {printable(reason)}"
     yield "next:"
     yield f"  {'$EDITOR ' + file:40}  look through the comments"
     yield f"  {'tidemark doctor -c ' + file:40}  is everything there that it needs?"

@@ -1,4 +1,6 @@
-"""`tidemark recover`: makes a table free that a coordinator left in the middle of something."""
+"""`tidemark recover`: finishes or rolls back what a dead coordinator left open, and frees the table's
+lock.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,15 @@ def add(commands: Commands) -> None:
         "recover",
         run_recover,
         "finish a decided epoch and free the table's lock when no coordinator will come back",
-        "  tidemark recover -c flights.yaml      a coordinator that starts does the same by itself\n"
-        "Refused while a coordinator answers at services.coordinator. Other addresses are not asked: a\n"
-        "coordinator that serves the table there is fenced: it commits nothing more, and ends with code 3.",
+        "  tidemark recover -c flights.yaml\n\n"
+        "A coordinator does the same when it starts. The command refuses while a coordinator answers at\n"
+        "services.coordinator. It does not ask other addresses: a coordinator that serves the table at\n"
+        "another one is fenced, commits nothing more, and ends with code 3.",
     )
 
 
 def run_recover(options: argparse.Namespace) -> int:
-    """Exit code 1 while a coordinator answers, or another writer holds the lock."""
+    """Recovers the table. Exit code 1 while a coordinator answers, or while another writer holds the lock."""
     from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
     from tidemark.commit_coordinator.offline.recovery import recover
     from tidemark.config import load_config
@@ -59,8 +62,9 @@ def run_recover(options: argparse.Namespace) -> int:
 
 
 def _never_ran(config: TableConfigFile, output: Output) -> int:
-    """There is no ledger, so nothing was decided. Raises CliError when the table has something open all the
-    same: its state folder was lost.
+    """The answer for a table whose embedded Kafka was never started: no ledger, so nothing was decided.
+    Raises CliError when the table has a pending commit or a held lock nevertheless: then its state folder was
+    lost.
     """
     from tidemark.console.errors import CliError
     from tidemark.hudi_format.publication.locate import read_lock

@@ -1,4 +1,4 @@
-"""`tidemark run`: all services of a table in the foreground."""
+"""`tidemark run`: runs all services of a table in the foreground."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ def add(commands: Commands) -> None:
         commands,
         "run",
         run,
-        "run all services of a table in the foreground; starting again goes on where it stopped",
-        "  tidemark run -c flights.yaml          Ctrl-C stops in order, twice: at once",
+        "run all services of a table in the foreground; a new start continues where the last one stopped",
+        "  tidemark run -c flights.yaml          Ctrl-C stops in order; a second Ctrl-C stops at once",
         json=False,
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until SIGINT or SIGTERM; 2 when a service cannot work with this configuration, 4 when one stopped."""
+    """Runs until SIGINT or SIGTERM; a second signal kills the services at once. Returns 4 when a service was
+    stopped for good, else 0. Raises what `Supervisor.run` raises: exit code 2 when a service cannot work with
+    this configuration.
+    """
     import signal
     import threading
 

@@ -1,6 +1,7 @@
 """`tidemark coordinator`, `assigner`, `writer`: one service in the foreground, as containers run them.
 
-TIDEMARK_FAILPOINT may name places of several services: each is told the others' names.
+TIDEMARK_FAILPOINT may name failpoints of several services at once. So each service gets the names of the
+others' failpoints, to ignore them; any other name is an error.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def add(commands: Commands) -> None:
         commands,
         "assigner",
         run_assigner,
-        "run one index-assigner in the foreground; any number may share a table's lanes",
+        "run one index-assigner in the foreground; any number of them may share a table's lanes",
         "  tidemark assigner -c flights.yaml\n"
-        "  tidemark assigner -c flights.yaml --stages assign     only tag, others shuffle",
+        "  tidemark assigner -c flights.yaml --stages assign     only tag; other assigners shuffle",
         json=False,
     )
     assigner.add_argument(
@@ -56,7 +57,7 @@ def add(commands: Commands) -> None:
         "--web",
         type=address,
         metavar="HOST:PORT",
-        help="serve the page for people here (default: services.web)",
+        help="serve the web page here (default: services.web)",
     )
     for service in (coordinator, assigner, writer):
         service.add_argument(
@@ -74,7 +75,7 @@ def add(commands: Commands) -> None:
 
 
 def stages(text: str) -> tuple[str, ...]:
-    """The named stages in their order of flow."""
+    """The stages that the text names, shuffle before assign. Raises ArgumentTypeError."""
     named = [part.strip() for part in text.split(",")]
     unknown = [part for part in named if part not in STAGES]
     if unknown:
@@ -83,7 +84,7 @@ def stages(text: str) -> tuple[str, ...]:
 
 
 def run_coordinator(options: argparse.Namespace) -> int:
-    """Until SIGTERM or SIGINT."""
+    """Runs the coordinator until SIGTERM or SIGINT."""
     use_arrow_alone()
     from tidemark.commit_coordinator.main import run
     from tidemark.index_assigner.failpoints import AssignerFailpoint
@@ -98,7 +99,7 @@ def run_coordinator(options: argparse.Namespace) -> int:
 
 
 def run_assigner(options: argparse.Namespace) -> int:
-    """Until SIGTERM or SIGINT."""
+    """Runs the assigner until SIGTERM or SIGINT."""
     use_arrow_alone()
     from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
     from tidemark.epoch_protocol.entries import Stage
@@ -112,7 +113,7 @@ def run_assigner(options: argparse.Namespace) -> int:
 
 
 def run_writer(options: argparse.Namespace) -> int:
-    """Until SIGTERM or SIGINT."""
+    """Runs the writer until SIGTERM or SIGINT."""
     from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
     from tidemark.index_assigner.failpoints import AssignerFailpoint
     from tidemark.stream_writer.main import run

@@ -1,4 +1,6 @@
-"""`tidemark table create`, `adopt`, `describe`: the Hudi table itself, without any service."""
+"""`tidemark table create`, `adopt`, `describe`: creates, takes over or describes the Hudi table; no service
+runs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def add(commands: Commands) -> None:
         group,
         "table create",
         run_create,
-        "create the Hudi table with its record index (`tidemark run` does it too when there is none)",
+        "create the Hudi table with its record index (`tidemark run` does the same when there is none)",
         "  tidemark table create -c flights.yaml",
     )
     adopt = add_command(
@@ -25,10 +27,10 @@ def add(commands: Commands) -> None:
         run_adopt,
         "take over a table that Hudi on Spark made, or whose topics were lost",
         "  tidemark table adopt -c flights.yaml                  check it, set its time zone to UTC\n"
-        "  tidemark table adopt -c flights.yaml --drop-stats     also switch column and partition stats off\n"
+        "  tidemark table adopt -c flights.yaml --drop-stats     also switch off column, partition stats\n"
         "  tidemark table adopt -c flights.yaml --new-ledger     topics were lost: start from the timeline\n"
-        "  tidemark table adopt -c flights.yaml --moved          the table's folder was moved: go on here\n"
-        "  tidemark table adopt -c flights.yaml --copied         it is a copy: a ledger of its own",
+        "  tidemark table adopt -c flights.yaml --moved          its folder was moved: continue here\n"
+        "  tidemark table adopt -c flights.yaml --copied         it is a copy: begin a ledger of its own",
     )
     adopt.add_argument(
         "--drop-stats",
@@ -39,19 +41,19 @@ def add(commands: Commands) -> None:
     ledger.add_argument(
         "--moved",
         action="store_true",
-        help="the table was moved here with its ledger: take note of the place, go on where it stood",
+        help="the table's folder was moved here: record the new place in its ledger, and keep the ledger",
     )
     ledger.add_argument(
         "--copied",
         action="store_true",
-        help="the table is a copy, and table.name a new one: begin a ledger of its own (as --new-ledger)",
+        help="the table is a copy with a new table.name: begin a ledger of its own, as --new-ledger does",
     )
     adopt.add_argument("--yes", action="store_true", help="for scripts: delete without asking")
     ledger.add_argument(
         "--new-ledger",
         action="store_true",
-        help="delete Tidemark's own topics and begin anew at the input positions of the newest commit; what "
-        "was committed after them is applied again (at least once), tombstones are lost",
+        help="delete Tidemark's own topics and begin a new ledger at the input positions of the newest "
+        "commit; from there on input is applied at least once, and tombstones are lost",
     )
     add_command(
         group,
@@ -63,7 +65,7 @@ def add(commands: Commands) -> None:
 
 
 def run_create(options: argparse.Namespace) -> int:
-    """Exit code 1 when there is a table already."""
+    """Creates the table. Fails when there is a table already."""
     from tidemark.commit_coordinator.offline.adoption import create_table
     from tidemark.config import load_config
     from tidemark.stream_runtime.clock import SystemClock
@@ -76,7 +78,7 @@ def run_create(options: argparse.Namespace) -> int:
 
 
 def run_adopt(options: argparse.Namespace) -> int:
-    """Refuses while services of the table run."""
+    """Takes the table over. Raises CliError while services of the table run."""
     from tidemark.cli.tables import (
         adopt_table,
         check_adoptable,
@@ -96,13 +98,13 @@ def run_adopt(options: argparse.Namespace) -> int:
     output, anew = Output(options.json), options.new_ledger or options.copied
     if options.moved and options.drop_stats:
         raise CliError(
-            "--moved changes nothing in the table: `table adopt --drop-stats` afterwards", WRONG_USE
+            "--moved changes nothing in the table: run `table adopt --drop-stats` afterwards", WRONG_USE
         )
     refuse_while_serving(config)
     if anew or options.moved:
         refuse_while_served_elsewhere(config, clock, output.say)
     if not options.moved:
-        # Every reason to refuse comes before anything is changed: stats that were dropped are gone.
+        # Every check comes before the first change, because stats that were dropped cannot be had back.
         check_adoptable(config, options.drop_stats, anew)
     if deleted := what_adopt_deletes(config, options.drop_stats, anew):
         confirm(config.table.name, deleted, options.yes)
@@ -121,7 +123,7 @@ def run_adopt(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """Reads files only."""
+    """Prints the table's description. It reads the table's files, and needs no service and no Kafka."""
     from tidemark.cli.table_description import description_lines
     from tidemark.commit_coordinator.offline.table import describe
     from tidemark.config import load_config

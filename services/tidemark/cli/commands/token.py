@@ -1,4 +1,4 @@
-"""`tidemark token`: makes a bearer token, and the line that lets it in."""
+"""`tidemark token`: makes a bearer token, and the line of security.tokens that admits it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def add(commands: Commands) -> None:
         commands,
         "token",
         run,
-        "make a bearer token; services know only its hash (security.tokens)",
-        "  tidemark token --role read --name grafana                       shows token and line\n"
-        "  tidemark token --role operate --name anna --list tokens.txt     adds the line there\n"
+        "make a bearer token; services store only its hash (security.tokens)",
+        "  tidemark token --role read --name grafana                       shows the token and its line\n"
+        "  tidemark token --role operate --name anna --list tokens.txt     adds the line to tokens.txt\n"
         "  tidemark token --role service --name k8s --list tokens.txt --out service.token",
         config=False,
     )
@@ -27,13 +27,13 @@ def add(commands: Commands) -> None:
         choices=("read", "operate", "service"),
         help="what its holder may do; may be given more than once",
     )
-    parser.add_argument("--name", required=True, metavar="TEXT", help="its holder, as logs will name them")
+    parser.add_argument("--name", required=True, metavar="TEXT", help="the name of its holder for logs")
     parser.add_argument("--list", metavar="F", help="add the line to this file (security.tokens.file)")
     parser.add_argument("--out", metavar="F", help="write the token to this new file instead of showing it")
 
 
 def run(options: argparse.Namespace) -> int:
-    """The token is shown once, here; nobody can find it out again."""
+    """Prints the token, or writes it to a file. It cannot be shown again: services have only its hash."""
     from pathlib import Path
 
     from tidemark.stream_runtime.ids import SystemIds

@@ -1,4 +1,4 @@
-"""`tidemark verify`: proof from the files alone that the record index and the rows agree."""
+"""`tidemark verify`: proves from the files alone that the record index and the rows agree."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ def add(commands: Commands) -> None:
         "verify",
         run_verify,
         "prove from the files alone that index and rows agree; exit code 1 and the differences when not",
-        "  tidemark verify -c flights.yaml          what changed since the last time; may run while it is "
-        "written\n"
-        "  tidemark verify -c flights.yaml --full   reads every file\n"
+        "  tidemark verify -c flights.yaml          read what changed since the last time; writers may run\n"
+        "  tidemark verify -c flights.yaml --full   read every file\n"
         "  tidemark verify -c flights.yaml --json | jq .differences",
     )
     parser.add_argument(
@@ -27,7 +26,7 @@ def add(commands: Commands) -> None:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """Needs no Kafka and no service."""
+    """Verifies the table. Exit code 1 when something differs. It needs no Kafka and no service."""
     from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
     use_arrow_alone()

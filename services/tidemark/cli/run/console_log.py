@@ -1,8 +1,8 @@
-"""What a child process writes: kept in a file of bounded size, its warnings handed on.
+"""Follows the log file of a child process: passes warnings on, and keeps the file's size bounded.
 
-The child appends to the file itself, so it never waits for us. Rotation copies the file away and cuts it in
-place (the child's handle appends, so it goes on at the start); a line written in that very moment may be
-lost, nothing else.
+The child appends to the file itself, so it never waits for the supervisor. Rotation copies the file and then
+truncates it in place; the child's handle is open for appending, so its next line is the first of the emptied
+file. A line that the child writes between the two steps may be lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEPT: Final = 2
 _READ_MAX: Final = 1 << 20
 _LINE_MAX: Final = 4_000
 _TAIL_LINES: Final = 20
-# A line that was cut ends within the quotes.
+# A line that was cut at `_LINE_MAX` has no closing quote.
 _MESSAGE: Final = re.compile(r"\bmessage=(\"(?:[^\"\\]|\\.)*(?:\"|\\?$)|\S+)")
 _LEVEL: Final = re.compile(r"\blevel=(\w+)")
 _NOTABLE: Final = re.compile(
@@ -29,7 +29,9 @@ _NOTABLE: Final = re.compile(
 
 
 def short_line(line: str) -> str:
-    """`warning: what happened` of a log line in key=value form or JSON; any other line as it is."""
+    """Level and message of a log line in key=value form or JSON, as `warning: the message`; any other line as
+    it is.
+    """
     if line.startswith("{"):
         return _short_json(line)
     level, message = _LEVEL.search(line), _MESSAGE.search(line)
@@ -39,7 +41,9 @@ def short_line(line: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Never raises: others write to these files as well, and what is too long was cut anywhere."""
+    """The text without its quotes and escapes. Never raises: other programs may write to the file, and a long
+    line is cut at any place.
+    """
     if not text.startswith('"'):
         return text
     for whole in (text, f'{text}"'):
@@ -59,7 +63,7 @@ def _short_json(line: str) -> str:
 
 
 class ConsoleLog:
-    """`forward` gets each line of level WARNING and above, shortened. For one thread."""
+    """Calls `forward` with each line of level WARNING and above, shortened. For one thread."""
 
     def __init__(self, path: Path, forward: Callable[[str], None], bytes_max: int = BYTES_MAX) -> None:
         self.path = path
@@ -68,18 +72,18 @@ class ConsoleLog:
         self._partial = b""
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # What an earlier run left is history: shown by nobody, rotated with the rest.
+        # Lines of an earlier run are not passed on; they are rotated away with the others.
         self._position = path.stat().st_size if path.exists() else 0
 
     def poll(self) -> None:
-        """Hands on what came since the last call, and rotates a file that has grown too large."""
+        """Passes on the warnings since the last call, and rotates the file if it has grown too large."""
         while self._read():
             pass
         if self._position > self._bytes_max:
             self._rotate()
 
     def last_lines(self) -> list[str]:
-        """The end of what was written, for a process that died without a word of its own."""
+        """The last lines, to explain why a process died."""
         return list(self._tail)
 
     def _read(self) -> bool:

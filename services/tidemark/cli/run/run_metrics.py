@@ -1,8 +1,9 @@
-"""The metrics of a `run`, at `services.metrics`: gauges of its own, and behind them those of its services.
+"""The metrics of `tidemark run`, at `services.metrics`: its own gauges, followed by those of its services.
 
-Its own are made of the coordinator's status document every two seconds; they say something also while a
-service is down. What the services serve is asked of them at each scrape; one that does not answer is left
-out, and `tidemark_run_service_up` says so.
+- Its own gauges are set from the coordinator's status every two seconds, so they exist while a service is
+  down.
+- The services' metrics are read from them at each scrape. A service that does not answer is left out, and its
+  `tidemark_run_service_up` is 0.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _RECORDS: Final = ("input", "inserts", "updates", "deletes", "moves", "supersede
 
 
 class RunMetrics:
-    """Served at `services.metrics` while `run` runs; `say` hears once when the coordinator serves."""
+    """Serves the metrics while `tidemark run` runs. `http` are the addresses of the services' own metrics.
+    `say` is called once, when the coordinator serves the table.
+    """
 
     def __init__(
         self,
@@ -75,8 +78,8 @@ class RunMetrics:
         self._verification = VerificationMetrics(metrics)
 
     def start(self) -> None:
-        """Begins to listen. Raises ListenError for an address that is taken, and for a remote one that
-        nobody allowed.
+        """Begins to listen. Raises ListenError for an address that is taken, and for an address that other
+        machines reach and the configuration does not allow.
         """
         config, routes = self._config, {"/metrics": self._page}
         try:
@@ -87,7 +90,7 @@ class RunMetrics:
         self._thread.start()
 
     def stop(self) -> None:
-        """Repeatable."""
+        """Stops listening and reading. Repeatable."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_TIMEOUT_S + 1.0)
@@ -125,7 +128,7 @@ class RunMetrics:
         self._up.set(1)
         coordinator, records = status.coordinator, status.records
         if coordinator.term < 0:
-            # It has not read the table's state yet: its zeros say nothing.
+            # The coordinator has not read the table's state yet, so its zeros mean nothing.
             return
         self._halted.set(bool(coordinator.halted or coordinator.trouble or status.gave_up))
         self._epoch.set(status.last_commit.epoch)
@@ -133,7 +136,7 @@ class RunMetrics:
             self._records.labels(outcome).set(getattr(records.committed, outcome))
         self._dead.set(records.dead_letters)
         self._uncommitted.set(status.in_flight.bytes)
-        # Unknown is not zero: while Kafka does not say, there is no such figure.
+        # While Kafka does not answer the lag is unknown. NaN says so; 0 would say that there is none.
         lag = status.lag
         self._lag.labels("shuffle").set(lag.input_offsets_not_shuffled if lag is not None else math.nan)
         self._lag.labels("commit").set(lag.input_offsets_not_committed if lag is not None else math.nan)
@@ -141,9 +144,10 @@ class RunMetrics:
 
 
 def scrape(address: Address, token: str | None = None, https: ssl.SSLContext | None = None) -> bytes | None:
-    """What a service of this machine serves at /metrics, in Prometheus's text format; None without answer.
+    """The page /metrics of a service on this machine, in Prometheus's text format; None when it does not
+    answer.
 
-    `https`: how one that other machines reach as well is asked (`start_guarded_server`).
+    `https` is used for an address that other machines reach as well (`start_guarded_server`).
     """
     headers = {"Accept": "text/plain; version=0.0.4"} | (
         {"Authorization": f"Bearer {token}"} if token else {}

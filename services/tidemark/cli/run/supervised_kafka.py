@@ -1,4 +1,4 @@
-"""The embedded Kafka of `tidemark run`: started before everything else, started again when it dies."""
+"""The embedded Kafka of `tidemark run`, which is started again when it dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ FOLDER = "kafka"
 
 
 class SupervisedKafka:
-    """Data, cluster id and ports stay below `state.path`, so a restart is found by its clients."""
+    """Keeps Kafka's data, cluster id and ports below `state.path`, so that clients find it after a
+    restart.
+    """
 
     role = "kafka"
 
@@ -32,21 +34,23 @@ class SupervisedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Changes only if another process took the ports while it was down."""
+        """Kafka's address. It changes only if another process took the ports while Kafka was down."""
         return self._kafka.bootstrap_servers
 
     @property
     def pids(self) -> list[int]:
-        """The broker's process, if it runs."""
+        """The broker's process id; empty while it does not run."""
         return list(self._kafka.pids.values())
 
     def start(self) -> None:
-        """Returns when it answers. Raises BrokerFailedError."""
+        """Starts Kafka and returns when it answers. Raises BrokerFailedError."""
         self._kafka.start()
         self._started_s = self._clock.monotonic_s()
 
     def step(self) -> None:
-        """Starts it again when it died; that takes some seconds, during which nothing else is watched."""
+        """Starts Kafka again if it died. That takes some seconds, and the call waits for it: the supervisor
+        does not look at the services meanwhile.
+        """
         if self._kafka.pids:
             return
         now_s = self._clock.monotonic_s()
@@ -67,5 +71,5 @@ class SupervisedKafka:
         self._say("kafka is back")
 
     def stop(self, grace_s: float) -> None:
-        """Repeatable."""
+        """Stops Kafka, by force after `grace_s`. Repeatable."""
         self._kafka.stop(grace_s)

@@ -1,13 +1,14 @@
-"""One child process that is started again when it ends, with growing pauses.
+"""One child process that is started again when it ends, after growing pauses.
 
-Why it ended decides how often it is started again:
+A life is short if it took less than `_SETTLED_S`. How the process ended decides whether it is started again:
 
-- killed, or code 1 (a defect, or something that trying again may cure): for ever, ever less often. From the
-  `FAILING_FROM`th short life in a row on `failing` says so;
-- code 2 (it will never work as configured) before it ever lived for long: never; `stopped` tells why;
-- code 2 later, code 4 (stored data contradicts itself or is gone), code 5 (its port is taken, perhaps by one
-  that is just ending): `_REFUSALS_MAX` short lives in a row, then `stopped` tells;
-- code 3: another coordinator replaced it; twice in a row, somebody else serves the table.
+- Killed, or code 1 (a defect, or something that trying again may cure): always, after longer and longer
+  pauses. From the `FAILING_FROM`th short life in a row on `failing` says why.
+- Code 2 (it cannot work as configured) before its first long life: never. `stopped` says why.
+- Code 2 later, code 4 (stored data contradicts itself or is gone) or code 5 (its port is taken, perhaps by a
+  process that is just ending): until the `_REFUSALS_MAX`th short life in a row. Then `stopped` says why.
+- Code 3 (another coordinator took the table): once. If it ends with code 3 again after a short life, another
+  process serves the table, and `step` raises ReplacedError.
 """
 
 from __future__ import annotations
@@ -36,31 +37,35 @@ NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ServiceStoppedError(CliError):
-    """A service cannot work, however often it is started; its own message says why."""
+    """A service ended, and starting it again would not help; the text is the service's own error."""
 
     def __init__(self, role: str, message: str, exit_code: int) -> None:
         super().__init__(f"{role}: {message}", exit_code)
 
 
 class ReplacedError(CliError):
-    """Another process serves the table: two that replace each other would do nothing else."""
+    """Another process serves the table. Two coordinators that go on taking it from each other commit
+    nothing.
+    """
 
     def __init__(self, role: str) -> None:
         super().__init__(
-            f"{role}: another coordinator took the table {_SUPERSEDED_MAX} times in a row: it is served by "
-            "another `tidemark run` or `tidemark coordinator`; stop that one first",
+            f"{role}: another coordinator took the table {_SUPERSEDED_MAX} times in a row: another "
+            "`tidemark run` or `tidemark coordinator` serves it; stop that one first",
             SUPERSEDED,
         )
 
 
 class Backoff:
-    """How long to wait before the next start: doubles with each quick death, forgotten after a long life."""
+    """How long to wait before the next start. The pause doubles with each short life, and is short again
+    after a long one.
+    """
 
     def __init__(self) -> None:
         self._failures = 0
 
     def wait_s(self, lived_s: float) -> float:
-        """Seconds to wait now that a process ended after `lived_s`."""
+        """The seconds to wait after a process that ran for `lived_s` seconds."""
         self._failures = 1 if lived_s >= _SETTLED_S else self._failures + 1
         if self._failures >= _LATE_FROM:
             return _WAIT_LATE_S
@@ -73,7 +78,9 @@ class Backoff:
 
 
 class SupervisedProcess:
-    """Call `step` often, always from one thread: the child lives no longer than that thread."""
+    """One child process and its restarts. Call `step` often, always from the same thread: when that thread
+    ends the child is killed.
+    """
 
     def __init__(
         self,
@@ -84,7 +91,7 @@ class SupervisedProcess:
         say: Callable[[str], None],
         environment: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
-        """`environment`: laid over that of this process."""
+        """`environment` adds variables to those of this process, and replaces them."""
         self.role = role
         self.starts = 0
         self.stopped: str | None = None
@@ -105,23 +112,23 @@ class SupervisedProcess:
 
     @property
     def pids(self) -> list[int]:
-        """The process that runs now, if one does."""
+        """The id of the process; empty while it does not run."""
         running = self._process is not None and self._process.poll() is None
         return [self._process.pid] if running and self._process is not None else []
 
     @property
     def failing(self) -> str | None:
-        """Why it dies again and again, None while it does not."""
+        """Why the process dies again and again; None while it does not."""
         is_settled = self._process is not None and self._clock.monotonic_s() - self._started_s >= _SETTLED_S
         return None if is_settled else self._failing
 
     @property
     def has_settled(self) -> bool:
-        """Whether it ever lived for long."""
+        """Whether the process had a long life."""
         return self._settled
 
     def step(self) -> None:
-        """Starts what should run, notices what ended. Raises ReplacedError."""
+        """Starts the process if it is time, and notices its end. Raises ReplacedError."""
         self._console.poll()
         if self.stopped is not None:
             return
@@ -133,13 +140,13 @@ class SupervisedProcess:
             self._ended(int(self._process.returncode), now_s)
 
     def restart(self) -> None:
-        """Ends it at once; the next `step` starts it anew."""
+        """Kills the process; the next `step` starts it again."""
         if self._process is not None:
             child.kill(self._process, self._clock)
             self._process, self._start_at_s = None, 0.0
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL after `grace_s`. Repeatable."""
+        """Sends SIGTERM, and SIGKILL after `grace_s` seconds. Repeatable."""
         if self._process is not None:
             child.end(self._process, self._clock, grace_s)
             self._process = None
@@ -191,7 +198,7 @@ class SupervisedProcess:
 
 
 def _own_words(lines: Sequence[str]) -> str:
-    """The last line that the command line printed as its error, without the command's name."""
+    """The last line that `tidemark` printed as its error, without the command's name; else the last line."""
     for line in reversed(lines):
         if line.startswith("tidemark "):
             return line.split(": ", 1)[-1]

@@ -1,12 +1,17 @@
-"""`tidemark run`: the embedded Kafka and the three services of a table, watched until it is told to stop.
+"""`tidemark run`: starts the embedded Kafka and the three services of a table, and watches them until it is
+told to stop.
 
-Start: Kafka, beside it the writer (Spark takes longest), then the other services; they wait for each other.
-Stop, in this order and each within a bound: assigner, writer, coordinator, Kafka. All children end with this
-process, however it ends.
+Start:
 
-A service that no restart can help is not started again, and `run.json` and `tidemark status` say why. The
-others go on: what is tagged is committed, and the coordinator can be asked. Without a coordinator nothing is
-of use, nor with a service that refused its configuration at the very start: then the run ends, and says why.
+1. the embedded Kafka, if the configuration has one; the writer starts beside it, because Spark takes longest
+2. the coordinator and the assigner; the services wait for each other
+
+Stop, each within its own time limit: assigner, writer, coordinator, Kafka. If this process is killed the
+kernel kills its children.
+
+A service that restarts cannot help stays stopped; `run.json` and `tidemark status` say why. The others
+continue: what is tagged is committed, and the coordinator answers. But the run ends with that error if the
+service is the coordinator, or refused its configuration or port before it ever ran for long.
 """
 
 from __future__ import annotations
@@ -39,20 +44,22 @@ from tidemark.stream_runtime.service_http import speaks_https
 
 
 def page_address(services: ServicesConfig, random: Random, say: Callable[[str], None]) -> Address | None:
-    """None where `services.web` is off. Two tables on one machine need no settings to have a page each."""
+    """The address of the web page; None when `services.web` is off. If the configured port is taken, as by
+    the page of another table on this machine, a free one is chosen, and `say` tells which.
+    """
     wanted = services.web
     if wanted is None:
         return None
     if wanted.port and _is_free(services.listening(wanted)):
         return wanted
-    found = Address(wanted.host, free_ports(1, random)[0])
+    free = Address(wanted.host, free_ports(1, random)[0])
     if wanted.port:
-        say(f"another process has {wanted} (services.web): the page of this run is at {found}")
-    return found
+        say(f"another process has {wanted} (services.web): the page of this run is at {free}")
+    return free
 
 
 def page_url(page: Address, services: ServicesConfig, security: SecurityConfig) -> str:
-    """What to open; where it listens says whether it is encrypted."""
+    """The URL of the page. It is https where the page listens at an address that has TLS (`speaks_https`)."""
     https = speaks_https(services.listening(page), security)
     return f"{'https' if https else 'http'}://{page}"
 
@@ -60,7 +67,7 @@ def page_url(page: Address, services: ServicesConfig, security: SecurityConfig) 
 def _is_free(at: Address) -> bool:
     family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As the server listens: a port whose last connections are ending is free.
+        # The server sets this too: a port counts as free while the connections of its last owner are ending.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((at.host, at.port))
@@ -79,9 +86,10 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class Supervisor:
-    """`run` is called once, by the thread that the children shall live and die with.
+    """Runs the services of one table. Call `run` once; the children are killed when its thread ends.
 
-    `command_of` gives the command of a service; `say` takes lines for the user.
+    `say` prints a line for the user. `command_of` returns the command of a service (role, configuration
+    file).
     """
 
     def __init__(
@@ -105,13 +113,13 @@ class Supervisor:
         self.stopped: dict[str, str] = {}
 
     def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
-        """Until `stop`; with `hurry` set nothing is waited for at the end.
+        """Runs until `stop` is set. If `hurry` is set too, services are killed without waiting for their end.
 
-        Raises CliError (the state folder is in use), ServiceStoppedError, KafkaError, PlatformError.
+        Raises CliError when the state folder is in use, ServiceStoppedError, KafkaError, PlatformError.
         """
         state = self._config.state.path
         with state_lock(state, f"tidemark run -c {self._config.file}"):
-            # What a killed run left would tell others of addresses that are not there.
+            # A run that was killed left its run file, with addresses where nothing listens any more.
             run_file_path(state).unlink(missing_ok=True)
             write_last_stop(state, None)
             if self._config.security.knows_callers:
@@ -186,8 +194,8 @@ class Supervisor:
             raise ServiceStoppedError(role, reason, process.stopped_code)
         self.stopped[role] = f"has stopped and is not started again: {reason}"
         self._say(
-            f"{role} {self.stopped[role]}. The other services go on, `tidemark status` can be asked; once "
-            "that is repaired, stop this run and start it again"
+            f"{role} {self.stopped[role]}. The other services continue, and `tidemark status` answers; "
+            "repair the cause, then stop this run and start it again"
         )
 
     def _follow_kafka(self, servers: str) -> None:
@@ -234,7 +242,7 @@ class Supervisor:
             self._kafka.stop(0.0 if hurry.is_set() else _KAFKA_GRACE_S)
 
     def _with_ports(self, config: TableConfigFile) -> ServicesConfig:
-        """Port 0 becomes a free one."""
+        """The addresses of coordinator and metrics; port 0 becomes a free one."""
         services = config.services
         ports = free_ports(2, self._ids.random())
         coordinator, metrics = services.coordinator, services.metrics
@@ -245,18 +253,18 @@ class Supervisor:
         )
 
     def _http_addresses(self, config: TableConfigFile) -> dict[str, Address]:
-        """Where each service serves its metrics: on this machine alone, unless the configuration says more
-        of the coordinator, whose page is for people.
+        """Where each service serves its metrics: at the loopback address, except a coordinator with
+        `services.http`.
         """
         ports = free_ports(len(SERVICES), self._ids.random())
-        found = {role: Address(LOOPBACK, port) for role, port in zip(SERVICES, ports, strict=True)}
+        addresses = {role: Address(LOOPBACK, port) for role, port in zip(SERVICES, ports, strict=True)}
         if (wanted := config.services.http) is not None:
-            at = found["coordinator"]
-            found["coordinator"] = Address(wanted.host, wanted.port or at.port)
-        return found
+            addresses["coordinator"] = Address(wanted.host, wanted.port or addresses["coordinator"].port)
+        return addresses
 
     def _forwarder(self, role: str) -> Callable[[str], None]:
-        # Each line of it (a trace has many): what a message has of strangers begins no line of ours.
+        # A message may have several lines (a traceback), some from outside. Each gets the service's name, so
+        # that none of them looks like a line of the supervisor.
         return lambda text: self._say("\n".join(f"[{role}] {line}" for line in text.split("\n")))
 
 

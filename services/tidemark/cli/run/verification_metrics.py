@@ -1,6 +1,7 @@
-"""Prometheus gauges of the verifications that the coordinator has made (`verify.every_commits`).
+"""Prometheus gauges of the coordinator's verifications (`verify.every_commits`).
 
-They exist from the first verdict on: a gauge that nobody has set would read 0, and 0 is the alarm.
+They exist from the first verdict on: a gauge that was never set reads 0, which would be an alarm for
+`verify_agrees`.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from tidemark.table_status.status import VerificationState
 
 
 class VerificationMetrics:
-    """`show` what status says; None while verification is switched off."""
+    """The gauges, set from the coordinator's status."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._gauges: dict[str, Gauge] = {}
 
     def show(self, verification: VerificationState | None) -> None:
-        """A verification without a verdict changes only how long it took."""
+        """Sets the gauges. `verification` is None while verification is off. A verification that ended
+        without a verdict sets its duration only.
+        """
         last = verification.last if verification is not None else None
         if verification is None or last is None:
             return
         self._set("verify_duration_seconds", "How long the last verification took", last.seconds)
         if last.agrees is not None:
-            differences = sum(each.count for each in last.differences.values())
+            differences = sum(kind.count for kind in last.differences.values())
             self._set("verify_agrees", "1 when the last verification found no difference", last.agrees)
             self._set("verify_differences", "Differences that the last verification found", differences)
         if (verified := verification.verified) is not None:

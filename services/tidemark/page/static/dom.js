@@ -1,4 +1,4 @@
-// Builds elements. Text only ever becomes text: nothing on this page is parsed as markup.
+// Builds elements. Texts become text nodes: nothing on this page is parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -19,12 +19,12 @@ export const svg = (tag, attributes = {}, ...children) =>
 
 export const byId = (id) => document.getElementById(id);
 
-// Only where it differs: a screen reader hears a change once, and a selection survives.
+// Changes a text only if it differs, so that a screen reader says a change once and a selection survives.
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Draws `make()` into `node` when `content` is another than the last time.
+// Draws `make()` into `node` if `content` differs from the last time.
 export function draw(node, content, make) {
   const now = JSON.stringify(content);
   if (node.drawn === now) return;

@@ -8,7 +8,7 @@ export const STEPS = {
 };
 const ROWS = 10;
 const CHART_HEIGHT = 132;
-// A column so many times as long as nine of ten others is cut off: Spark's start must not flatten the rest.
+// A column is cut off at this multiple of the 90th percentile, so that Spark's start does not flatten the rest.
 const FAR = 3;
 
 export const total = (epoch) => epoch.steps.reduce((sum, [, ms]) => sum + ms, 0);

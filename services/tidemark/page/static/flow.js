@@ -1,5 +1,5 @@
-// The flow as a picture: five places, and between them what waits. Drawn to the width there is, then only its
-// texts change, so that the movement in the pipes is not interrupted.
+// The flow as a picture: five places, and between them the records that wait. It is drawn for the width of the
+// window; later only its texts change, so that the movement in the pipes is not interrupted.
 
 import { say, svg } from "/dom.js";
 import { bytes, compact, count, plural, rate, shortened, took } from "/format.js";
@@ -118,7 +118,7 @@ function placesOf({ flow, rates, table, in_flight: flight, last_commit: last, ra
     value: flight.epoch ? `epoch ${count(flight.epoch)}` : last.epoch ? `epoch ${count(last.epoch)}` : "at rest",
     note: !flow.writer ? "Spark is starting" : flight.epoch ? `for ${took(flight.age_ms)}` : last.epoch ? "done" : "Spark",
     waiting: flow.tagged_waiting, unit: "tagged", speed: speed(now.tagged),
-    // Between two epochs it rests for a moment: no reason to blink.
+    // Between two epochs nothing is written for a moment. The rate of commits keeps the place active, or it would blink.
     active: Boolean(flight.epoch) || now.committed > 0,
   };
   const hudi = {

@@ -28,7 +28,7 @@ export function bytes(n) {
   return `${unit === 0 || n >= 100 ? whole.format(n) : n.toFixed(1).replace(/\.0$/, "")} ${units[unit]}`;
 }
 
-// Of an axis: no more digits than it takes.
+// A number for an axis, with no more digits than needed.
 export const tick = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${Number((ms / 1000).toFixed(2))} s`);
 
 export function took(ms) {
@@ -53,7 +53,7 @@ export function dayAndTime(ms) {
   return ms > 0 ? `${day.format(new Date(ms))}, ${clock.format(new Date(ms))}` : NONE;
 }
 
-// Hudi's instants are UTC: 20261122031042123.
+// The time of a Hudi instant such as 20261122031042123, which is in UTC.
 export function instantMs(instant) {
   const parts = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d{3})?$/.exec(instant ?? "");
   if (parts === null) return null;

@@ -1,4 +1,4 @@
-// Asks the coordinator once a second while somebody looks, and draws what it answers.
+// Asks the coordinator once a second while the page is visible, and draws what it answers.
 
 import { byId, el, say } from "/dom.js";
 import { drawLegend, Epochs } from "/epochs.js";

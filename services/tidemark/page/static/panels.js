@@ -1,4 +1,4 @@
-// The quieter parts of the page: figures at a glance, warnings, cache tiers, file groups, dead letters, services.
+// The smaller parts of the page: key figures, warnings, cache tiers, file groups, dead letters, services.
 
 import { byId, draw, el, say, svg } from "/dom.js";
 import { ago, bytes, compact, count, dayAndTime, median, NONE, percent, plural, rate, shortened, took } from "/format.js";

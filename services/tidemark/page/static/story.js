@@ -1,4 +1,4 @@
-// The story of a key: asked for once, drawn once. The key stands in the address, so that a story can be passed on.
+// The story of a key: asked for once, drawn once. The key is in the page's address, so that a story can be shared.
 
 import { byId, el, say } from "/dom.js";
 import { ago, count, dayAndTime, instantMs, plural, shortened } from "/format.js";
