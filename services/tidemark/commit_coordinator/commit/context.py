@@ -13,6 +13,7 @@ from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.epoch_protocol.fold import Fold
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.port import Term
@@ -26,29 +27,20 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 
 
-@dataclass(frozen=True)
-class RecordIndexFile:
-    """A record index log file that the writer has made; ``size`` in bytes."""
-
-    shard: int
-    size: int
-    upserts: int
-    deletes: int
-
-
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The write statuses of an attempt: data files, record index files, milliseconds per step. ``tickets``:
-    of those files that nobody sees before they are published.
+class Report(msgspec.Struct, frozen=True):
+    """The write statuses of an attempt: data files, log files of the metadata table, milliseconds per step.
+    ``tickets``: of those data files that nobody sees before they are published. `stored_report` has the form
+    in which it is stored.
     """
 
     data: tuple[WriteStat, ...]
-    record_index: tuple[RecordIndexFile, ...]
+    metadata_logs: tuple[MetadataLogFile, ...]
     timings_ms: dict[str, float] = {}
     tickets: tuple[Ticket, ...] = ()
 
-    def document(self) -> bytes:
-        """As it is stored; without tickets as former versions stored it. Equal reports give equal bytes."""
-        return msgspec.json.encode(self, order="deterministic")
+    def unpublished(self) -> tuple[Ticket, ...]:
+        """The tickets of all files that are not visible yet, data files first."""
+        return (*self.tickets, *(log.ticket for log in self.metadata_logs if log.ticket is not None))
 
 
 @dataclass(frozen=True)
