@@ -31,8 +31,8 @@ from tidemark.hudi_format.commit.instants import complete, create_inflight, crea
 from tidemark.hudi_format.hfile import write_hfile
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
 from tidemark.hudi_format.publication.unfenced import Unfenced

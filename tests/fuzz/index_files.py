@@ -12,10 +12,14 @@ import pyarrow as pa
 from testing.memory_storage import InMemoryStorage
 from tests.fuzz.target import Target
 from tidemark.hudi_format.hfile import HFileReader
-from tidemark.hudi_format.metadata_table.files_partition import FilesPartition
-from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, read_log_blocks
-from tidemark.hudi_format.metadata_table.record_index import decode_entries
-from tidemark.hudi_format.metadata_table.shard import decode_block
+from tidemark.hudi_format.metadata_table.log_records import (
+    SourcedBlock,
+    read_log_blocks,
+    stored_entries,
+)
+from tidemark.hudi_format.metadata_table.partitions.files import FILES
+from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
+from tidemark.hudi_format.metadata_table.partitions.record_index import decode_entries
 from tidemark.hudi_format.storage.base import name_of, parent_of
 
 _ARCHIVE: Final = "record_index/mor_global"
@@ -46,7 +50,7 @@ def index_files(golden_file: Callable[[str, str], bytes]) -> list[Target]:
             "files log file",
             f"{folder}/files/{files_log}",
             golden_file(_ARCHIVE, files_log),
-            lambda storage, path: _files_log(_blocks(storage, path, commit), path),
+            lambda storage, path: _files_log(_blocks(storage, path, commit)),
             False,
         ),
     ]
@@ -56,7 +60,7 @@ def _hfile(storage: InMemoryStorage, path: str) -> int:
     reader = HFileReader.open(storage, path)
     content = reader.read_all()
     reader.locate(pa.array(["a", "zz", "ключ"]))
-    return len(decode_entries(content.keys, content.values, reader.schema, path))
+    return len(decode_entries(StoredEntries(content.keys, content.values, reader.schema, path)))
 
 
 def _blocks(storage: InMemoryStorage, path: str, commit: bytes) -> list[SourcedBlock]:
@@ -66,13 +70,8 @@ def _blocks(storage: InMemoryStorage, path: str, commit: bytes) -> list[SourcedB
 
 
 def _index_log(blocks: list[SourcedBlock]) -> int:
-    return sum(len(decode_block(each.block.block_type, each)) for each in blocks)
+    return sum(len(decode_entries(stored_entries(each))) for each in blocks)
 
 
-def _files_log(blocks: list[SourcedBlock], path: str) -> int:
-    merged = FilesPartition()
-    for each in blocks:
-        content = HFileReader.from_bytes(each.block.content, path).read_all()
-        for key, value in zip(content.keys.to_pylist(), content.values.to_pylist(), strict=True):
-            merged.apply(key, value, each.block.schema, path)
-    return sum(1 for _ in merged)
+def _files_log(blocks: list[SourcedBlock]) -> int:
+    return sum(1 for _ in FILES.merge(map(stored_entries, blocks)))

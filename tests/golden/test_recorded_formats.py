@@ -18,8 +18,8 @@ import pytest
 
 from tests.golden.recipes.recorded_state import cache_content, read_lines
 from tests.recorded_table import Recording, recordings, unpack
-from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.stored_documents import STORE, load_document
+from tidemark.commit_coordinator.commit.stored_report import read_report
 from tidemark.commit_coordinator.opening.topics_setup import LANE_SOURCE, RECORD
 from tidemark.config import load_config
 from tidemark.epoch_protocol.batches import (
@@ -234,9 +234,11 @@ def test_recorded_documents_of_the_table_are_read(recorded: Recorded):
     storage, state = recorded.storage, recorded.fold().state
     assert state.decided is not None
     statuses = load_document(storage, state.decided.statuses_path, state.decided.statuses_sha256)
-    report = msgspec.json.decode(statuses, type=Report)
+    assert state.planned is not None
+    assert state.planned.instant is not None
+    report = read_report(statuses, state.planned.instant)
     assert report.data
-    assert report.record_index
+    assert report.metadata_logs
     for path in recorded.files(STORE):
         assert hashlib.sha256(storage.read(path)).hexdigest() in path
     if storage.exists(INPUT_TOPICS_PATH):

@@ -31,13 +31,14 @@ from tidemark.hudi_format.metadata_table import (
     RecordIndexEntries,
     write_record_index_log,
 )
-from tidemark.hudi_format.metadata_table.file_ids import parse_record_index_file_id
-from tidemark.hudi_format.metadata_table.record_index import (
+from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
     RECORD_INDEX_PARTITION,
     decode_entries,
+    parse_record_index_file_id,
 )
-from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.partitions.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import has_own_layout
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
 from tidemark.hudi_format.model import ShardId
@@ -177,7 +178,7 @@ def test_values_and_framing_are_written_as_hudi_writes_them(table: SparkTable) -
             reader = HFileReader.from_bytes(block.content, path.name)
             assert has_own_layout(reader.schema)
             content = reader.read_all()
-            entries = decode_entries(content.keys, content.values, reader.schema, path.name)
+            entries = decode_entries(StoredEntries(content.keys, content.values, reader.schema, path.name))
             assert (
                 encode_values(entries.location_ids, entries.locations, entries.instant_ms) == content.values
             )
@@ -228,7 +229,7 @@ def test_a_log_block_written_natively_replaces_hudis_own(tmp_path: Path) -> None
         if len(blocks) != 1 or not data:
             continue
         content = HFileReader.from_bytes(data[0].content, path.name).read_all()
-        entries = decode_entries(content.keys, content.values, "", path.name)
+        entries = decode_entries(StoredEntries(content.keys, content.values, "", path.name))
         path.write_bytes(write_record_index_log(entries, blocks[0].instant_time))
         rewritten += 1
     assert rewritten >= 4

@@ -23,7 +23,7 @@ from tests.input_model import DELETE_FIELD, SCHEMA, Event, InputModel, RandomStr
 from tests.integration.spark_cluster import SparkCluster, bare_python, events, wait_for
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Pipeline
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka

@@ -33,11 +33,11 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     file_changes,
     publish_files_log,
     publish_log,
-    record_index_log,
 )
-from tidemark.hudi_format.metadata_table.record_index import (
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
     DELETED,
     RecordIndexEntries,
+    record_index_log,
     write_record_index_log,
 )
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot

@@ -23,7 +23,7 @@ from tests.unit.table_verification.damage import DAYS, changed_table
 from tests.unit.tidemark_cli.table_files import orders
 from tidemark.hudi_format.commit.foreign_writers import procedure_options
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType

@@ -18,7 +18,7 @@ from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_operations_beside_us import operated
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline

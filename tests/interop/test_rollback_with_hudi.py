@@ -13,7 +13,7 @@ from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.commit.markers import Marker, MarkerType, create_marker, create_marker_list
 from tidemark.hudi_format.commit.rollback import rollback_pending
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage import LocalStorage

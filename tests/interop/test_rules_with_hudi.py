@@ -36,7 +36,7 @@ from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_rollback_with_hudi import died
 from tests.interop.test_timeline_with_hudi import rows
 from tidemark.hudi_format.commit import heartbeat
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.timeline import Action
 

@@ -15,7 +15,7 @@ from tests.interop.verdict import assert_record_index_is_data, assert_verify_agr
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
 from tests.unit.tidemark_cli.table_files import existing_table, orders
 from tidemark.hudi_format.file_group.names import parse_data_file
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType

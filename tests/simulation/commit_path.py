@@ -23,7 +23,7 @@ from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, Scripte
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
-from tidemark.commit_coordinator.commit.context import Context, RecordIndexFile, Report, TableFacts
+from tidemark.commit_coordinator.commit.context import Context, Report, TableFacts
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.coordinator import Coordinator
@@ -181,10 +181,10 @@ class CommitPath:
     def report(self, epoch: int, attempt: int, instant: str, outcomes: Sequence[TaskSucceeded]) -> bool:
         """Hands the outcomes in as the writer's driver would."""
         stats = [stat for outcome in outcomes for stat in outcome.write_stats]
-        index = [file for outcome in outcomes for file in outcome.record_index]
+        logs = [log for outcome in outcomes for log in outcome.metadata_logs]
         report = Report(
             tuple(WriteStat.from_avro(msgspec.json.decode(stat)) for stat in stats),
-            tuple(RecordIndexFile(f.shard, f.size, f.upserts, f.deletes) for f in index),
+            tuple(logs),
         )
         return self.attempts.report(epoch, attempt, instant, report)
 

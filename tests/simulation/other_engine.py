@@ -21,8 +21,10 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     file_changes,
     publish_files_log,
 )
-from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    record_index_file_id,
+)
 from tidemark.hudi_format.model import InstantGenerator, ShardId, is_bootstrap_instant
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import TableSchema

@@ -25,9 +25,9 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     file_changes,
     publish_files_log,
     publish_log,
-    record_index_log,
 )
-from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.metadata_table.partitions.files import FileChange
+from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.unfenced import Unfenced

@@ -58,10 +58,9 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     delta_commit_metadata,
     publish_files_log,
     publish_log,
-    record_index_log,
 )
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER, record_index_log
+from tidemark.hudi_format.metadata_table.partitions.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.ordering import OrderingField

@@ -13,7 +13,7 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.table_config import TableType, update_properties
 from tidemark.hudi_format.validation import check_servable

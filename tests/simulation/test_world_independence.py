@@ -25,14 +25,14 @@ ENCODERS = {
     "tidemark.hudi_format.file_group.write_stats": {"log_append_stat", "new_base_file_stat"},
     "tidemark.hudi_format.hfile": {"write_hfile"},
     "tidemark.hudi_format.metadata_table.delta_commit": {
-        "MetadataLogFile", "delta_commit_metadata", "file_changes", "publish_files_log", "publish_log",
-        "record_index_log",
+        "delta_commit_metadata", "file_changes", "publish_files_log", "publish_log",
     },
-    "tidemark.hudi_format.metadata_table.files_partition": {
+    "tidemark.hudi_format.metadata_table.partitions.files": {
         "ALL_PARTITIONS_KEY", "FileChange", "FilesRecord",
     },
-    "tidemark.hudi_format.metadata_table.record_index": {
-        "DELETED", "RecordIndexEntries", "write_record_index_log",
+    "tidemark.hudi_format.metadata_table.partitions.partition": {"MetadataLogFile"},
+    "tidemark.hudi_format.metadata_table.partitions.record_index": {
+        "DELETED", "RecordIndexEntries", "record_index_log", "write_record_index_log",
     },
     "tidemark.hudi_format.metadata_table.record_schema": {
         "RECORD_TYPE_ALL_PARTITIONS", "RECORD_TYPE_FILES", "metadata_record_schema",

@@ -42,7 +42,7 @@ def test_a_second_run_of_the_same_tasks_changes_nothing(tmp_path: Path, table_ty
     assert path.files() == files
     for one, two in zip(first, second, strict=True):
         assert one.write_stats == two.write_stats
-        assert one.record_index == two.record_index
+        assert one.metadata_logs == two.metadata_logs
     assert sum(len(outcome.write_stats) for outcome in first) == 1
     path.run_until_idle()
     check_end(path)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION, FilesPartition
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
@@ -67,7 +67,7 @@ def list_committed(storage: Storage, timeline: Timeline, findings: Findings) -> 
 
 def check_listing(
     files: CommittedFiles,
-    listed: FilesPartition,
+    listed: ListedFiles,
     timeline: Timeline,
     build: BuildSlices,
     findings: Findings,
@@ -104,7 +104,7 @@ def check_listing(
 def check_named(
     named: NamedFiles,
     present: Mapping[str, Iterable[str]],
-    reported: FilesPartition | None,
+    reported: ListedFiles | None,
     build: BuildSlices,
     root: str,
     findings: Findings,
@@ -138,9 +138,7 @@ def _needed(partition: str, absent: set[str], present: Iterable[str], build: Bui
 
 @dataclass(frozen=True)
 class MetadataFiles:
-    """File names in the metadata table's partitions `files` and `record_index`, and a builder of their
-    slices.
-    """
+    """File names in the metadata table's partitions that Tidemark keeps, and a builder of their slices."""
 
     names: Mapping[str, list[str]]
     build: BuildSlices
@@ -151,9 +149,9 @@ class MetadataFiles:
         newest = max(validity.data.times() + validity.metadata.times(), default="")
 
         names: dict[str, list[str]] = {}
-        for partition in (FILES_PARTITION, RECORD_INDEX_PARTITION):
-            listed = storage.list(join_path(METADATA_TABLE_PATH, partition))
-            names[partition] = [info.name for info in listed]
+        for partition in PARTITIONS:
+            listed = storage.list(join_path(METADATA_TABLE_PATH, partition.name))
+            names[partition.name] = [info.name for info in listed]
             for info in listed:
                 parsed = parse_data_file(info.name)
                 if parsed is None or parsed.instant > newest or _is_known(parsed.instant, validity):

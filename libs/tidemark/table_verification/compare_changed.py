@@ -24,9 +24,13 @@ import pyarrow.compute as pc
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.log_file import BlockType
-from tidemark.hudi_format.metadata_table.log_records import read_log_blocks
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER, RecordIndexEntries
-from tidemark.hudi_format.metadata_table.shard import ShardSnapshot, decode_block
+from tidemark.hudi_format.metadata_table.log_records import read_log_blocks, stored_entries
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    RecordIndexEntries,
+    decode_entries,
+)
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import RecordLocation, ShardId, shard_ids
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -122,7 +126,7 @@ def _add_changes(
         blocks = read_log_blocks(snapshot.storage, RECORD_INDEX_FOLDER, added)
         if any(e.block.compacted_block_times or e.block.block_type is BlockType.COMMAND for e in blocks):
             return False
-        keys = RecordIndexEntries.concat([decode_block(e.block.block_type, e) for e in blocks]).keys
+        keys = RecordIndexEntries.concat([decode_entries(stored_entries(e)) for e in blocks]).keys
         keys = keys.unique().sort()
         then = FileSlice(now.partition_path, now.file_id, before.base, now.base_instant, before.logs)
         storage, is_valid = snapshot.storage, snapshot.validity.is_valid

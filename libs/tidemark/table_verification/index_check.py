@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries
+from tidemark.hudi_format.metadata_table.partitions.record_index import RecordIndexEntries
 from tidemark.hudi_format.model import RecordLocation, ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.table_verification.findings import EXAMPLES_MAX, Findings, Kind

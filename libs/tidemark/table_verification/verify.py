@@ -25,7 +25,7 @@ from typing import Final
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import RecordLocation, shard_ids
 from tidemark.hudi_format.storage.base import Storage

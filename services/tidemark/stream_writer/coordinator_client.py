@@ -77,11 +77,12 @@ class GrpcCoordinator:
         return call(self._stub.Begin, request)
 
     def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
+        # Tasks write no other partition than the record index, and the message has a field for it alone.
         index_files = [
             commit_pb2.RecordIndexFile(
-                shard=file.shard, size=file.size, upserts=file.upserts, deletes=file.deletes
+                shard=log.shard, size=log.size, upserts=log.upserts, deletes=log.deletes
             )
-            for file in written.record_index
+            for log in written.metadata_logs
         ]
         base = commit_pb2.ReportWrittenRequest(
             table=self._table,
@@ -93,7 +94,7 @@ class GrpcCoordinator:
         )
         tickets = [
             commit_pb2.Ticket(path=each.path, size=each.size, sha256=each.sha256, handle=each.handle)
-            for each in written.tickets
+            for each in (*written.tickets, *(log.ticket for log in written.metadata_logs if log.ticket))
         ]
         parts = list(report_parts(base, written.write_stats, index_files, tickets))
         if len(parts) == 1:

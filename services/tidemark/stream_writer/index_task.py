@@ -1,6 +1,6 @@
-"""Writes the record index entries of one index partition: one RLI log file per touched shard.
+"""Writes the record index entries of one index partition: a log file for each shard that changes.
 
-Rows arrive in (ledger order, sequence); of each key the last location or delete holds. Rows of unchanged
+Rows arrive in (ledger order, sequence); of a key the last location or delete counts. Rows of unchanged
 locations carry ordering values for assigners and never reach the record index.
 """
 
@@ -9,47 +9,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.epoch_protocol.batches import FILE_ID, KEY, OP, PARTITION, SHARD, IndexOp
-from tidemark.hudi_format.metadata_table.delta_commit import record_index_log_path
-from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
-from tidemark.hudi_format.model import RecordLocation, instant_to_ms
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, RecordIndexEntries
+from tidemark.hudi_format.model import RecordLocation, ShardId, instant_to_ms
 from tidemark.hudi_format.publication.port import Attempt
-from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.ledger_client.named_batches import NamedBatch
 from tidemark.stream_writer.epoch_tasks import EpochTask
 from tidemark.stream_writer.publishing import Publishers, prepare_file
-from tidemark.stream_writer.task_outcome import RecordIndexFile
 
 
 def write_index_partition(
     task: EpochTask, attempt: Attempt, publishers: Publishers, batches: Sequence[NamedBatch]
-) -> list[Future[tuple[RecordIndexFile, Ticket]]]:
+) -> list[Future[MetadataLogFile]]:
     """Makes one log file per shard that changed, and has them prepared."""
     rows = _changes(batches)
     if rows is None:
         return []
     shards = rows.column(SHARD).to_numpy()
     instant_ms = instant_to_ms(task.instant)
-    files: list[Future[tuple[RecordIndexFile, Ticket]]] = []
+    files: list[Future[MetadataLogFile]] = []
     for shard in np.unique(shards):
         entries = _entries(rows.take(np.flatnonzero(shards == shard)), instant_ms)
-        data = write_record_index_log(entries, task.instant)
-        deletes = int((entries.location_ids < 0).sum())
-        made = RecordIndexFile(int(shard), len(data), len(entries) - deletes, deletes)
-        files.append(publishers.submit(_prepare, task, attempt, made, data))
+        log, data = RECORD_INDEX.log_file(entries, task.instant, ShardId(int(shard)))
+        files.append(publishers.submit(_prepare, attempt, log, data))
     return files
 
 
-def _prepare(
-    task: EpochTask, attempt: Attempt, made: RecordIndexFile, data: bytes
-) -> tuple[RecordIndexFile, Ticket]:
-    ticket = prepare_file(attempt, record_index_log_path(task.instant, made.shard), data)
-    return msgspec.structs.replace(made, size=ticket.size), ticket
+def _prepare(attempt: Attempt, log: MetadataLogFile, data: bytes) -> MetadataLogFile:
+    return log.prepared(prepare_file(attempt, log.path, data))
 
 
 def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:

@@ -176,7 +176,7 @@ def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
             timings_ms[step] = max(timings_ms.get(step, 0.0), took_ms)
     return TaskSucceeded(
         tuple(stat for outcome in outcomes for stat in outcome.write_stats),
-        tuple(file for outcome in outcomes for file in outcome.record_index),
+        tuple(log for outcome in outcomes for log in outcome.metadata_logs),
         timings_ms,
         worker_rss_bytes=max((outcome.worker_rss_bytes for outcome in outcomes), default=0),
         tickets=tuple(ticket for outcome in outcomes for ticket in outcome.tickets),

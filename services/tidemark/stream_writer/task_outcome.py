@@ -12,29 +12,21 @@ from typing import Final
 import msgspec
 
 from tidemark.errors import ErrorKind, kind_of
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.publication.tickets import Ticket
 
 TRACEBACK_CHARS_MAX: Final = 8_000
 
 
-class RecordIndexFile(msgspec.Struct, frozen=True):
-    """A log file of the metadata table's record index; `size` in bytes, the rest in keys."""
-
-    shard: int
-    size: int
-    upserts: int
-    deletes: int
-
-
 class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
-    """What was written: of each data file its HoodieWriteStat as JSON, and record index files. `tickets`: of
-    those files that are not visible yet.
+    """What was written: of each data file its HoodieWriteStat as JSON, and log files of the metadata table.
+    `tickets`: of those data files that are not visible yet; a log file has its own.
 
     `timings_ms`: step -> milliseconds. `worker_rss_bytes`: the worker's resident memory after the task.
     """
 
     write_stats: tuple[bytes, ...] = ()
-    record_index: tuple[RecordIndexFile, ...] = ()
+    metadata_logs: tuple[MetadataLogFile, ...] = ()
     timings_ms: dict[str, float] = {}
     worker_pid: int = 0
     worker_rss_bytes: int = 0

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import msgspec
 
 from tidemark.epoch_protocol.entries import Topic
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.publication.locate import attempt_of
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import Storage
@@ -23,7 +24,7 @@ from tidemark.stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_
 from tidemark.stream_writer.errors import TableNotSeenError
 from tidemark.stream_writer.index_task import write_index_partition
 from tidemark.stream_writer.publishing import Publishers
-from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
+from tidemark.stream_writer.task_outcome import TaskSucceeded
 from tidemark.stream_writer.worker_context import Worker
 
 
@@ -59,7 +60,7 @@ def _write(
 ) -> TaskSucceeded:
     view = TableView.load(storage)
     stats: list[Future[tuple[WriteStat, Ticket]]] = []
-    shards: list[Future[tuple[RecordIndexFile, Ticket]]] = []
+    logs: list[Future[MetadataLogFile]] = []
     if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
         # Else the attempt would look void.
         raise TableNotSeenError(
@@ -73,11 +74,10 @@ def _write(
                 writer = DataPartitionWriter(task, attempt, view, publishers, work.partition)
                 stats += writer.write(batches)
             else:
-                shards += write_index_partition(task, attempt, publishers, batches)
-        data, index = [each.result() for each in stats], [each.result() for each in shards]
-    tickets = [ticket for _, ticket in data] + [ticket for _, ticket in index]
+                logs += write_index_partition(task, attempt, publishers, batches)
+        data, metadata_logs = [each.result() for each in stats], [each.result() for each in logs]
     return TaskSucceeded(
         write_stats=tuple(msgspec.json.encode(stat.to_avro()) for stat, _ in data),
-        record_index=tuple(file for file, _ in index),
-        tickets=tuple(ticket for ticket in tickets if not ticket.is_visible),
+        metadata_logs=tuple(metadata_logs),
+        tickets=tuple(ticket for _, ticket in data if not ticket.is_visible),
     )

@@ -73,6 +73,6 @@ class WriterMetrics(WriterObserver):
             self._rows.labels("insert").inc(stat.num_inserts or 0)
             self._rows.labels("update").inc(stat.num_update_writes or 0)
             self._rows.labels("delete").inc(stat.num_deletes or 0)
-        for file in outcome.record_index:
-            self._files.labels("record_index").inc()
-            self._bytes.labels("record_index").inc(file.size)
+        for log in outcome.metadata_logs:
+            self._files.labels(log.partition).inc()
+            self._bytes.labels(log.partition).inc(log.size)

@@ -38,5 +38,5 @@ def _event(number: int, outcome: TaskOutcome, at_ms: int) -> SpanEvent:
     if isinstance(outcome, TaskFailed):
         return SpanEvent("task failed", at_ms, {"tidemark.task": number, "error": outcome.error})
     took = {f"tidemark.{step}_ms": round(ms, 3) for step, ms in outcome.timings_ms.items()}
-    files = len(outcome.write_stats) + len(outcome.record_index)
+    files = len(outcome.write_stats) + len(outcome.metadata_logs)
     return SpanEvent("task", at_ms, {"tidemark.task": number, "tidemark.files": files, **took})

@@ -24,16 +24,15 @@ from tidemark.hudi_format.metadata_table import (
 )
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.delta_commit import (
-    MetadataLogFile,
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
     publish_files_log,
     publish_log,
-    record_index_log,
 )
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER, record_index_log
+from tidemark.hudi_format.metadata_table.partitions.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced

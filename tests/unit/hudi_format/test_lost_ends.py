@@ -20,7 +20,7 @@ from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.file_group.slice_reader import merge_columns
 from tidemark.hudi_format.log_file import read_blocks
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.storage.local import LocalStorage

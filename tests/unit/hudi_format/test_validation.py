@@ -19,8 +19,10 @@ from tidemark.hudi_format.index_definitions import (
     read_index_definitions,
     write_index_definitions,
 )
-from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    record_index_file_id,
+)
 from tidemark.hudi_format.model import ShardId, instant_from_ms
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_config import (

@@ -22,13 +22,15 @@ from tidemark.commit_coordinator.verification.verdict import Verdict
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import EpochPlanned, Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.assigner_metrics import AssignerMetrics
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.observer import WrittenEpoch
-from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded
 from tidemark.stream_writer.writer_metrics import WriterMetrics
 
 STAT = {
@@ -98,7 +100,13 @@ def writer() -> Metrics:
     """After an epoch of two tasks, one of which failed."""
     made = WriterMetrics("t", ManualClock())
     timings = {"task_read": 5.0, "task_write": 10.0}
-    done = TaskSucceeded((json.dumps(STAT).encode(),), (RecordIndexFile(0, 50, 4, 0),), timings, 1, 100)
+    done = TaskSucceeded(
+        (json.dumps(STAT).encode(),),
+        (record_index_log("20260101000000000", ShardId(0), 50, 4, 0),),
+        timings,
+        1,
+        100,
+    )
     made.asked()
     made.ended(
         WrittenEpoch(PlannedEpoch(3, 1, "i"), 0, 10, 90, 100, (done, TaskFailed("E", "m", "", 0)), False)

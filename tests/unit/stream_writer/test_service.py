@@ -11,13 +11,15 @@ import pytest
 from testing.clock import ManualClock
 from tidemark.commit.v1 import commit_pb2
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
+from tidemark.hudi_format.model import ShardId
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.errors import EngineFailedError, EngineLostError
 from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.service import WriterService, merge_outcomes
-from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskOutcome, TaskSucceeded
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 
 EPOCH = PlannedEpoch(7, 2, "20260101000000000")
 
@@ -84,7 +86,7 @@ def _run_once(result: Sequence[TaskOutcome] | Exception) -> tuple[ScriptedCoordi
 
 
 def test_epoch_of_two_tasks_is_reported_with_the_files_of_both() -> None:
-    index = RecordIndexFile(shard=3, size=100, upserts=5, deletes=1)
+    index = record_index_log(EPOCH.instant, ShardId(3), size=100, upserts=5, deletes=1)
     coordinator, engine = _run_once(
         [
             TaskSucceeded((b"a", b"b"), timings_ms={"read": 5.0}),
@@ -94,7 +96,7 @@ def test_epoch_of_two_tasks_is_reported_with_the_files_of_both() -> None:
     assert engine.tasks == [b"epoch 7 task 0", b"epoch 7 task 1"]
     [(planned, written)] = coordinator.written
     assert planned == EPOCH
-    assert (written.write_stats, written.record_index) == ((b"a", b"b", b"c"), (index,))
+    assert (written.write_stats, written.metadata_logs) == ((b"a", b"b", b"c"), (index,))
     assert written.timings_ms["read"] == 9.0
     assert "write" in written.timings_ms
 

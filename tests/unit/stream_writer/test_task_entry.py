@@ -8,15 +8,19 @@ from testing.clock import ManualClock
 from tidemark.epoch_protocol.errors import IncompleteRangeError
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import FencedOutError, FileMissingError
+from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointHitError
 from tidemark.stream_writer import task_entry, task_outcome
 from tidemark.stream_writer.failpoints import WriterFailpoint, worker_failpoints
 from tidemark.stream_writer.task_entry import TaskEntry, find_runner, run_one
-from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded
 from tidemark.stream_writer.worker_context import READERS_MAX, WorkerContext
 
 ATTEMPTS_MAX = 4
+LOG = record_index_log("20260101000000000", ShardId(1), 2, 3, 4)
 
 
 def _raising(error: Exception):
@@ -84,7 +88,9 @@ def test_success_carries_the_worker_it_ran_in() -> None:
 @pytest.mark.parametrize(
     "outcome",
     [
-        TaskSucceeded((b"{}",), (RecordIndexFile(1, 2, 3, 4),), {"read": 1.5}, 12, 34),
+        TaskSucceeded(
+            (b"{}",), (LOG, LOG.prepared(Ticket(LOG.path, 2, "ab", "upload-1"))), {"read": 1.5}, 12, 34
+        ),
         TaskFailed("OSError", "full", "trace", 3),
         TaskFailed("FencedOutError", "void", "trace", 0, ErrorKind.FENCED),
     ],

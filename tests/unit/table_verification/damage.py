@@ -16,21 +16,21 @@ from tidemark.hudi_format.commit.instants import complete, create_inflight, crea
 from tidemark.hudi_format.file_group.names import LogFileName, parse_data_file
 from tidemark.hudi_format.hfile import write_hfile
 from tidemark.hudi_format.metadata_table.delta_commit import (
-    MetadataLogFile,
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
     publish_files_log,
     publish_log,
-    record_index_log,
 )
-from tidemark.hudi_format.metadata_table.files_partition import FileChange
-from tidemark.hudi_format.metadata_table.record_index import (
+from tidemark.hudi_format.metadata_table.partitions.files import FileChange
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
     RecordIndexEntries,
+    record_index_log,
     write_record_index_log,
 )
-from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.partitions.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId

@@ -11,7 +11,7 @@ from tests.unit.table_verification.damage import DAYS, Damage, changed_table, ep
 from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import RecordLocation, ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.local import LocalStorage

@@ -20,7 +20,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     delta_commit_metadata,
     publish_files_log,
 )
-from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.replaced_rows import ReplacedRows

@@ -16,7 +16,7 @@ from tidemark.cli.commands.epoch import commit_ms, state_of
 from tidemark.cli.main import build_parser, main
 from tidemark.console.output import columns
 from tidemark.hudi_format import table_keys
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import update_properties
 

@@ -16,7 +16,7 @@ from tidemark.cli.main import main
 from tidemark.commit_coordinator.opening.table_open import read_table
 from tidemark.config import load_config
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
 
 

@@ -27,7 +27,7 @@ class ReadableLogs:
     def check(self, slices: Iterable[FileSlice], sizes: Callable[[str], Mapping[str, int]]) -> None:
         """Checks the log files of the slices that were not checked before.
 
-        `sizes`: partition path -> name -> committed size in bytes (`FilesPartition.files`). A file that was
+        `sizes`: partition path -> name -> committed size in bytes (`ListedFiles.files`). A file that was
         cleaned away meanwhile is skipped: a later check sees the files that came in its place. Raises
         UnsupportedTableError, which names the first file that cannot be read, and CorruptFileError.
         """

@@ -1,9 +1,13 @@
-"""Makes the metadata table of a new, empty table: partitions `files` and `record_index`
-(METADATA_TABLE.md, section 9.2).
+"""Makes the metadata table of a new, empty table (METADATA_TABLE.md, section 9.2). In this order:
 
-Nothing is there to be indexed, so each file group starts with one log file of 80 bytes and no base file.
-The last step names the partitions in the data table's properties: before it engines see a table without
-metadata table, after it one with a record index. A run that died in between is simply repeated.
+1. `hoodie.properties` of the metadata table,
+2. for `files`, then for `record_index`: the folder, a log file of 80 bytes for each file group (there is
+   nothing to be indexed yet, so no base file), the deltacommit that makes them count,
+3. the definition of the record index,
+4. the names of the partitions in the data table's properties. Before this step engines see a table without a
+   metadata table, after it one with a record index.
+
+A run that died in between is repeated, and finds what it made.
 """
 
 from __future__ import annotations
@@ -17,14 +21,10 @@ from tidemark.hudi_format.commit.instants import complete, completed_file, creat
 from tidemark.hudi_format.errors import AlreadyExistsError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
-from tidemark.hudi_format.metadata_table.file_ids import (
-    FILES_FILE_ID,
-    METADATA_TABLE_PATH,
-    SHARDS_MAX,
-    record_index_file_id,
-)
-from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions.files import FILES
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.model import InstantGenerator, shard_ids
 from tidemark.hudi_format.properties import format_properties
@@ -49,20 +49,22 @@ def bootstrap_metadata_table(
 ) -> None:
     """Gives a new, empty table its metadata table with a record index.
 
-    `num_shards` is durable from here on. A partitioned index (`partitioned`) starts without any file group:
-    each data partition's are made by the commit that first writes it, and `num_shards` is not used.
-    `completions`: completion times of the two bootstrap commits, for who may be repeated beside another; by
-    default those of now. Hold
-    the table's lock, or be the only one who knows the table. Raises UnsupportedTableError for a table with
-    commits or with another metadata table, and for a number of shards out of range.
+    The number of shards cannot be changed afterwards. A partitioned index (`partitioned`) begins without file
+    groups: the commit that first writes a data partition makes that partition's, and `num_shards` is not
+    used. `completions` are the completion times of the bootstrap commits, for a caller whose run may be
+    repeated by another process; by default they are those of now.
+
+    The caller holds the table's lock, or is the only one that knows the table. Raises UnsupportedTableError
+    for a table with commits or with another metadata table, and for a number of shards out of range.
     """
-    if not partitioned and not 1 <= num_shards <= SHARDS_MAX:
-        raise UnsupportedTableError(f"index.shards is {num_shards}", f"Choose 1 to {SHARDS_MAX} shards")
+    shards_max = RECORD_INDEX.shards_max
+    if not partitioned and not 1 <= num_shards <= shards_max:
+        raise UnsupportedTableError(f"index.shards is {num_shards}", f"Choose 1 to {shards_max} shards")
     properties = read_properties(storage)
     if load_timeline(storage, DATA_ROOT).instants:
         raise UnsupportedTableError(
             f"{storage.base_uri} has commits already",
-            "Let Hudi on Spark build its record index, then adopt it",
+            "Let Hudi on Spark build its record index, then adopt the table",
         )
     if properties.get(keys.METADATA_PARTITIONS):
         raise UnsupportedTableError(
@@ -72,17 +74,16 @@ def bootstrap_metadata_table(
     table = properties[keys.NAME]
     _create(storage, f"{METADATA_TABLE_ROOT}/hoodie.properties", _metadata_properties(table))
     instants.observe(load_timeline(storage, METADATA_TABLE_ROOT).times())
-    shards = [] if partitioned else [record_index_file_id(shard) for shard in shard_ids(num_shards)]
-    times = completions or [instants.next(), instants.next()]
-    for number, (partition, file_ids) in enumerate(
-        ((FILES_PARTITION, [FILES_FILE_ID]), (RECORD_INDEX_PARTITION, shards))
-    ):
-        _bootstrap_partition(storage, f"{number:017d}", partition, file_ids, times[number])
+    times = completions or [instants.next() for _ in PARTITIONS]
+    shards = {FILES.name: FILES.shards_max, RECORD_INDEX.name: 0 if partitioned else num_shards}
+    for number, partition in enumerate(PARTITIONS):
+        file_ids = [partition.file_id(shard) for shard in shard_ids(shards[partition.name])]
+        _bootstrap_partition(storage, f"{number:017d}", partition.name, file_ids, times[number])
     _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(partitioned))
     update_properties(
         storage,
         {
-            keys.METADATA_PARTITIONS: f"{FILES_PARTITION},{RECORD_INDEX_PARTITION}",
+            keys.METADATA_PARTITIONS: ",".join(partition.name for partition in PARTITIONS),
             keys.INDEX_DEFINITIONS_PATH: INDEX_DEFINITIONS_PATH,
         },
     )
@@ -91,7 +92,7 @@ def bootstrap_metadata_table(
 def _bootstrap_partition(
     storage: Storage, instant: str, partition: str, file_ids: list[str], completion: str
 ) -> None:
-    """The folder, its file groups, and the deltacommit that makes them count."""
+    """Makes the folder, its file groups, and the deltacommit that makes them count."""
     folder = join_path(METADATA_TABLE_PATH, partition)
     _create(storage, join_path(folder, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
     for file_id in file_ids:
@@ -112,8 +113,8 @@ def _bootstrap_partition(
 
 
 def partition_metadata(instant: str, depth: int) -> bytes:
-    """Content of `.hoodie_partition_metadata`: the instant that made the folder, its depth below the
-    table's base.
+    """Content of `.hoodie_partition_metadata`. `instant` made the folder; `depth` is how many folders below
+    the table's base it is.
     """
     return format_properties(
         {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata"
@@ -147,23 +148,23 @@ def _metadata_properties(table: str) -> bytes:
 
 def _index_definitions(partitioned: bool) -> bytes:
     definition = {
-        "indexName": RECORD_INDEX_PARTITION,
-        "indexType": RECORD_INDEX_PARTITION,
+        "indexName": RECORD_INDEX.name,
+        "indexType": RECORD_INDEX.name,
         "indexFunction": "",
         "sourceFields": [],
         "indexOptions": {"isPartitioned": "true" if partitioned else "false"},
         "version": "V1",
     }
-    return json.dumps({"indexDefinitions": {RECORD_INDEX_PARTITION: definition}}, indent=2).encode()
+    return json.dumps({"indexDefinitions": {RECORD_INDEX.name: definition}}, indent=2).encode()
 
 
 def _create(storage: Storage, path: str, data: bytes) -> None:
-    """Makes a file that an earlier, interrupted run may have made: its content then is the same."""
+    """Makes a file, or finds the one with the same content that an earlier, interrupted run made."""
     try:
         storage.create(path, data)
     except AlreadyExistsError as error:
         if storage.read(path) != data:
             raise UnsupportedTableError(
-                f"{storage.base_uri}/{path} exists and was made otherwise",
+                f"{storage.base_uri}/{path} exists, with another content than that of a new table",
                 "Start with an empty folder, or adopt the table that is there",
             ) from error

@@ -1,15 +1,18 @@
-"""Which replacecommits are known to have left the index entries of all rows alone, kept with the table.
+"""A document beside the table with the replacecommits that passed a check: they deleted no index entry of a
+row that is still there.
 
-What tells that an insert overwrite or a delete partition took entries of living rows away is gone some
-commits later (see `replaced_entries`). So what was found right is kept, by the names of the completed files:
-another engine's clock may be behind, and a time would stand for commits that nobody has looked at. What was
-found wrong needs no record: it is judged again until the index is right.
+The check (`replaced_entries`) reads files that Hudi deletes some commits later. So what passed it is stored:
 
-It was right as the table was. One that took entries may be right since another one hides the rows: where a
-restore takes the other back they are there again. So what is kept holds as long as *all* of it is there.
+* The document has the names of completed timeline files, not a time: another engine's clock may be behind,
+  so a time would also cover commits that nobody has checked.
+* A replacecommit that failed the check is not stored: it is checked again until the index is right.
+* The document counts only as long as the timelines have *all* of its names. A replacecommit may have passed
+  because another one replaced the rows whose entries it deleted; when a restore takes that other one back,
+  the rows are there again.
 
-Two write it: a coordinator behind the fence of its term, and `tidemark verify`, which compared all rows with
-the index. Where one overwrites what the other has just written something is forgotten, nothing is made up.
+Two programs write it: a coordinator, behind the fence of its term, and `tidemark verify`, which compared all
+rows with the index. If one overwrites what the other has just written, a check is repeated; no name appears
+that nobody checked.
 """
 
 from __future__ import annotations
@@ -30,23 +33,25 @@ _log = logging.getLogger("tidemark.table")
 
 
 class CheckedIndex(msgspec.Struct, frozen=True):
-    """The stored document. ``replacecommits``: `<requested>_<completion>.replacecommit` each."""
+    """The stored document. ``replacecommits``: names of the form `<requested>_<completion>.replacecommit`."""
 
     replacecommits: list[str]
 
 
 def checked_replacecommits(storage: Storage, there: Set[str]) -> frozenset[str]:
-    """Those that are kept. ``there``: the names of all that both timelines have. Empty where one of them was
-    taken back since, and where nothing is known. A damaged document says nothing, and is written anew.
+    """The stored names; none where ``there``, the names of all replacecommits on the active and the archived
+    timeline, lacks one of them. A damaged document counts as an empty one, and the next `keep_checked`
+    replaces it.
     """
     stored = _stored(storage) or frozenset()
     return stored if stored <= there else frozenset()
 
 
 def keep_checked(storage: Storage, names: Set[str], there: Set[str], by: Term | None = None) -> None:
-    """Adds these to what is kept and holds. ``there``: as above. ``by``: the term of a coordinator.
+    """Adds the names to the document, after emptying it where `checked_replacecommits` would return none.
 
-    Raises OSError, and FencedOutError where the term is over.
+    ``there``: as in `checked_replacecommits`. ``by``: the term of a coordinator. Raises OSError, and
+    FencedOutError where the term is over.
     """
     stored = _stored(storage)
     kept = names | (stored if stored is not None and stored <= there else frozenset())
@@ -65,5 +70,5 @@ def _stored(storage: Storage) -> frozenset[str] | None:
     except FileMissingError:
         return None
     except CorruptFileError as error:
-        _log.warning("it is looked anew whether the record index has all rows: %s", error)
+        _log.warning("checking again whether the record index has all rows: %s", error)
         return None

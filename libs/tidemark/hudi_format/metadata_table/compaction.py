@@ -1,9 +1,8 @@
-"""Compactions of the metadata table, seen from outside: which are pending, and how long ago the last one was.
+"""Which compactions of the metadata table are pending, and how many deltacommits followed the last one.
 
-A pending compaction begins a new slice: logs that complete after it was requested belong to it, although
-its base file is not there yet (METADATA_TABLE.md, section 9.3). Reading needs no special care for that
-(see `file_group.slicing`), planning does: a file group under a pending plan must not get a
-second one.
+A pending compaction begins a new slice: log files that complete after it was requested belong to that slice,
+although its base file does not exist yet (METADATA_TABLE.md, section 9.3). `file_group.slicing` handles this
+for readers. A planner has to know: a file group with a pending plan must not get a second one.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from tidemark.hudi_format.timeline.service_records import decode_compaction_plan
 def pending_compactions(storage: Storage, timeline: Timeline) -> dict[FileGroupId, str]:
     """File group (partition, file id) -> requested instant of the compaction that is scheduled for it.
 
-    `timeline` is the metadata table's. Raises FileMissingError when a plan vanished (the compaction was
-    rolled back: load the timeline again), CorruptFileError.
+    `timeline` is the metadata table's. Raises CorruptFileError, and FileMissingError when a plan is gone: the
+    compaction was rolled back, load the timeline again.
     """
     pending: dict[FileGroupId, str] = {}
     for instant in timeline.pending(Action.COMPACTION):
@@ -31,14 +30,15 @@ def pending_compactions(storage: Storage, timeline: Timeline) -> dict[FileGroupI
 
 
 def delta_commits_since_compaction(timeline: Timeline) -> int:
-    """How many completed deltacommits the metadata table has after its newest completed compaction.
+    """How many deltacommits of the metadata table completed after its newest completed compaction was
+    requested. Bootstrap deltacommits are not counted.
 
-    Counted by completion, bootstrap left out. Hudi compacts at 10 by default; and it archives the data
-    table's timeline only up to the last compaction here, so a number that keeps growing means timelines
-    that keep growing.
+    Hudi compacts at 10 by default. It archives the data table's timeline only up to the metadata table's last
+    compaction, so as long as this number grows, both timelines grow.
     """
-    newest = max((each.requested for each in timeline.completed(Action.COMPACTION)), default="")
+    compactions = timeline.completed(Action.COMPACTION)
+    newest = max((compaction.requested for compaction in compactions), default="")
     return sum(
-        str(each.completion) >= newest and not is_bootstrap_instant(each.requested)
-        for each in timeline.completed(Action.DELTA_COMMIT)
+        str(commit.completion) >= newest and not is_bootstrap_instant(commit.requested)
+        for commit in timeline.completed(Action.DELTA_COMMIT)
     )

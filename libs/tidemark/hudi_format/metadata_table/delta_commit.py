@@ -1,38 +1,30 @@
-"""The pieces of one deltacommit of the metadata table: names, log files, commit metadata, the instant's
-three files.
+"""The steps of one deltacommit of the metadata table: its log files, its commit metadata, its three timeline
+files.
 
-A data instant T has one metadata deltacommit with the same instant, and it completes before T does: that
-the data instant is still pending then keeps every reader from seeing it (METADATA_TABLE.md, section
-8.2). In order:
+A data instant T has one deltacommit here, with the same instant. It completes before T does, and no reader
+sees it as long as T is pending (METADATA_TABLE.md, section 8.2). The order:
 
-1. data `.requested` and `.inflight` exist (not this module's part),
-2. `begin_delta_commit`: requested, inflight,
-3. the log files: `record_index` by whoever wrote the shard, `files` by `write_files_log`,
-4. `complete_delta_commit`, naming all of them,
-5. the data instant completes (not this module's part).
+1. `T.….requested` and `T.….inflight` of the data table exist (made elsewhere),
+2. `begin_delta_commit` makes `T.deltacommit.requested` and `T.deltacommit.inflight`,
+3. the log files appear: those of `record_index` by the tasks that had the shards' changes, the one of `files`
+   by `publish_files_log`,
+4. `complete_delta_commit` makes `T_C.deltacommit`, which names all log files,
+5. T completes on the data timeline (made elsewhere).
 
-Everything is a function of its arguments: the same inputs give the same names and the same bytes, so a step
-that is repeated after a crash finds its own work and goes on. Log files have version 1 and write token
-`<shard>-0-0`.
+Names and bytes follow from the arguments, so a step that is repeated after a crash finds the files that it
+made before, and goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.errors import HudiFormatError
-from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.log_file import BlockType, HeaderKey, empty_delete_content, frame_block
-from tidemark.hudi_format.metadata_table.file_ids import (
-    FILES_FILE_ID,
-    METADATA_TABLE_PATH,
-    record_index_file_id,
-)
-from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION, FileChange, write_files_log
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.partitions.files import FILES, FileChange
+from tidemark.hudi_format.metadata_table.partitions.partition import LOG_VERSION, MetadataLogFile
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.port import Publisher
@@ -48,88 +40,49 @@ from tidemark.hudi_format.timeline.avro_records import (
 )
 
 OPERATION_UPSERT_PREPPED: Final = "UPSERT_PREPPED"
-_LOG_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataLogFile:
-    """One log file of the metadata table: where it belongs, its size in bytes, how many records it brings."""
-
-    partition: str
-    file_id: str
-    name: str
-    size: int
-    upserts: int = 0
-    deletes: int = 0
-
-    @property
-    def path(self) -> str:
-        """Relative to the data table's base."""
-        return join_path(METADATA_TABLE_PATH, self.partition, self.name)
-
-
-def record_index_log(
-    instant: str, shard: int, size: int, upserts: int, deletes: int, partition_path: str | None = None
-) -> MetadataLogFile:
-    """The log file of a shard in the deltacommit of `instant`; `partition_path` for a partitioned index."""
-    file_id = record_index_file_id(ShardId(shard), partition_path)
-    name = str(LogFileName(file_id, instant, _LOG_VERSION, f"{shard}-0-0"))
-    return MetadataLogFile(RECORD_INDEX_PARTITION, file_id, name, size, upserts, deletes)
-
-
-def record_index_log_path(instant: str, shard: int, partition_path: str | None = None) -> str:
-    """Where that log file lies, relative to the data table's base."""
-    return record_index_log(instant, shard, 0, 0, 0, partition_path).path
-
-
-def files_log(instant: str, size: int, records: int) -> MetadataLogFile:
-    """The log file of the `files` partition in the deltacommit of `instant`."""
-    name = str(LogFileName(FILES_FILE_ID, instant, _LOG_VERSION, "0-0-0"))
-    return MetadataLogFile(FILES_PARTITION, FILES_FILE_ID, name, size, records)
 
 
 def empty_log(instant: str) -> bytes:
-    """The 80-byte log file that makes a file group without records exist: an empty DELETE block.
+    """A log file of 80 bytes, an empty DELETE block (METADATA_TABLE.md, section 4.3).
 
-    At bootstrap every group gets one. A data partition that is new to a partitioned index gets one, in the
-    commit that first writes it, for each shard that this commit has no entries for.
+    Every file group of a new metadata table begins with one, because the number of a partition's shards is
+    the number of its file groups.
     """
     return frame_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, empty_delete_content())
 
 
 def file_changes(stats: Iterable[WriteStat]) -> list[FileChange]:
-    """The files that a data commit's write stats add to the `files` partition."""
+    """The files that a data commit's write stats add to the partition `files`."""
     return [FileChange(stat.partition_path, name_of(stat.path), stat.file_size_in_bytes) for stat in stats]
 
 
 def publish_files_log(by: Publisher, instant: str, changes: Sequence[FileChange]) -> MetadataLogFile:
-    """Writes the `files` log file of the deltacommit. Repeatable.
+    """Publishes the log file of `files` in the deltacommit. Repeatable.
 
     Raises TimelineConflictError when the file exists with another content, FencedOutError when the writer
-    is fenced.
+    is fenced, HudiFormatError for a change that `files` cannot hold.
     """
-    data = write_files_log(changes, instant)
-    log = files_log(instant, len(data), len({change.partition_path for change in changes}) + 1)
+    log, data = FILES.log_file(changes, instant, ShardId(0))
     publish_log(by, log, data)
     return log
 
 
 def publish_log(by: Publisher, log: MetadataLogFile, data: bytes) -> None:
-    """Writes one log file. Repeatable with the same data."""
+    """Publishes one log file. Repeatable with the same data. Raises as `publish_files_log`."""
     if len(data) != log.size:
-        raise HudiFormatError(f"{log.path}: {len(data)} bytes, but its description says {log.size}")
+        raise HudiFormatError(f"{log.path}: {len(data)} bytes, but its MetadataLogFile says {log.size}")
     by.publish([by.prepare(log.path, data)])
 
 
 def delta_commit_metadata(
     instant: str, logs: Sequence[MetadataLogFile], extra_metadata: Mapping[str, str] | None = None
 ) -> CommitMetadata:
-    """What the completed deltacommit says: one write stat per log file. Raises HudiFormatError for no log
-    files.
+    """The content of the completed deltacommit: one write stat per log file. Raises HudiFormatError where
+    there is no log file.
     """
     if not logs:
         raise HudiFormatError(
-            f"instant {instant}: a metadata deltacommit without log files; it needs `files` at least"
+            f"instant {instant}: a metadata deltacommit without log files; it needs the one of `files`"
         )
     stats = [_write_stat(instant, log) for log in logs]
     return CommitMetadata(
@@ -140,9 +93,7 @@ def delta_commit_metadata(
 
 
 def begin_delta_commit(by: Publisher, instant: str) -> Instant:
-    """Makes the requested and the inflight file. Repeatable. Raises TimelineConflictError,
-    FencedOutError.
-    """
+    """Step 2. Repeatable. Raises TimelineConflictError, FencedOutError."""
     requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
     nothing_yet = CommitMetadata(operation_type=OPERATION_UPSERT_PREPPED)
     return create_inflight(by, requested, encode_commit_metadata(nothing_yet), root=METADATA_TABLE_ROOT)
@@ -151,11 +102,11 @@ def begin_delta_commit(by: Publisher, instant: str) -> Instant:
 def complete_delta_commit(
     by: Publisher, inflight: Instant, completion: str, metadata: CommitMetadata, lease: Lease | None = None
 ) -> Instant:
-    """Completes the deltacommit. Repeatable with the same completion time and metadata; hold the table's
-    lock, whose `lease` it is.
+    """Step 4. Repeatable with the same completion time and metadata. The caller holds the table's lock, of
+    which `lease` is a sign.
 
-    Readers still see nothing of it until the data instant completes. Raises TimelineConflictError when the
-    instant was rolled back or completed otherwise, FencedOutError when the writer is fenced.
+    No reader sees the deltacommit before the data instant completes. Raises TimelineConflictError when the
+    instant was rolled back, or completed at another time; FencedOutError when the writer is fenced.
     """
     content = encode_commit_metadata(metadata)
     return complete(by, inflight, completion, content, root=METADATA_TABLE_ROOT, lease=lease)
@@ -172,7 +123,7 @@ def _write_stat(instant: str, log: MetadataLogFile) -> WriteStat:
         num_deletes=log.deletes,
         total_write_bytes=log.size,
         file_size_in_bytes=log.size,
-        log_version=_LOG_VERSION,
+        log_version=LOG_VERSION,
         log_offset=0,
         base_file="",
         log_files=(log.name,),

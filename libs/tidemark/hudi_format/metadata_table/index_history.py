@@ -1,8 +1,8 @@
 """What one commit of the metadata table changed in the record index, and what the index said before it.
 
-Both are read from files that Hudi deletes some commits later: it compacts the metadata table, cleans the file
-slices before, and archives the instants. What is archived is read from the archive. Where a file is gone the
-answer is None, never a shorter one: each file of a commit that belongs to the answer has to be there.
+Both are read from files that Hudi deletes some commits later: it compacts the metadata table, cleans the
+slices before, and archives the instants. Archived instants are read from the archive. Where a file is gone
+the answer is None, never a part of it: all files of all commits that belong to the answer have to exist.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Final
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER, RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    RECORD_INDEX_PARTITION,
+)
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage, name_of
@@ -24,12 +27,14 @@ _WRITING: Final = ("deltacommit", "commit", "compaction", "logcompaction")
 _BEHIND_ALL: Final = "\uffff"
 
 Files = Mapping[str, frozenset[str]]
-"""File group of the record index -> names of files."""
+"""File group of the record index -> names of its files."""
 
 
 class IndexHistory:
-    """As of one look at the metadata table's timeline and at the folder of the record index. ``build``: what
-    `newest_index_build` says; files of an index before are gone, and tell nothing of this one.
+    """The history as of one listing of the metadata table's timeline and of the record index's folder.
+
+    ``build``: the result of `newest_index_build`. Commits before it wrote files of a former index, which were
+    deleted and say nothing of this one.
     """
 
     def __init__(self, storage: Storage, metadata: Timeline, build: str) -> None:
@@ -43,8 +48,8 @@ class IndexHistory:
         self._written: dict[str, Files] = {}
 
     def changed_by(self, requested: str) -> list[tuple[ShardSnapshot, ShardSnapshot]] | None:
-        """Per shard that the commit changed: the index before it, and its changes alone. None: it cannot be
-        told any more.
+        """For each shard that the commit changed: the shard before the commit, and the commit's changes as a
+        shard of their own. None: not all of the files exist any more.
 
         Raises CorruptFileError, and FileMissingError where a file was cleaned meanwhile: list again.
         """
@@ -52,14 +57,14 @@ class IndexHistory:
         mine = self._read({requested}).get(requested)
         if completion is None or mine is None:
             return None
-        found: list[tuple[ShardSnapshot, ShardSnapshot]] = []
+        shards: list[tuple[ShardSnapshot, ShardSnapshot]] = []
         for file_id, names in sorted(mine.items()):
             before = self._slice_before(file_id, completion)
             if before is None or not names <= self._names.get(file_id, frozenset()):
                 return None
             changes = FileSlice(RECORD_INDEX_PARTITION, file_id, None, requested, tuple(sorted(names)))
-            found.append((self._shard(before), self._shard(changes)))
-        return found
+            shards.append((self._shard(before), self._shard(changes)))
+        return shards
 
     def _slice_before(self, file_id: str, completion: str) -> FileSlice | None:
         names = sorted(self._names.get(file_id, ()))
@@ -97,7 +102,7 @@ class IndexHistory:
         return known or _BEHIND_ALL
 
     def _is_unknown(self, instant: str, completion: str) -> bool:
-        """Whether nothing says when it completed, and it may have been before that."""
+        """Whether no timeline says when the instant completed, and it may have been before ``completion``."""
         return (
             instant < completion
             and not is_bootstrap_instant(instant)
@@ -107,7 +112,7 @@ class IndexHistory:
         )
 
     def _read(self, instants: Collection[str]) -> dict[str, Files]:
-        """What the commits among these instants wrote into the record index."""
+        """Instant -> files that it wrote into the record index, for those instants that are commits."""
         missing = set(instants) - self._written.keys()
         contents = dict(_contents(self._storage, self._metadata, missing))
         self._written |= {each: _index_files(each, *content) for each, content in contents.items()}
@@ -118,9 +123,11 @@ class IndexHistory:
 
 
 def newest_index_build(storage: Storage, metadata: Timeline) -> str:
-    """Completion time of the newest bootstrap of the *record* index, of the archive too; "" without one.
+    """Completion time of the newest bootstrap of the *record* index, on the active or the archived timeline;
+    "" without one.
 
-    Other indexes are built in the same way, and say what they wrote. One of an empty table wrote nothing.
+    Other indexes are built by bootstrap deltacommits, too; these name the partition that they wrote. The
+    bootstrap of an empty table names none, and may be the record index's.
     """
     builds = [
         (each.requested, str(each.completion))
@@ -140,7 +147,9 @@ def newest_index_build(storage: Storage, metadata: Timeline) -> str:
 def _contents(
     storage: Storage, metadata: Timeline, instants: Collection[str]
 ) -> Iterator[tuple[str, tuple[bytes, str]]]:
-    """The commits among these instants: requested time, content of the completed file and what names it."""
+    """Of the commits among these instants: requested time, and the content of the completed file with what
+    errors call it.
+    """
     for requested in sorted(instants):
         found = metadata.find(requested)
         if found is not None and found.is_completed and found.action.value in _WRITING:
@@ -165,7 +174,7 @@ def _may_build(content: bytes, where: str) -> bool:
 def _index_files(instant: str, content: bytes, where: str) -> Files:
     files: dict[str, set[str]] = {}
     for stat in decode_commit_metadata(content, where).write_stats.get(RECORD_INDEX_PARTITION, ()):
-        # A stat may name log files that others wrote before.
+        # A write stat may also name log files that earlier instants wrote.
         names = {name for name in (name_of(stat.path), *(stat.log_files or ())) if _instant(name) == instant}
         files.setdefault(stat.file_id, set()).update(names)
     return {file_id: frozenset(names) for file_id, names in files.items()}

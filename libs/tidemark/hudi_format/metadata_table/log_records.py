@@ -1,21 +1,26 @@
-"""Reads the log files of one slice of the metadata table: which blocks count, and in which order they are
-merged.
+"""Reads the files of one slice of the metadata table as stored entries, in the order in which a partition
+merges them.
 
-Invariants (METADATA_TABLE.md, sections 5.2 and 8.1): blocks count by their own INSTANT_TIME; blocks of an
-instant that a rollback command names do not; blocks that log compaction folded are replaced by the folded
-block (`log_file.folding`). A folded block is used only if everything in it counts; otherwise its originals
-are.
+Rules for log blocks (METADATA_TABLE.md, sections 5.2 and 8.1):
+
+1. A block counts if the instant in its own header (INSTANT_TIME) is valid, whatever its file is called.
+2. A block of an instant that a rollback command names does not count.
+3. A block that log compaction made replaces the blocks that were folded into it (`log_file.folding`), if all
+   of these count. Otherwise the originals are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
-from tidemark.hudi_format.log_file import BlockType, LogBlock, read_blocks
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.hfile import HFileReader
+from tidemark.hudi_format.log_file import BlockType, LogBlock, decode_deletes, read_blocks
 from tidemark.hudi_format.log_file.folding import merge_instants
 from tidemark.hudi_format.lost_ends import check_empty
+from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
 from tidemark.hudi_format.storage.base import Storage, join_path
 
 _DATA_TYPES = frozenset({BlockType.HFILE_DATA, BlockType.DELETE})
@@ -23,14 +28,17 @@ _DATA_TYPES = frozenset({BlockType.HFILE_DATA, BlockType.DELETE})
 
 @dataclass(frozen=True, slots=True)
 class SourcedBlock:
-    """A block and the path of its file, for messages."""
+    """A log block and the path of its file, which errors name."""
 
     block: LogBlock
     path: str
 
 
 def read_log_blocks(storage: Storage, folder: str, names: Sequence[str]) -> list[SourcedBlock]:
-    """All blocks of the log files, in the order of the names. Raises FileMissingError, CorruptFileError."""
+    """All blocks of the log files, in the order of the names, also those that do not count.
+
+    Raises FileMissingError, CorruptFileError.
+    """
     blocks: list[SourcedBlock] = []
     for name in names:
         path = join_path(folder, name)
@@ -41,9 +49,42 @@ def read_log_blocks(storage: Storage, folder: str, names: Sequence[str]) -> list
     return blocks
 
 
+def slice_entries(
+    storage: Storage, folder: str, file_slice: FileSlice, is_valid: Callable[[str], bool]
+) -> Iterator[StoredEntries]:
+    """All entries of the slice, oldest first: the whole base file, then the log files.
+
+    `is_valid`: whether blocks of an instant count. Raises FileMissingError, CorruptFileError.
+    """
+    if file_slice.base_file is not None:
+        base = HFileReader.open(storage, join_path(folder, file_slice.base_file))
+        content = base.read_all()
+        yield StoredEntries(content.keys, content.values, base.schema, base.name)
+    yield from log_entries(storage, folder, file_slice.log_files, is_valid)
+
+
+def log_entries(
+    storage: Storage, folder: str, names: Sequence[str], is_valid: Callable[[str], bool]
+) -> Iterator[StoredEntries]:
+    """The entries of the log files' blocks that count, oldest first. Raises as `slice_entries`."""
+    return map(stored_entries, merge_order(read_log_blocks(storage, folder, names), is_valid))
+
+
+def stored_entries(source: SourcedBlock) -> StoredEntries:
+    """The entries of a data or a delete block. Raises CorruptFileError."""
+    block = source.block
+    if block.block_type is BlockType.DELETE:
+        return StoredEntries(decode_deletes(block.content, source.path).keys, None, "", source.path)
+    name = f"{source.path} (block at offset {block.offset})"
+    reader = HFileReader.from_bytes(block.content, name)
+    content = reader.read_all()
+    # The block's header has the schema as well as the HFile, and not compressed.
+    return StoredEntries(content.keys, content.values, block.schema or reader.schema, name)
+
+
 def merge_order(blocks: Sequence[SourcedBlock], is_valid: Callable[[str], bool]) -> list[SourcedBlock]:
     """The data and delete blocks that count, oldest first. Raises CorruptFileError for a block of another
-    kind.
+    kind, FileMissingError where blocks are folded into one that does not count, and are gone themselves.
     """
     valid = [each for each in blocks if is_valid(each.block.instant_time)]
     rolled_back = {each.block.rolled_back_instant for each in valid} - {None}
@@ -65,7 +106,9 @@ def merge_order(blocks: Sequence[SourcedBlock], is_valid: Callable[[str], bool])
 def _with_folded(
     blocks: list[SourcedBlock], in_slice: set[str], is_valid: Callable[[str], bool]
 ) -> list[SourcedBlock]:
-    """`in_slice`: all instants that have blocks there, also those that do not count."""
+    """`blocks` with folded ones in the place of their originals. `in_slice`: all instants that have blocks in
+    the slice, also those that do not count.
+    """
     by_instant: dict[str, list[SourcedBlock]] = {}
     for each in blocks:
         by_instant.setdefault(each.block.instant_time, []).append(each)
@@ -79,7 +122,7 @@ def _with_folded(
         if times and all(is_valid(time) for time in _transitive(instant, covered))
     }
     for instant in covered.keys() - usable:
-        # Of a folded block that is here without any original nothing is missing: it would not be used.
+        # A folded block none of whose originals ever was in this slice leaves no gap when it is not used.
         if not in_slice.isdisjoint(covered[instant]):
             _require_originals({time for time in covered[instant] if is_valid(time)}, by_instant)
     instants = sorted(instant for instant in by_instant if not covered[instant] or instant in usable)
@@ -88,7 +131,7 @@ def _with_folded(
 
 
 def _transitive(instant: str, covered: dict[str, frozenset[str]]) -> set[str]:
-    """All instants that a folded block holds, through earlier foldings too."""
+    """All instants that a folded block holds, also those that were folded into one of its originals."""
     found: set[str] = set()
     open_times = list(covered.get(instant, ()))
     while open_times:

@@ -1,19 +1,19 @@
-"""Whether a record index that the table's properties list is there.
+"""Refuses a table whose properties list a record index that has no files.
 
-Without its files it reads like an index that no key is in: every update would become an insert and double a
-row, and the next commit would begin an index with the keys of that commit alone.
+Such an index reads like one without any key: every update would become an insert and double a row, and the
+next commit would begin an index with the keys of that commit alone.
 """
 
 from __future__ import annotations
 
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.base import Storage
 
 
 def check_folder(storage: Storage) -> None:
-    """Cheap: asks for the folder alone. Raises UnsupportedTableError."""
+    """Asks whether the folder exists, which costs one call of the storage. Raises UnsupportedTableError."""
     if not storage.exists(RECORD_INDEX_FOLDER):
         raise _missing(f"its folder {RECORD_INDEX_FOLDER} is gone")
 
@@ -25,7 +25,7 @@ def check_files(storage: Storage) -> None:
 
 
 def check_shards(num_shards: int) -> None:
-    """``num_shards``: of a snapshot. Raises UnsupportedTableError where there is none."""
+    """``num_shards`` is a snapshot's. Raises UnsupportedTableError where it is 0."""
     if not num_shards:
         raise _missing(f"no commit completed the files in {RECORD_INDEX_FOLDER}")
 

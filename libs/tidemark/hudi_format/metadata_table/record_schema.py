@@ -1,8 +1,8 @@
-"""The Avro schema of the metadata table's records, and decoding under whatever schema a file was written
-with.
+"""The Avro schema of the metadata table's records, and decoding of records under another writer's schema
+(METADATA_TABLE.md, section 3).
 
-Schemas that differ from ours in documentation only (Hudi's own carries doc strings) are ours; the fast
-decoders of this package may be used for them. Under any other schema records are read by field name.
+A schema that differs from ours in doc strings only, as Hudi's own does, gives the same binary layout, so the
+fast decoders of this package read it. Under any other schema records are read by field name.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ _META_PREFIX: Final = "_hoodie_"
 
 @cache
 def metadata_record_schema() -> str:
-    """The schema that log blocks and base files carry: compact JSON, meta fields included, without doc
-    strings.
-    """
+    """The schema in log blocks and base files, as compact JSON: with meta fields, without doc strings."""
     return json.dumps(_record_schema(), separators=(",", ":"))
 
 
 @cache
 def commit_schema() -> str:
-    """The schema for the metadata table's commit metadata: without the five meta fields."""
+    """The schema in the metadata table's commit metadata: without the five meta fields."""
     schema = _record_schema()
     fields = [field for field in schema["fields"] if not field["name"].startswith(_META_PREFIX)]
     return json.dumps({**schema, "fields": fields}, separators=(",", ":"))
@@ -43,7 +41,7 @@ def commit_schema() -> str:
 
 @lru_cache(maxsize=32)
 def has_own_layout(schema_json: str) -> bool:
-    """Whether records written under this schema have the binary layout of our own."""
+    """Whether records under this schema have the same binary layout as under ours."""
     try:
         return bool(_without_docs(parsed_json(schema_json, "", "")) == _without_docs(_record_schema()))
     except CorruptFileError:
@@ -51,7 +49,9 @@ def has_own_layout(schema_json: str) -> bool:
 
 
 def decode_record(value: bytes, schema_json: str, name: str) -> dict[str, Any]:
-    """One record by field name. Raises CorruptFileError (with `name`, the file that it stands in)."""
+    """A record as field name -> value. `name` is the record's file, which errors name. Raises
+    CorruptFileError.
+    """
     schema = parsed_schema(schema_json or metadata_record_schema(), name)
     record = parsed_record(value, schema, name, f"a metadata record of {len(value)} bytes")
     if not isinstance(record, dict):
@@ -60,7 +60,7 @@ def decode_record(value: bytes, schema_json: str, name: str) -> dict[str, Any]:
 
 
 def encode_record(record: dict[str, Any]) -> bytes:
-    """One record under our own schema; fields that are left out are null."""
+    """A record's value under our own schema. Fields that are left out are null."""
     body = io.BytesIO()
     own = parsed_schema(metadata_record_schema(), "metadata-record.avsc")
     fastavro.schemaless_writer(body, own.avro, record)

@@ -1,27 +1,31 @@
-"""Whether the record index lost entries of rows that are there when another engine replaced file groups.
+"""Refuses a table whose record index lost entries of living rows when another engine replaced file groups.
 
 Hudi's insert overwrite and delete partition delete the entries of all keys that the *base files* of the
 partition name (`HoodieBackedTableMetadataWriter.getRecordIndexReplacedRecords` of 1.2.0). In a MERGE_ON_READ
-table a log file may say that a row of the base file is gone: deleted, or moved to another partition.
+table a log file may say that a row of the base file was deleted, or has moved to another partition.
 
-Example: the base file of group G in partition x has key k. k moves to partition y: a delete in a log file of
-G, a row in y, and the index says y. Partition x is dropped: Hudi deletes the index entry of k. The row in y
-has none, and the next update of k, by Hudi or by us, would insert it a second time.
+Example: the base file of group G in partition x has key k. k moves to partition y: a log file of G deletes
+it, y gets a row, and its index entry says y. Then partition x is dropped, and Hudi deletes the entry of k.
+The row in y has no entry, so the next update of k, by Hudi or by Tidemark, would insert it a second time.
 
-Such a replacecommit is told by its own changes of the index: a deleted entry that named a file group that is
-not replaced, by this one or another. Where partition y was dropped, too, k has no row. By which drop first
-nobody can tell, since each engine's clock says when: the drop of y may have been before, and have a later
-time. So it is right as long as the drop of y stands, and where a restore takes that back it is judged again.
-A clustering moves entries along with their rows. What was built after it is right. In a COPY_ON_WRITE table
-base files name rows, and nothing else.
+The rule: a replacecommit is wrong if it deleted an entry that named a file group which no replacecommit
+replaced.
 
-What tells it goes: the metadata table is compacted and cleaned, both timelines are archived. So
+- If partition y was dropped, too, k has no row, and the drop of x is right. In which order the drops came
+  nobody can tell, because each engine uses its own clock. So the drop of x is right as long as the drop of y
+  is on a timeline; when a restore takes that back, it is checked again.
+- A clustering replaces groups, too, but moves the entries along with the rows.
+- An index that was built after the replacecommit is right.
+- In a COPY_ON_WRITE table a base file names living rows only.
 
-- a replacecommit is looked for on the active *and* on the archived timeline,
-- what was found right is kept with the table (`checked_index`), and not asked for again while all of it is
-  there,
-- where it cannot be told any more the table is refused, too, until somebody compared rows and index
-  (`tidemark verify`) or built the index anew. Neither refusal passes by itself.
+The files that the check reads disappear: the metadata table is compacted and cleaned, timelines are archived.
+So
+
+- replacecommits are looked for on the active *and* on the archived timeline,
+- those that passed are stored beside the table (`checked_index`), and are not checked again as long as all of
+  them are on a timeline,
+- where the files are gone before a check, the table is refused as well, until somebody compared rows and
+  index (`tidemark verify`) or built the index anew.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ _WHO = "another engine's insert overwrite or delete partition"
 
 
 class ReplacedEntries:
-    """Looks at each completed replacecommit once, and again where one that it knew was taken back."""
+    """Checks each completed replacecommit once, and all of them again where one of them was taken back."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -59,11 +63,11 @@ class ReplacedEntries:
         self._rows = ReplacedRows(storage)
 
     def check(self, data: Timeline, metadata: Timeline) -> None:
-        """Raises UnsupportedTableError where a replacecommit took entries of rows that are there, or where
-        nobody can tell any more; CorruptFileError, and FileMissingError where files were taken away
-        meanwhile: list again.
+        """Raises UnsupportedTableError where a replacecommit deleted entries of living rows, or where the
+        files that would tell are gone; CorruptFileError; FileMissingError where files were deleted meanwhile:
+        list again.
 
-        Where nothing was replaced since the last time it asks for the archive's newest manifest, no more.
+        Where nothing was replaced since the last call, this reads the archive's newest manifest only.
         """
         names = self._rows.names(data)
         if names == self._passed:
@@ -76,7 +80,7 @@ class ReplacedEntries:
         self._passed = names
 
     def keep(self, by: Term) -> None:
-        """Stores what `check` found right, if that is news.
+        """Stores the replacecommits that passed `check` and are not stored yet.
 
         Raises OSError, and FencedOutError where the term is over.
         """
@@ -85,7 +89,7 @@ class ReplacedEntries:
             self._to_keep = frozenset()
 
     def _check_new(self, names: Set[str], data: Timeline, metadata: Timeline) -> Set[str]:
-        """Returns those that replaced rows."""
+        """Checks these replacecommits; returns those of them that replaced rows. Raises as `check`."""
         new = {name: groups for name, groups in self._rows.of(names, data).items() if groups}
         if not new:
             return frozenset()
@@ -105,7 +109,8 @@ class ReplacedEntries:
         if changed is None:
             raise UnsupportedTableError(
                 f"whether {_WHO} {requested} took index entries of rows that had moved elsewhere cannot be "
-                "told any more: what the index said then was cleaned. If it did, updates would double rows",
+                "told any more: the index files of that time were cleaned. If it did, updates would double "
+                "rows",
                 f"Run `tidemark verify`: where rows and index agree it says so in {CHECKED_INDEX}, and "
                 f"Tidemark goes on. Where they do not: {INDEX_REMEDY[0].lower()}{INDEX_REMEDY[1:]}",
             )
@@ -121,7 +126,7 @@ class ReplacedEntries:
 
 
 def _taken(before: ShardSnapshot, changes: ShardSnapshot, replaced: Groups) -> list[tuple[str, FileGroupId]]:
-    """Keys whose entries were deleted, although they named other file groups: these."""
+    """(key, file group) of each deleted entry that named a file group which is not in ``replaced``."""
     changed = changes.log_changes()
     keys = changed.keys.filter(pa.array(changed.location_ids < 0)).sort()
     if not len(keys):

@@ -1,18 +1,19 @@
-"""Whether the record index went back together with the rows when another engine restored the table.
+"""Refuses a table whose record index was left as it was when another engine restored the rows.
 
 Hudi's `rollback_to_savepoint` deletes the metadata table when the oldest compaction on its active timeline is
-newer than the savepoint, or when that timeline begins behind it. It builds the metadata table anew at once
-and takes the commits back afterwards. At the end it brings the list of files up to date, and not the record
-index: that says what it said before the restore.
+newer than the savepoint, or when that timeline begins after the savepoint. It builds the metadata table anew
+at once, and takes the commits back afterwards. At the end it brings `files` up to date, and not the record
+index, which still has the entries from before the restore.
 
 Example: since the savepoint key a was inserted, b deleted, and c moved from partition x to y. After the
-restore a has no row and is in the index, b has a row and no entry, and c is in x while the index says y. An
-upsert of b or c doubles the key; Hudi's own upserts on Spark do.
+restore a has no row but an entry, b has a row but no entry, and the row of c is in x while its entry says y.
+An upsert of b or c doubles the key, also one of Hudi on Spark.
 
-So an index that was built after the newest commit that the restore kept, and before the restore completed,
-is not the one of the rows. That commit may be archived by now: Hudi archives commits before a restore, and
-never the restore. A restore says what it took back. Where that is nothing (the savepoint was of the newest
-commit), the index that was built meanwhile is right, unless another restore began and has not ended.
+The rule: an index that was built after the newest commit that the restore kept, and before the restore
+completed, does not match the rows. That commit may be archived by now (Hudi archives commits before a
+restore, and never the restore). An exception is a restore that took nothing back, because the savepoint was
+of the newest commit: the index that was built meanwhile is right, unless another restore began and has not
+ended.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ INDEX_REMEDY = (
 
 
 def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timeline) -> None:
-    """Raises UnsupportedTableError where a restore on the active timeline left the index behind.
+    """Raises UnsupportedTableError where a restore on the active timeline did not restore the index.
 
-    Costs nothing without a restore there. With one it reads the metadata table's archive where there is one,
-    and the data table's where the active timeline has nothing from between the two; then the restore's file.
-    Also raises CorruptFileError, and FileMissingError where that file was taken away meanwhile: list again.
+    Reads nothing where there is no restore. With one it reads the metadata table's archive; the data table's
+    archive, where the active timeline has no commit between the build and the restore; then the restore's
+    file. Also raises CorruptFileError, and FileMissingError where that file was deleted meanwhile: list
+    again.
     """
     restores = data.completed(Action.RESTORE)
     built = _built(metadata) if restores else ""
@@ -63,7 +65,7 @@ def newest_build(metadata: Timeline) -> str:
 
 
 def _built(metadata: Timeline) -> str:
-    """As `newest_build`, of the archive too."""
+    """Completion time of the newest bootstrap of an index on the active or the archived timeline, or ""."""
     active = {each.requested: str(each.completion) for each in metadata.completed()}
     return _newest_build({**_archived(metadata), **active})
 
@@ -78,8 +80,8 @@ def _archived(timeline: Timeline) -> Mapping[str, str]:
 
 
 def _is_kept_behind(data: Timeline, built: str, restore: Instant) -> bool:
-    """Whether anything is left that completed when the index was built or after it, and before the restore
-    began.
+    """Whether the data table still has an instant that completed when the index was built or later, and
+    before the restore began: then the index was built before the newest commit that the restore kept.
     """
 
     def is_any(times: Iterable[str]) -> bool:

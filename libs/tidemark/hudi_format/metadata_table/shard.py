@@ -1,15 +1,16 @@
-"""One shard of the record index as of a snapshot: base file, log files, and questions answered from them.
+"""One shard of the record index as of a snapshot: its base file, its log files, and lookups in them.
 
-Three answers, never two: a key is there (HIT), is not there (ABSENT), or reading failed, which is an
-exception and never an answer. A file that was cleaned away since the snapshot was loaded raises
-FileMissingError: load a new snapshot.
+A lookup has one of two answers: the key is in the index, or it certainly is not. A failure to read is an
+exception, and never the answer "absent". A file that was cleaned away after the snapshot was loaded raises
+FileMissingError: the caller loads a new snapshot.
 
-The base file is read by blocks; the log files are read once, whole, and kept merged, newest entry per key.
+The base file is read block by block. The log files are read once, as a whole, and kept merged: one entry per
+key, the newest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -21,9 +22,14 @@ import pyarrow.compute as pc
 
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.hfile import HFileReader, KeyValues
-from tidemark.hudi_format.log_file import BlockType, decode_deletes
-from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, merge_order, read_log_blocks
-from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, decode_entries
+from tidemark.hudi_format.metadata_table.log_records import log_entries
+from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX,
+    RecordIndexEntries,
+    decode_entries,
+    over_base,
+)
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.storage.base import Storage, join_path
 
@@ -32,9 +38,11 @@ _NOT_FOUND: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """Answers for n keys, in their order: where `found`, the key lives at `locations[location_ids[i]]`.
+    """Answers for n keys, in their order: where `found[i]`, the row of the key is at
+    `locations[location_ids[i]]`.
 
-    Where not, the key is certainly absent, `location_ids` is -1 and `instant_ms` 0.
+    Where not, the key is certainly absent; `location_ids[i]` is -1 and `instant_ms[i]` is 0. `instant_ms` is
+    in milliseconds since the Unix epoch.
     """
 
     found: npt.NDArray[np.bool_]
@@ -44,7 +52,9 @@ class LookupResult:
 
 
 class ShardSnapshot:
-    """The merged content of one record index file group; immutable, files are opened when first needed."""
+    """The merged content of one record index file group. It does not change; files are opened when they are
+    first needed.
+    """
 
     def __init__(
         self,
@@ -54,6 +64,7 @@ class ShardSnapshot:
         is_valid: Callable[[str], bool],
         changes_after: Callable[[str], list[tuple[str, RecordIndexEntries]] | None],
     ) -> None:
+        """`folder` has the slice's files; `is_valid` says whether log blocks of an instant count."""
         self._storage, self._folder, self._is_valid = storage, folder, is_valid
         self._changes_after = changes_after
         self.file_slice = file_slice
@@ -65,13 +76,15 @@ class ShardSnapshot:
 
     @property
     def base_name(self) -> str | None:
-        """Name of the base file: a cache of its blocks is good as long as this name and `base_mark` stay."""
+        """Name of the base file. A cache of its blocks is valid as long as this and `base_mark` do not
+        change.
+        """
         return self.file_slice.base_file
 
     @cached_property
     def base_mark(self) -> str:
-        """What tells the base file from another one of the same name: an index that is built anew gets the
-        names of the one before, its instants being constant. "" without a base file.
+        """The storage's version of the base file, "" without one. An index that is built anew has files of
+        the same names as the one before, because bootstrap instants are constants; their versions differ.
         """
         name = self.file_slice.base_file
         info = None if name is None else self._storage.stat(join_path(self._folder, name))
@@ -79,7 +92,7 @@ class ShardSnapshot:
 
     @cached_property
     def base(self) -> HFileReader | None:
-        """Reader of the base file, None where the shard has log files only."""
+        """Reader of the base file; None where the shard has log files only."""
         name = self.file_slice.base_file
         return None if name is None else HFileReader.open(self._storage, join_path(self._folder, name))
 
@@ -95,11 +108,11 @@ class ShardSnapshot:
         return self._decode(self.base.read_block(number))
 
     def locate(self, keys: pa.StringArray) -> npt.NDArray[np.int64]:
-        """The block of the base file that holds each key if any does; -1: the base file does not hold it.
+        """Of each key, the number of the only block of the base file that can hold it; -1: none does.
 
-        AMBIGUOUS_BLOCK (-2): the key sorts differently by UTF-8 and by UTF-16, and one block does not prove
-        its absence: ask `lookup`. Happens only for keys that meet characters above U+FFFF and of U+E000 to
-        U+FFFF in order.
+        AMBIGUOUS_BLOCK (-2): one block does not prove the key's absence, because the key sorts differently by
+        UTF-8 and by UTF-16: ask `lookup`. That happens only where characters above U+FFFF are compared with
+        some of U+E000 to U+FFFF.
         """
         if self.base is None:
             return np.full(len(keys), _NOT_FOUND, np.int64)
@@ -107,53 +120,50 @@ class ShardSnapshot:
 
     @cached_property
     def _overlay(self) -> RecordIndexEntries:
-        blocks = read_log_blocks(self._storage, self._folder, self.file_slice.log_files)
-        return RecordIndexEntries.newest_wins(
-            [decode_block(each.block.block_type, each) for each in merge_order(blocks, self._is_valid)]
-        )
+        return RECORD_INDEX.merge(self._log_entries())
+
+    def _log_entries(self) -> Iterator[StoredEntries]:
+        return log_entries(self._storage, self._folder, self.file_slice.log_files, self._is_valid)
 
     def log_changes(self) -> RecordIndexEntries:
-        """What the log files change over the base file: the newest entry per key, deletes as location -1."""
+        """What the log files change in the base file: per key its newest entry; deletes have location id
+        -1.
+        """
         return self._overlay
 
     def log_places(self) -> RecordIndexEntries:
-        """The newest location that the log files gave each key, whatever became of the key afterwards."""
-        blocks = read_log_blocks(self._storage, self._folder, self.file_slice.log_files)
-        ordered = merge_order(blocks, self._is_valid)
-        return RecordIndexEntries.newest_wins(
-            [decode_block(each.block.block_type, each).live() for each in ordered]
-        )
+        """The newest location that the log files have of each key, also where the key was deleted later."""
+        return RecordIndexEntries.newest_wins([decode_entries(part).live() for part in self._log_entries()])
 
     def base_places(self, keys: pa.StringArray) -> RecordIndexEntries:
-        """The entries of these keys in the base file alone; in no particular order."""
+        """The entries that these keys have in the base file, whatever logs say, in no particular order."""
         if self.base is None:
             return RecordIndexEntries.none()
         return self._base_hits(self.base, keys)[0]
 
     def changes_after(self, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
-        """The shard's changes by each data instant that completed after that time, in order of completion.
+        """(instant, its changes of the shard) for each data instant that completed after that time, in the
+        order of completion.
 
         `completion_time` is on the data table's timeline. Instants that did not touch the shard are left
-        out. None: the changes cannot be had any more (folded into the base file and cleaned, or archived):
-        rebuild from `entries`.
+        out. None: not all of the changes can be read any more (cleaned after a compaction, or archived):
+        start again from `entries`.
         """
         return self._changes_after(completion_time)
 
     def entries(self) -> RecordIndexEntries:
-        """The whole shard: all live keys with their locations, in no particular order."""
+        """The whole shard: all keys that are not deleted, in no particular order."""
         if self.base is None:
             return self._overlay.live()
         runs = self.base.runs(range(self.base.block_count))
         base = RecordIndexEntries.concat([self._decode(run.content) for run in runs])
-        if not len(self._overlay):
-            return base
-        kept = pc.is_in(base.keys, value_set=self._overlay.keys).to_numpy(zero_copy_only=False)
-        return RecordIndexEntries.concat([base.take(np.flatnonzero(~kept)), self._overlay.live()])
+        return over_base(base, self._overlay)
 
     def lookup(self, keys: pa.StringArray) -> LookupResult:
-        """Where each key lives. Keys in any order; sorted ones touch blocks in file order."""
+        """The location of each key. Keys may come in any order; sorted ones read the blocks in file order."""
         changed = _positions(keys, self._overlay.keys)
-        # Position of each key's entry in overlay + hits; -1: neither the logs nor the base file know it.
+        # Position of each key's entry in the overlay followed by the hits; -1: the key is in neither. With 3
+        # entries in the overlay, key 0 second in it and key 1 the first hit, `where` is [1, 3].
         where = changed.copy()
         parts = [self._overlay]
         open_keys = np.flatnonzero(changed < 0)
@@ -162,6 +172,7 @@ class ShardSnapshot:
             where[open_keys[members]] = len(self._overlay) + np.arange(len(hits))
             parts.append(hits)
         known = RecordIndexEntries.concat(parts)
+        # The appended last cell is what -1 reads: no location. A deleted key's entry is -1 itself.
         ids = np.where(where >= 0, np.append(known.location_ids, np.int32(-1))[where], -1).astype(np.int32)
         found_mask = ids >= 0
         instants = np.where(found_mask, np.append(known.instant_ms, np.int64(0))[where], 0)
@@ -170,8 +181,8 @@ class ShardSnapshot:
     def _base_hits(
         self, base: HFileReader, keys: pa.StringArray
     ) -> tuple[RecordIndexEntries, npt.NDArray[np.int64]]:
-        """Entries of the keys that the base file has, and which of `keys` each belongs to. Decodes hits
-        only.
+        """The entries of the keys that the base file has, and for each entry the position of its key in
+        `keys`. Values of other keys are not decoded.
         """
         found_keys, found_values, found_members = [], [], []
         for number, members in _by_block(base.candidate_blocks(keys)):
@@ -189,18 +200,7 @@ class ShardSnapshot:
 
     def _decode(self, block: KeyValues) -> RecordIndexEntries:
         assert self.base is not None
-        return decode_entries(block.keys, block.values, self.base.schema, self.base.name)
-
-
-def decode_block(block_type: BlockType, source: SourcedBlock) -> RecordIndexEntries:
-    """The entries of a log block: upserts of an HFILE block, deletes of a DELETE block."""
-    if block_type is BlockType.DELETE:
-        return RecordIndexEntries.of_deletes(decode_deletes(source.block.content, source.path).keys)
-    name = f"{source.path} (block at offset {source.block.offset})"
-    reader = HFileReader.from_bytes(source.block.content, name)
-    content = reader.read_all()
-    # The header's copy of the schema need not be decompressed.
-    return decode_entries(content.keys, content.values, source.block.schema or reader.schema, name)
+        return decode_entries(StoredEntries(block.keys, block.values, self.base.schema, self.base.name))
 
 
 def _positions(keys: pa.StringArray, among: pa.StringArray) -> npt.NDArray[np.int64]:
@@ -211,7 +211,9 @@ def _positions(keys: pa.StringArray, among: pa.StringArray) -> npt.NDArray[np.in
 
 
 def _by_block(candidates: npt.NDArray[np.int64]) -> Sequence[tuple[int, npt.NDArray[np.int64]]]:
-    """Blocks to read, ascending, each with the positions of the keys that may be in it."""
+    """(block, positions of the keys that may be in it), ascending by block. `candidates` is 2 × n: the block
+    of each key when keys are ordered by UTF-8, and by UTF-16; -1: none. So a key may be in two blocks.
+    """
     by_utf8, by_utf16 = candidates
     groups: list[tuple[int, npt.NDArray[np.int64]]] = []
     for number in np.unique(candidates[candidates >= 0]).tolist():

@@ -1,8 +1,9 @@
-"""The changes that data instants made to one shard, read from their own log files.
+"""The changes that data instants made to one shard of the record index, read from their own log files.
 
-They are read by instant, not by slice: a log file stays on disk for some time after a compaction folded it,
-and then still tells what its instant did. Where it is gone the answer is None, never a shorter list;
-whether an instant touched the shard at all is then asked of the instant's commit metadata.
+They are read by instant, not by slice: a log file stays on disk for some time after a compaction merged it
+into a base file, and still says what its instant did. Where a log file is gone the answer is None, never a
+shorter list. Where a shard has no log file of an instant, the commit metadata of the instant's deltacommit
+says whether there was one.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import Final
 
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.file_group.names import LogFileName
-from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, read_log_blocks
-from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries
-from tidemark.hudi_format.metadata_table.shard import decode_block
+from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, read_log_blocks, stored_entries
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 
-# Stands for "before the first commit"; every instant completed after it.
+# Sorts before every completion time: "before the first commit".
 BEGINNING: Final = "0"
-# Data actions that leave every record where it is. (A rollback here is of something that never took effect:
-# one of a completed instant takes its completion time off the timeline.)
+# Data actions that leave every record where it is. A rollback is one of them: it takes back an instant that
+# never counted. (A rollback of a completed instant removes its completion time from the timeline, which
+# `ShardChanges.after` notices.)
 _NEVER_TOUCHING: Final = frozenset(
     {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
 )
@@ -32,7 +33,9 @@ _NEVER_TOUCHING: Final = frozenset(
 
 @dataclass(frozen=True)
 class ShardChanges:
-    """Log files of the record index by file group, and what is needed to ask what an instant did."""
+    """The log files of the record index as of one listing. `logs`: file group -> instant -> names of its log
+    files, in the order in which they are read; also those that a compaction has merged.
+    """
 
     storage: Storage
     folder: str
@@ -44,7 +47,7 @@ class ShardChanges:
     def of_names(
         cls, storage: Storage, folder: str, validity: InstantValidity, names: Iterable[str]
     ) -> ShardChanges:
-        """From the names in the record index's folder."""
+        """`names`: all names in the record index's folder."""
         logs: dict[str, dict[str, list[LogFileName]]] = {}
         for name in names:
             parsed = LogFileName.parse(name)
@@ -60,14 +63,14 @@ class ShardChanges:
         return cls(storage, folder, validity, ordered)
 
     def after(self, file_id: str, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
-        """See `ShardSnapshot.changes_after`."""
+        """What `ShardSnapshot.changes_after` returns, of the shard that is the file group `file_id`."""
         data = self.validity.data
         archived = data.archive.completion_times().values() if data.archive is not None else ()
         if any(time > completion_time for time in archived):
             return None
         active = [(str(each.completion), each) for each in data.completed()]
-        # A completion time that nothing has any more was rolled back or restored over: what came before it
-        # is in doubt.
+        # A completion time that no instant has any more was rolled back, or taken back by a restore: then the
+        # caller's state may hold changes that do not count.
         if completion_time > BEGINNING and completion_time not in {*archived, *(time for time, _ in active)}:
             return None
         changes: list[tuple[str, RecordIndexEntries]] = []
@@ -87,13 +90,10 @@ class ShardChanges:
 
     def _read(self, instant: str, names: tuple[str, ...]) -> RecordIndexEntries:
         blocks = read_log_blocks(self.storage, self.folder, names)
-        parts = [decode_block(each.block.block_type, each) for each in blocks if _is_own(each, instant)]
-        return RecordIndexEntries.newest_wins(parts)
+        return RECORD_INDEX.merge(stored_entries(block) for block in blocks if _is_own(block, instant))
 
     def _may_have_touched(self, file_id: str, instant: Instant) -> bool:
-        """Whether the instant's deltacommit names a file of that file group; what cannot be told counts as
-        yes.
-        """
+        """Whether the instant's deltacommit names a file of that file group. True where it is not known."""
         if instant.action in _NEVER_TOUCHING:
             return False
         found = self.validity.metadata.find(instant.requested)

@@ -1,31 +1,43 @@
-"""A consistent view of the metadata table: the `files` partition and the record index, as of one listing.
+"""A consistent view of the metadata table: all its partitions as of one listing.
 
-Loading lists, in this order, the data table's timeline, the metadata table's, the folders of its
-partitions, and the metadata table's timeline once more. The first two in this order make the validity rule
-sound (see validity); the last one tells that no compaction, clean or rollback changed the folders in
-between. If it did, or if the data listing is behind a compaction, everything is listed again, at most
-`_LOADS_MAX` times.
+Loading lists in this order:
 
-A snapshot does not change. Its files may be cleaned away later: reading then raises FileMissingError, and
-the caller loads a new one.
+1. the data table's timeline,
+2. the metadata table's timeline. That it comes after the first makes the rule of `validity` sound,
+3. the folders of the partitions,
+4. the metadata table's timeline again. If it shows a compaction, clean or rollback that step 2 did not, the
+   folders may have changed while they were listed.
+
+In that case, and where the first listing is older than what a compaction has merged, everything is listed
+again, at most `_LOADS_MAX` times.
+
+A snapshot does not change. Its files may be cleaned away later: reading then raises FileMissingError, and the
+caller loads a new snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.file_group.slicing import build_slices
-from tidemark.hudi_format.hfile import HFileReader
-from tidemark.hudi_format.log_file import BlockType, decode_deletes
-from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH, parse_record_index_file_id
-from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION, FilesPartition
-from tidemark.hudi_format.metadata_table.log_records import merge_order, read_log_blocks
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER, RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.log_records import slice_entries
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions.files import FILES, ListedFiles
+from tidemark.hudi_format.metadata_table.partitions.partition import (
+    METADATA_TABLE_PATH,
+    MetadataPartition,
+    StoredEntries,
+)
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX,
+    RECORD_INDEX_FOLDER,
+    parse_record_index_file_id,
+)
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.shard_changes import ShardChanges
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
@@ -38,10 +50,10 @@ _LOADS_MAX: Final = 5
 
 @dataclass(frozen=True)
 class MetadataTableSnapshot:
-    """See the module. `slices` are those of the partitions `files` and `record_index`, by partition.
+    """`slices`: name of the partition -> the slice to read of each of its file groups.
 
-    The shards of a global record index are numbered from 0. A partitioned index has shards per data
-    partition: ask with `partition_path`.
+    The shards of a global record index are numbered from 0. A partitioned index has shards for each data
+    partition: its methods take a `partition_path`.
     """
 
     storage: Storage
@@ -63,8 +75,8 @@ class MetadataTableSnapshot:
             data = load_timeline(storage, DATA_ROOT)
             validity = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             names = {
-                partition: [info.name for info in storage.list(join_path(METADATA_TABLE_PATH, partition))]
-                for partition in (FILES_PARTITION, RECORD_INDEX_PARTITION)
+                each.name: [info.name for info in storage.list(join_path(METADATA_TABLE_PATH, each.name))]
+                for each in PARTITIONS
             }
             again = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             early = validity.folded_too_early()
@@ -72,9 +84,9 @@ class MetadataTableSnapshot:
                 return cls._of_names(storage, validity, names)
         if early:
             raise TimelineConflictError(
-                f"{storage.base_uri}: compacted metadata holds changes of {', '.join(early[:5])}, "
-                "which the data timeline does not show as completed: try again; if it stays, build the "
-                "record index anew"
+                f"{storage.base_uri}: the compacted metadata table holds changes of {', '.join(early[:5])}, "
+                "which the data timeline does not show as completed: try again; if this error stays, build "
+                "the record index anew"
             )
         raise TimelineConflictError(
             f"{storage.base_uri}: the metadata table changed during each of {_LOADS_MAX} listings: try again"
@@ -87,34 +99,37 @@ class MetadataTableSnapshot:
         slices: dict[str, list[FileSlice]] = {}
         for partition, of_partition in names.items():
             slices[partition] = metadata_slices({partition: of_partition}, validity)
-        changes = ShardChanges.of_names(storage, RECORD_INDEX_FOLDER, validity, names[RECORD_INDEX_PARTITION])
+        changes = ShardChanges.of_names(storage, RECORD_INDEX_FOLDER, validity, names[RECORD_INDEX.name])
         return cls(storage, validity, slices, changes)
 
     @property
     def data_timeline(self) -> Timeline:
-        """The data table's timeline that the snapshot stands for."""
+        """The data table's timeline as the snapshot listed it."""
         return self.validity.data
 
     @property
     def metadata_timeline(self) -> Timeline:
-        """The metadata table's own timeline."""
+        """The metadata table's own timeline as the snapshot listed it."""
         return self.validity.metadata
 
     @cached_property
-    def files(self) -> FilesPartition:
-        """The merged `files` partition."""
-        merged = FilesPartition()
-        for file_slice in self.slices[FILES_PARTITION]:
-            _merge_files(self.storage, file_slice, self.validity, merged)
-        return merged
+    def files(self) -> ListedFiles:
+        """The merged partition `files`."""
+        return FILES.merge(self._stored(FILES))
+
+    def _stored(self, partition: MetadataPartition[Any, Any]) -> Iterator[StoredEntries]:
+        """All entries of a partition, of each file group oldest first."""
+        folder = join_path(METADATA_TABLE_PATH, partition.name)
+        for file_slice in self.slices[partition.name]:
+            yield from slice_entries(self.storage, folder, file_slice, self.validity.is_valid)
 
     @cached_property
     def _shards(self) -> dict[str | None, list[FileSlice]]:
-        """Slices by data partition (None: global index), in order of file id, which is the order of the
-        shards.
+        """Data partition (None: global index) -> its slices in the order of their file ids, which is that of
+        the shards.
         """
         shards: dict[str | None, list[FileSlice]] = {}
-        for file_slice in sorted(self.slices[RECORD_INDEX_PARTITION], key=lambda each: each.file_id):
+        for file_slice in sorted(self.slices[RECORD_INDEX.name], key=lambda each: each.file_id):
             parsed = parse_record_index_file_id(file_slice.file_id)
             shards.setdefault(parsed.partition_path, []).append(file_slice)
         if None in shards and len(shards) > 1:
@@ -126,12 +141,12 @@ class MetadataTableSnapshot:
 
     @property
     def is_partitioned_index(self) -> bool:
-        """Whether the record index has shards per data partition. False, too, while it has no file group."""
+        """Whether the record index has shards for each data partition. False also while it has no shard."""
         return bool(self._shards) and None not in self._shards
 
     @property
     def num_shards(self) -> int:
-        """Number of shards of the global index, as found on disk; 0 when there is no global index."""
+        """Number of shards of the global index, counted by its file groups; 0 without a global index."""
         return self.shard_count(None)
 
     def shard_count(self, partition_path: str | None) -> int:
@@ -139,7 +154,10 @@ class MetadataTableSnapshot:
         return len(self._shards.get(partition_path, ()))
 
     def shard(self, number: ShardId, partition_path: str | None = None) -> ShardSnapshot:
-        """Shard `number` of the global index, or of a data partition's part of a partitioned one."""
+        """Shard `number` of the global index, or of one data partition in a partitioned index.
+
+        Raises IndexError where there is no such shard.
+        """
         of_partition = self._shards.get(partition_path, [])
         if not 0 <= number < len(of_partition):
             where = "" if partition_path is None else f" of partition {partition_path!r}"
@@ -157,28 +175,7 @@ class MetadataTableSnapshot:
 def metadata_slices(files: Mapping[str, Iterable[str]], validity: InstantValidity) -> list[FileSlice]:
     """The slice to read of each file group of the metadata table. `files`: its partition -> names of files.
 
-    Nothing replaces file groups there, and a pending compaction of it changes nothing for who reads.
+    Nothing replaces file groups of the metadata table, and a reader needs no plans of pending compactions.
     """
     shown = {partition: filter(validity.shows, names) for partition, names in files.items()}
     return build_slices(shown, validity.metadata, pending_compactions={}, replaced={})
-
-
-def _merge_files(
-    storage: Storage, file_slice: FileSlice, validity: InstantValidity, merged: FilesPartition
-) -> None:
-    folder = join_path(METADATA_TABLE_PATH, FILES_PARTITION)
-    if file_slice.base_file is not None:
-        base = HFileReader.open(storage, join_path(folder, file_slice.base_file))
-        _apply_all(base, "", merged)
-    for each in merge_order(read_log_blocks(storage, folder, file_slice.log_files), validity.is_valid):
-        if each.block.block_type is BlockType.DELETE:
-            for key in decode_deletes(each.block.content, each.path).keys.to_pylist():
-                merged.remove(key)
-        else:
-            _apply_all(HFileReader.from_bytes(each.block.content, each.path), each.block.schema, merged)
-
-
-def _apply_all(reader: HFileReader, schema: str, merged: FilesPartition) -> None:
-    content = reader.read_all()
-    for key, value in zip(content.keys.to_pylist(), content.values.to_pylist(), strict=True):
-        merged.apply(key, value, reader.schema or schema, reader.name)

@@ -1,11 +1,16 @@
-"""Which instants of the metadata table count, given a listing of the data table's timeline that was made
-before.
+"""Which instants of the metadata table count, by a listing of the data table's timeline and a later one of
+the metadata table's (METADATA_TABLE.md, section 8.1).
 
-Stricter than Hudi's own rule ("completed here and not pending there"): a deltacommit counts only if its
-instant is completed in the data listing, or older than that listing's first active instant, or is bootstrap
-(ARCHITECTURE.md, "Cache tiers"), or if a restore made it: Hudi ends a restore with a deltacommit that brings
-the `files` partition up to date and that the data timeline never has. Otherwise an instant that was
-requested after the data listing and completed here before the metadata listing would be taken for committed.
+A completed deltacommit counts if one of these holds:
+
+1. its instant is completed in the data listing, or older than the first active instant of that listing,
+2. it is a bootstrap or a log compaction,
+3. a restore made it: Hudi ends a restore with a deltacommit that brings `files` up to date and that the data
+   timeline never has.
+
+This is stricter than Hudi's rule, "completed in the metadata table and not pending in the data table". By
+that rule an instant that was requested after the data listing, and completed in the metadata table before
+the metadata listing, would count although its data commit is not complete.
 """
 
 from __future__ import annotations
@@ -16,20 +21,20 @@ from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.timeline import Action, Timeline
 
-# Actions of the metadata table that fold or remove files: a snapshot's listing of files must not overlap
-# them.
+# Actions of the metadata table that merge or remove files: files that were listed while one of them ran are
+# no consistent view.
 SERVICE_ACTIONS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 
 
 @dataclass(frozen=True)
 class InstantValidity:
-    """The data table's timeline, and the metadata table's, listed in this order."""
+    """The data table's timeline and the metadata table's, which was listed after it."""
 
     data: Timeline
     metadata: Timeline
 
     def is_valid(self, instant: str) -> bool:
-        """Whether log blocks of that instant count."""
+        """Whether log blocks of that instant count (the rules above)."""
         if not self.metadata.is_committed(instant):
             return False
         found = self.metadata.find(instant)
@@ -38,15 +43,15 @@ class InstantValidity:
         return self.data.is_committed(instant) or self.is_of_restore(instant)
 
     def is_of_restore(self, instant: str) -> bool:
-        """Whether the data timeline lacks the instant because a completed restore made it: it was requested
-        while that ran, and nobody else may write then.
+        """Whether a completed restore made the instant: the data timeline lacks it, and it was requested
+        while the restore ran, when nobody else may write.
         """
         return not self.data.contains(instant) and any(
             each.requested < instant < str(each.completion) for each in self.data.completed(Action.RESTORE)
         )
 
     def is_valid_base(self, instant: str) -> bool:
-        """Whether base files of that instant count: a compaction's, or one whose logs would."""
+        """Whether base files of that instant count: it is a completed compaction, or its logs would count."""
         found = self.metadata.find(instant)
         if found is not None and found.action is Action.COMPACTION:
             return found.is_completed
@@ -54,7 +59,7 @@ class InstantValidity:
         return archived or self.is_valid(instant)
 
     def shows(self, file_name: str) -> bool:
-        """Whether a file of the metadata table counts; what is no base or log file does not."""
+        """Whether a file of the metadata table counts. A name that is no base or log file does not."""
         parsed = parse_data_file(file_name)
         if parsed is None:
             return False
@@ -63,11 +68,11 @@ class InstantValidity:
         return self.is_valid(parsed.instant)
 
     def folded_too_early(self) -> list[str]:
-        """Instants that a completed compaction may hold and that the data listing does not show as committed.
+        """Deltacommits that a completed compaction may have merged and that do not count by these listings.
 
-        Such a base file would be ahead of the listing: list again. A compaction never holds a pending
-        instant, so an answer that stays means that somebody took a data instant back and left its index
-        changes behind.
+        Its base file may then be ahead of the data listing: list again. A compaction never merges a pending
+        instant. So if the answer stays the same, somebody took a data instant back and left its changes in
+        the index.
         """
         newest = max((each.requested for each in self.metadata.completed(Action.COMPACTION)), default=None)
         if newest is None:
@@ -79,7 +84,5 @@ class InstantValidity:
         ]
 
     def services(self) -> frozenset[str]:
-        """Requested times of all instants, in whatever state, that fold or remove files of the metadata
-        table.
-        """
+        """Requested times of all instants, in any state, whose actions are `SERVICE_ACTIONS`."""
         return frozenset(each.requested for each in self.metadata.instants if each.action in SERVICE_ACTIONS)

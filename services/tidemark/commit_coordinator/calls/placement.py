@@ -12,7 +12,7 @@ from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileG
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.files_partition import FilesPartition
+from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
 from tidemark.hudi_format.table_view import TableView
 from tidemark.stream_runtime.ids import IdSource
 
@@ -53,7 +53,7 @@ class Placement:
         with self._lock:
             self._suspended = True
 
-    def load(self, files: FilesPartition, view: TableView) -> None:
+    def load(self, files: ListedFiles, view: TableView) -> None:
         """Replaces all sizes by those of the metadata table's listing: at the start, and after a rewind.
 
         File groups under a pending clustering of another engine are known, but not leased.
@@ -120,7 +120,7 @@ class Placement:
             return self._planner.figures()
 
 
-def _slice_bytes(files: FilesPartition, slice_: FileSlice) -> int:
+def _slice_bytes(files: ListedFiles, slice_: FileSlice) -> int:
     sizes = files.files(slice_.partition_path)
     names = [*([slice_.base_file] if slice_.base_file else []), *slice_.log_files]
     return sum(sizes.get(name, 0) for name in names)

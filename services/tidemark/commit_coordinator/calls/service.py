@@ -18,7 +18,8 @@ from tidemark.commit_coordinator.calls.inbox import Inbox, WantRewind
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import Pause
 from tidemark.commit_coordinator.calls.placement import Placement, Want
-from tidemark.commit_coordinator.commit.context import RecordIndexFile, Report
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.commit.stored_report import report_of
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.skips import InputSkips
@@ -279,14 +280,12 @@ def _ranges(manifest: Sequence[CountedTagged], topic: Topic) -> list[pb.Partitio
 
 
 def _report(request: pb.ReportWrittenRequest) -> Report:
-    return Report(
-        data=tuple(WriteStat.from_avro(msgspec.json.decode(stat)) for stat in request.write_stats),
-        record_index=tuple(
-            RecordIndexFile(file.shard, file.size, file.upserts, file.deletes)
-            for file in request.record_index
-        ),
-        timings_ms=dict(request.timings_ms),
-        tickets=tuple(Ticket(each.path, each.size, each.sha256, each.handle) for each in request.tickets),
+    return report_of(
+        request.instant,
+        [WriteStat.from_avro(msgspec.json.decode(stat)) for stat in request.write_stats],
+        request.record_index,
+        dict(request.timings_ms),
+        [Ticket(each.path, each.size, each.sha256, each.handle) for each in request.tickets],
     )
 
 

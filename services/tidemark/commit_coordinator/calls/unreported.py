@@ -13,8 +13,10 @@ from typing import Final
 from tidemark.commit_coordinator.calls.attempt_handoff import OpenAttemptView
 from tidemark.commit_coordinator.calls.service import Facts
 from tidemark.epoch_protocol.entries import Topic
+from tidemark.epoch_protocol.lanes import shards_of_lane
 from tidemark.hudi_format.commit.markers import announced_files
-from tidemark.hudi_format.metadata_table.delta_commit import record_index_log_path
+from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log_path
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.ledger_client.topics import TopicNames
 
@@ -36,7 +38,7 @@ def unreported(
     behind = [
         *(_data(storage, instant, topics.data, partition) for partition in _partitions(view, Topic.DATA)),
         *(
-            _index(storage, instant, topics.index, lane, range(lane, facts.num_shards, facts.lanes))
+            _index(storage, instant, topics.index, lane, _shards(lane, facts))
             for lane in _partitions(view, Topic.INDEX)
         ),
     ]
@@ -57,6 +59,10 @@ def _partitions(view: OpenAttemptView, topic: Topic) -> list[int]:
     return sorted(partitions)
 
 
+def _shards(lane: int, facts: Facts) -> Iterable[ShardId]:
+    return map(ShardId, shards_of_lane(lane, facts.lanes, facts.num_shards))
+
+
 def _data(storage: Storage, instant: str, topic: str, partition: int) -> str | None:
     files = announced_files(storage, instant, partition)
     if files is None:
@@ -65,7 +71,7 @@ def _data(storage: Storage, instant: str, topic: str, partition: int) -> str | N
     return None if there == len(files) else f"{topic}[{partition}]: {there} of {len(files)} files"
 
 
-def _index(storage: Storage, instant: str, topic: str, lane: int, shards: Iterable[int]) -> str | None:
+def _index(storage: Storage, instant: str, topic: str, lane: int, shards: Iterable[ShardId]) -> str | None:
     """Only the batches say which shards a partition touches. So one file of any shard means that it has
     begun.
     """

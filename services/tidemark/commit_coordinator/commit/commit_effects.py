@@ -18,8 +18,6 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from tidemark.commit_coordinator.commit.attempt_effects import (
     give_back,
     planned_instant,
@@ -29,6 +27,7 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
+from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
 from tidemark.commit_coordinator.domain.actions import Decide, Finish
@@ -71,7 +70,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
-            path, sha256 = store_document(context.storage, report.document())
+            path, sha256 = store_document(context.storage, report_document(report))
         decided = CommitDecided(
             term=context.term,
             epoch=planned.epoch,
@@ -103,7 +102,7 @@ def finish(context: Context, action: Finish) -> Report:
     assert planned.instant is not None
     context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
-    report = msgspec.json.decode(document, type=Report)
+    report = read_report(document, planned.instant)
     timelines = load_timelines(context.storage)
     completed_at = timelines.completed_at(planned.instant)
     if completed_at is None:
@@ -207,11 +206,12 @@ def _why_lost(
 
 
 def _publish_files(context: Context, report: Report) -> None:
-    if not report.tickets:
+    tickets = report.unpublished()
+    if not tickets:
         return
     with context.steps.step("commit_files"):
         try:
-            context.publishing.publish(report.tickets, context.lock.lease())
+            context.publishing.publish(tickets, context.lock.lease())
         except (TimelineConflictError, FencedOutError) as error:
             context.log.check_term()
             raise AttemptLostError(f"the epoch's files cannot be published: {error}", rewind=True) from error

@@ -16,7 +16,6 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     delta_commit_metadata,
     file_changes,
     publish_files_log,
-    record_index_log,
 )
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, group_stats
 
@@ -86,11 +85,8 @@ def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDeci
     publishing = context.publishing
     inflight = begin_delta_commit(publishing, planned.instant)
     files = publish_files_log(publishing, planned.instant, file_changes(report.data))
-    shards = [
-        record_index_log(planned.instant, file.shard, file.size, file.upserts, file.deletes)
-        for file in sorted(report.record_index, key=lambda log: log.shard)
-    ]
-    metadata = delta_commit_metadata(planned.instant, [files, *shards], origin(context, planned))
+    logs = sorted(report.metadata_logs, key=lambda log: (log.partition, log.shard))
+    metadata = delta_commit_metadata(planned.instant, [files, *logs], origin(context, planned))
     context.hit("before_metadata_completed")
     lease = context.lock.lease()
     complete_delta_commit(publishing, inflight, decided.metadata_completion, metadata, lease)

@@ -13,6 +13,7 @@ from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.epoch_protocol.fold import Fold
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.port import Term
@@ -26,30 +27,21 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 
 
-@dataclass(frozen=True)
-class RecordIndexFile:
-    """A record index log file that the writer has made: its size in bytes, its numbers of keys."""
+class Report(msgspec.Struct, frozen=True):
+    """The write statuses of an attempt: data files, log files of the metadata table, milliseconds by step.
 
-    shard: int
-    size: int
-    upserts: int
-    deletes: int
-
-
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The write statuses of an attempt: data files, record index files, milliseconds by step.
-
-    ``tickets``: for the files that become visible only when they are published; none on a file system.
+    ``tickets``: for the data files that become visible only when they are published; none on a file system.
+    `stored_report` has the form in which a report is stored.
     """
 
     data: tuple[WriteStat, ...]
-    record_index: tuple[RecordIndexFile, ...]
+    metadata_logs: tuple[MetadataLogFile, ...]
     timings_ms: dict[str, float] = {}
     tickets: tuple[Ticket, ...] = ()
 
-    def document(self) -> bytes:
-        """The report as JSON. Equal reports give equal bytes; without tickets, those of earlier versions."""
-        return msgspec.json.encode(self, order="deterministic")
+    def unpublished(self) -> tuple[Ticket, ...]:
+        """The tickets of all files that are not visible yet, data files first."""
+        return (*self.tickets, *(log.ticket for log in self.metadata_logs if log.ticket is not None))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tidemark.commit_coordinator.input.lag import InputLag
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_PARTITION
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.kafka.ports import KafkaError
 

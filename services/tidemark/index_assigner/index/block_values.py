@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tidemark.hudi_format.metadata_table.record_index_codec import decode_values
+from tidemark.hudi_format.metadata_table.partitions.record_index_codec import decode_values
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 
 _REMEMBERED_MAX: Final = 1 << 16  # about 10 MB

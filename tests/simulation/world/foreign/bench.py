@@ -25,16 +25,16 @@ from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
 from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName
 from tidemark.hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat
 from tidemark.hudi_format.metadata_table.delta_commit import (
-    MetadataLogFile,
     delta_commit_metadata,
     publish_files_log,
     publish_log,
-    record_index_log,
 )
-from tidemark.hudi_format.metadata_table.files_partition import FileChange
-from tidemark.hudi_format.metadata_table.record_index import (
+from tidemark.hudi_format.metadata_table.partitions.files import FileChange
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
     DELETED,
     RecordIndexEntries,
+    record_index_log,
     write_record_index_log,
 )
 from tidemark.hudi_format.model import RecordLocation, ShardId, instant_to_ms

@@ -24,7 +24,7 @@ from tests.simulation.world.foreign.writes import LeftOutError
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.file_group.write_stats import new_base_file_stat
 from tidemark.hudi_format.hfile import write_hfile
-from tidemark.hudi_format.metadata_table.files_partition import ALL_PARTITIONS_KEY, FilesRecord
+from tidemark.hudi_format.metadata_table.partitions.files import ALL_PARTITIONS_KEY, FilesRecord
 from tidemark.hudi_format.metadata_table.record_schema import (
     RECORD_TYPE_ALL_PARTITIONS,
     RECORD_TYPE_FILES,

@@ -21,7 +21,7 @@ from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import METADATA_PARTITIONS, Bench
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError
-from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.storage.base import join_path
 
 

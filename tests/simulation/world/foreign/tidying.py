@@ -17,7 +17,7 @@ from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench
 from tests.simulation.world.foreign.writes import LeftOutError
-from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.timeline.avro_container import encode_container
 

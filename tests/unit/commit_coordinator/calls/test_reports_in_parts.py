@@ -9,22 +9,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-import msgspec
 import pytest
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
 from tidemark.commit_coordinator.calls.service import SERVICE_NAME, CommitService, Facts
-from tidemark.commit_coordinator.commit import context
 from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.config import Address
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
+from tidemark.hudi_format.model import ShardId, shard_ids
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.server import REQUEST_BYTES_MAX, RpcServer, start_server
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator, PlannedEpoch, report_parts
-from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
+from tidemark.stream_writer.task_outcome import TaskSucceeded
 
 EPOCH = PlannedEpoch(7, 2, "20260101000000000")
 REPORT_BYTES_MAX = 12 << 20
@@ -65,9 +66,10 @@ def client(server: RpcServer) -> GrpcCoordinator:
 @pytest.mark.parametrize("files", [0, 3, 2_500])
 def test_report_of_any_size_arrives_whole_and_once(served: tuple[Attempts, RpcServer], files: int) -> None:
     attempts, server = served
-    index = tuple(RecordIndexFile(shard, 10 * shard, shard, 0) for shard in range(files))
+    logs = [record_index_log(EPOCH.instant, shard, 10 * shard, shard, 0) for shard in shard_ids(files)]
+    logs[1:] = [log.prepared(Ticket(log.path, log.size, "cd", f"{log.shard}")) for log in logs[1:]]
     tickets = tuple(Ticket(f"d/{at}", at, "ab" * 32, f"upload-{at}") for at in range(files))
-    written = TaskSucceeded(stats(files, 4_000), index, {"job": 1.5}, tickets=tickets)
+    written = TaskSucceeded(stats(files, 4_000), tuple(logs), {"job": 1.5}, tickets=tickets)
     writer = client(server)
     try:
         writer.report_written(EPOCH, written)
@@ -76,11 +78,10 @@ def test_report_of_any_size_arrives_whole_and_once(served: tuple[Attempts, RpcSe
     ((epoch, attempt, instant, report),) = attempts.reports
     assert (epoch, attempt, instant) == EPOCH
     assert [stat.path for stat in report.data] == [json.loads(stat)["path"] for stat in written.write_stats]
-    assert [(file.shard, file.size, file.upserts) for file in report.record_index] == [
-        (at, 10 * at, at) for at in range(files)
-    ]
+    assert report.metadata_logs == written.metadata_logs
     assert report.timings_ms == {"job": 1.5}
     assert report.tickets == tickets
+    assert report.unpublished() == (*tickets, *(log.ticket for log in logs[1:]))
 
 
 def test_report_above_the_limit_is_refused_by_name(served: tuple[Attempts, RpcServer]) -> None:
@@ -130,13 +131,19 @@ def test_a_report_is_stored_with_tickets_only_where_it_has_some() -> None:
     former = (
         b'{"data":[],"record_index":[{"shard":1,"size":2,"upserts":3,"deletes":4}],"timings_ms":{"job":1.5}}'
     )
-    without = Report((), (context.RecordIndexFile(1, 2, 3, 4),), {"job": 1.5})
-    assert without.document() == former
-    assert msgspec.json.decode(former, type=Report) == without
-    ticket = Ticket("d/f", 7, "ab", "upload-1")
-    stored = msgspec.structs.replace(without, tickets=(ticket,)).document()
-    assert stored == former[:-1] + b',"tickets":[{"path":"d/f","size":7,"sha256":"ab","handle":"upload-1"}]}'
-    assert msgspec.json.decode(stored, type=Report).tickets == (ticket,)
+    log = record_index_log(EPOCH.instant, ShardId(1), 2, 3, 4)
+    without = Report((), (log,), {"job": 1.5})
+    assert report_document(without) == former
+    assert read_report(former, EPOCH.instant) == without
+    of_data, of_log = Ticket("d/f", 7, "ab", "upload-1"), Ticket(log.path, 2, "cd", "upload-2")
+    with_both = Report((), (log.prepared(of_log),), {"job": 1.5}, (of_data,))
+    stored = report_document(with_both)
+    assert stored == (
+        former[:-1] + b',"tickets":[{"path":"d/f","size":7,"sha256":"ab","handle":"upload-1"},{"path":"'
+        b".hoodie/metadata/record_index/.record-index-0001-0_20260101000000000.log.1_1-0-0"
+        b'","size":2,"sha256":"cd","handle":"upload-2"}]}'
+    )
+    assert read_report(stored, EPOCH.instant) == with_both
 
 
 def test_grpc_knows_the_call(served: tuple[Attempts, RpcServer]) -> None:

@@ -11,7 +11,7 @@ from testing.ids import SeededIds
 from tidemark.commit_coordinator.calls.placement import Placement, Want
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.domain.file_groups import ASSUMED_RATIO, FileGroupPlanner
-from tidemark.hudi_format.metadata_table.files_partition import FilesPartition
+from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
 from tidemark.hudi_format.metadata_table.record_schema import encode_record, metadata_record_schema
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
@@ -20,7 +20,7 @@ from tidemark.hudi_format.timeline.avro_records import WriteStat
 TARGET = 1_000_000
 ROW = 100  # Arrow bytes
 STORED = ROW * ASSUMED_RATIO
-_NO_FILES = FilesPartition({})
+_NO_FILES = ListedFiles({})
 
 
 def view_of(*completed: str, replaced: tuple[str, ...] = (), clustering: tuple[str, ...] = ()) -> TableView:
@@ -129,7 +129,7 @@ def test_placement_measures_the_ratio_on_new_base_files_that_are_large_enough() 
 
 def test_replaced_groups_and_groups_that_are_about_to_be_clustered_get_no_inserts() -> None:
     """Rows in the one would never be read, rows in the other are lost when the clustering completes."""
-    files = FilesPartition()
+    files = ListedFiles()
     entries = {f"{name}_0-0-0_1.parquet": {"size": 400, "isDeleted": False} for name in ("a", "b", "c")}
     record = encode_record({"key": "", "type": 2, "filesystemMetadata": entries})
     listed = encode_record(

@@ -31,7 +31,7 @@ from tidemark.hudi_format.errors import (
     TimelineConflictError,
 )
 from tidemark.hudi_format.metadata_table.delta_commit import publish_files_log
-from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.publication.folders import TERMS
 from tidemark.hudi_format.publication.port import Publisher
 from tidemark.hudi_format.publication.posix import PosixAttempt

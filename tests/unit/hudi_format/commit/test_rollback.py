@@ -15,7 +15,7 @@ from tidemark.hudi_format.commit.instants import complete, create_inflight, crea
 from tidemark.hudi_format.commit.markers import MarkerType, create_marker
 from tidemark.hudi_format.commit.rollback import belongs_to, rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError, FencedOutError, TimelineConflictError
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import FolderStorage

@@ -23,7 +23,7 @@ from tidemark.hudi_format.metadata_table.checked_index import (
     checked_replacecommits,
     keep_checked,
 )
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.replaced_rows import ReplacedRows

@@ -22,7 +22,7 @@ from tests.unit.index_assigner.index_world import (
 )
 from tidemark.assigner.v1 import assigner_pb2
 from tidemark.hudi_format.errors import CorruptFileError
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.index.errors import (
     IndexMismatchError,

@@ -9,7 +9,7 @@ from tests.unit.index_assigner.index_world import MANY, Change, DataTable, promo
 from tidemark.epoch_protocol.seen import Known
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline

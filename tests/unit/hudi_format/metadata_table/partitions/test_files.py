@@ -7,23 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError
-from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.log_file import read_blocks
-from tidemark.hudi_format.metadata_table.files_partition import FileChange, FilesPartition, write_files_log
+from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, stored_entries
+from tidemark.hudi_format.metadata_table.partitions.files import (
+    FILES,
+    FileChange,
+    ListedFiles,
+    write_files_log,
+)
 from tidemark.hudi_format.metadata_table.record_schema import encode_record
 
 INSTANT = "20260101000000000"
 
 
-def merged(*logs: bytes) -> FilesPartition:
-    view = FilesPartition()
-    for data in logs:
-        for block in read_blocks(data, "x"):
-            reader = HFileReader.from_bytes(block.content, "x")
-            content = reader.read_all()
-            for key, value in zip(content.keys.to_pylist(), content.values.to_pylist(), strict=True):
-                view.apply(key, value, reader.schema, "x")
-    return view
+def merged(*logs: bytes) -> ListedFiles:
+    blocks = [block for data in logs for block in read_blocks(data, "x")]
+    return FILES.merge(stored_entries(SourcedBlock(block, "x")) for block in blocks)
 
 
 def log(*changes: FileChange) -> bytes:
@@ -81,7 +80,7 @@ CHANGES = st.lists(
 @given(st.lists(CHANGES, max_size=4))
 def test_the_base_file_records_hold_what_the_logs_add_up_to(commits: list[list[FileChange]]) -> None:
     view = merged(*(write_files_log(changes, INSTANT) for changes in commits))
-    again = FilesPartition()
+    again = ListedFiles()
     for key, value in view.records().items():
         again.apply(key, value, "", "x")
     assert list(again) == list(view)
@@ -97,4 +96,4 @@ def test_files_that_hudi_would_misread_are_refused(name: str, size: int) -> None
 def test_a_record_of_another_type_is_corrupt() -> None:
     value = encode_record({"key": "", "type": 5, "filesystemMetadata": None})
     with pytest.raises(CorruptFileError, match="f.hfile"):
-        FilesPartition().apply("p", value, "", "f.hfile")
+        ListedFiles().apply("p", value, "", "f.hfile")

@@ -1,23 +1,29 @@
 """The `files` partition of the metadata table: which files each data partition has (METADATA_TABLE.md,
 section 7).
 
-One record per data partition maps file names to sizes, one record `__all_partitions__` lists the
-partitions. A commit writes its own changes only. Merging is a union: the larger size wins, a tombstone
-takes a live entry away and stays as a tombstone where there is nothing to take (it has to survive until it
-meets the base file).
+One record per data partition maps file names to sizes; one record, `__all_partitions__`, lists the
+partitions. A commit writes its own changes only, so records of one key are merged name by name
+(`FilesRecord.apply`):
+
+    older        newer        merged
+    f: 100       f: 120       f: 120           two live entries: the larger size
+    f: 100       f deleted    -                a tombstone removes a live entry, and itself
+    -            f deleted    f deleted        without a live entry it stays, until it meets the base file's
+    f deleted    f: 100       f: 100           a live entry replaces a tombstone
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, damage_in
-from tidemark.hudi_format.hfile import DEFAULT_OPTIONS, HFileOptions, write_hfile
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError, damage_in
+from tidemark.hudi_format.hfile import write_hfile
 from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile, StoredEntries
 from tidemark.hudi_format.metadata_table.record_schema import (
     RECORD_TYPE_ALL_PARTITIONS,
     RECORD_TYPE_FILES,
@@ -25,6 +31,7 @@ from tidemark.hudi_format.metadata_table.record_schema import (
     encode_record,
     metadata_record_schema,
 )
+from tidemark.hudi_format.model import ShardId
 
 FILES_PARTITION: Final = "files"
 ALL_PARTITIONS_KEY: Final = "__all_partitions__"
@@ -33,7 +40,7 @@ _UNPARTITIONED: Final = "."
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file that a commit adds (`size` in bytes, above 0) or removes (`size` None). The name is without
+    """A file that a commit adds (`size` in bytes, above 0) or removes (`size` None). The name has no
     folder.
     """
 
@@ -44,15 +51,14 @@ class FileChange:
 
 @dataclass(slots=True)
 class FilesRecord:
-    """The content of one key: name -> size, and the names with tombstones."""
+    """The content of one key: file name -> size in bytes, and the names that have tombstones."""
 
     live: dict[str, int] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
 
     def apply(self, name: str, size: int, is_deleted: bool) -> None:
-        """Merges one newer entry."""
+        """Merges one newer entry; the module's table has the cases."""
         if not is_deleted:
-            # As Hudi does: a live entry over a tombstone is live again.
             self.deleted.discard(name)
             self.live[name] = max(size, self.live.get(name, 0))
         elif self.live.pop(name, None) is None:
@@ -66,8 +72,10 @@ class FilesRecord:
 
 
 @dataclass(slots=True)
-class FilesPartition:
-    """The merged content: partition path ('' when the table has none) -> file name -> size in bytes."""
+class ListedFiles:
+    """The merged content of the partition: path of a data partition ('' where the table has none) -> file
+    name -> size in bytes.
+    """
 
     _records: dict[str, FilesRecord] = field(default_factory=dict)
     _partitions: FilesRecord = field(default_factory=FilesRecord)
@@ -87,14 +95,14 @@ class FilesPartition:
         return {partition_path: sorted(self.files(partition_path)) for partition_path in self.partitions}
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
-        """(partition path, file name, size) of every file."""
+        """(partition path, file name, size in bytes) of every file."""
         for partition_path in self.partitions:
             for name, size in sorted(self.files(partition_path).items()):
                 yield partition_path, name, size
 
     def apply(self, key: str, value: bytes, schema: str, source: str) -> None:
-        """Merges one newer record; `schema` is the one it was written under, `source` the file, for
-        messages.
+        """Merges one newer record. `schema` is the one it was written under, `source` names its file in
+        errors. Raises CorruptFileError.
         """
         record = decode_record(value, schema, source)
         kind = record.get("type")
@@ -108,7 +116,9 @@ class FilesPartition:
                 target.apply(name, int(entry["size"]), bool(entry["isDeleted"]))
 
     def remove(self, key: str) -> None:
-        """Merges a delete record: the partition's record goes as a whole."""
+        """Merges a newer delete of a key: the data partition's record goes as a whole, as after a clean that
+        removed the partition.
+        """
         self._records.pop(key, None)
 
     def is_listed(self, partition_path: str) -> bool:
@@ -116,7 +126,7 @@ class FilesPartition:
         return _key(partition_path) in self._partitions.live
 
     def records(self) -> dict[str, bytes]:
-        """Key -> value of all records, tombstones dropped: the content of a base file, sorted by key."""
+        """Key -> value of all records, sorted by key, without tombstones: the content of a base file."""
         merged = {
             key: FilesRecord(record.live).encode(RECORD_TYPE_FILES) for key, record in self._records.items()
         }
@@ -125,13 +135,53 @@ class FilesPartition:
         return dict(sorted(merged.items(), key=lambda item: item[0].encode()))
 
 
-def write_files_log(
-    changes: Iterable[FileChange], instant: str, options: HFileOptions = DEFAULT_OPTIONS
-) -> bytes:
-    """The `files` log file of one commit: a record per touched partition, and the list of those partitions.
+class FilesPartition:
+    """The partition `files`. It has one file group, `files-0000-0`."""
 
-    Partitions with added files are listed (listing one again does no harm). A commit without changes still
-    gets its list record, as Hudi writes it. Raises HudiFormatError for an added file without a size.
+    name: Final = FILES_PARTITION
+    shards_max: Final = 1
+
+    def file_id(self, shard: ShardId) -> str:
+        """The only file group's id. Raises UnsupportedTableError for another shard than 0."""
+        if shard != 0:
+            raise UnsupportedTableError(f"`files` has no shard {shard}", "It has one file group: use shard 0")
+        return "files-0000-0"
+
+    def log_file(
+        self, changes: Sequence[FileChange], instant: str, shard: ShardId
+    ) -> tuple[MetadataLogFile, bytes]:
+        """The commit's log file and its bytes. A commit without changes has one, too.
+
+        Raises HudiFormatError as `write_files_log`.
+        """
+        data = write_files_log(changes, instant)
+        records = len({change.partition_path for change in changes}) + 1
+        file_id = self.file_id(shard)
+        return MetadataLogFile.of_commit(self.name, shard, file_id, instant, len(data), records, 0), data
+
+    def merge(self, parts: Iterable[StoredEntries]) -> ListedFiles:
+        """The union of all records, by the table in the module's docstring. Raises CorruptFileError."""
+        merged = ListedFiles()
+        for part in parts:
+            keys = part.keys.to_pylist()
+            if part.values is None:
+                for key in keys:
+                    merged.remove(key)
+            else:
+                for key, value in zip(keys, part.values.to_pylist(), strict=True):
+                    merged.apply(key, value, part.schema, part.source)
+        return merged
+
+
+FILES: Final = FilesPartition()
+
+
+def write_files_log(changes: Iterable[FileChange], instant: str) -> bytes:
+    """The bytes of a commit's log file: a record for each data partition that the commit touches, and one
+    that lists those of them which got files (listing a partition again does no harm).
+
+    A commit without changes still gets the list record, as Hudi writes it. Raises HudiFormatError for a name
+    with a folder, and for an added file without a size.
     """
     records: dict[str, FilesRecord] = {}
     partitions = FilesRecord()
@@ -148,20 +198,15 @@ def write_files_log(
             partitions.apply(key, 0, False)
     values = {key: record.encode(RECORD_TYPE_FILES) for key, record in records.items()}
     values[ALL_PARTITIONS_KEY] = partitions.encode(RECORD_TYPE_ALL_PARTITIONS)
-    return files_log_of_records(values, instant, options)
+    return _log_of_records(values, instant)
 
 
-def files_log_of_records(
-    values: Mapping[str, bytes], instant: str, options: HFileOptions = DEFAULT_OPTIONS
-) -> bytes:
-    """An HFILE block with the given records, as a whole log file."""
+def _log_of_records(values: Mapping[str, bytes], instant: str) -> bytes:
+    """A log file of one HFILE block with these records (key -> value)."""
     schema = metadata_record_schema()
     ordered = sorted(values, key=str.encode)
     content = write_hfile(
-        pa.array(ordered, pa.string()),
-        pa.array([values[key] for key in ordered], pa.binary()),
-        schema,
-        options,
+        pa.array(ordered, pa.string()), pa.array([values[key] for key in ordered], pa.binary()), schema
     )
     headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
     return frame_block(BlockType.HFILE_DATA, headers, content)

@@ -1,8 +1,8 @@
 """Values of record index entries: Avro HoodieMetadataRecord of type 5 (METADATA_TABLE.md, section 6.1).
 
-A value depends on location and instant only, so a commit has few distinct ones: each is encoded or decoded
-once, and the column is made by dictionary. File ids of the form `<uuid>-<n>` (or a bare UUID) take encoding
-0, two longs and an int; every other id takes encoding 1, the text itself.
+A value depends on location and instant only, so the entries of a commit share few distinct values: a value is
+encoded or decoded once, and the column is made from a dictionary. A file id of the form `<uuid>-<n>`, or a
+bare UUID, takes encoding 0: two longs and an int. Every other id takes encoding 1: the text itself.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ _Decoded = tuple[RecordLocation, int]
 def encode_values(
     location_ids: npt.NDArray[np.int32], locations: list[RecordLocation], instant_ms: npt.NDArray[np.int64]
 ) -> pa.BinaryArray:
-    """One value per entry; every id names a location (none is -1)."""
+    """One value per entry. Every id names a location: none is -1."""
     if not location_ids.size:
         return pa.array([], pa.binary())
+    # A pair (location, instant) becomes one number, so that Arrow finds the distinct pairs: with 2 instants
+    # location 1 and instant 0 are 1 * 2 + 0 = 2.
     instants = pa.array(instant_ms).dictionary_encode()
     count = len(instants.dictionary)
     pairs = pa.array(location_ids.astype(np.int64) * count + instants.indices.to_numpy()).dictionary_encode()
@@ -85,12 +87,13 @@ def _encode_value(location: RecordLocation, instant_ms: int) -> bytes:
 def decode_values(
     values: pa.BinaryArray, schema: str, name: str
 ) -> tuple[npt.NDArray[np.int32], list[RecordLocation], npt.NDArray[np.int64]]:
-    """Location ids, locations and instants (milliseconds) of a column of values; an empty value is a
+    """Location ids (int32), locations, and instants (int64, milliseconds) of n values; an empty value is a
     delete, id -1.
 
     `schema` is the one that the values were written under ('' = ours); `name` is what errors call the file.
     Raises CorruptFileError.
     """
+    # Distinct values are decoded once; `which` spreads them: values v, w, v are [v, w] and [0, 1, 0].
     encoded = values.dictionary_encode()
     own_layout = not schema or has_own_layout(schema)
     numbers: dict[RecordLocation, int] = {}
@@ -112,7 +115,7 @@ def decode_values(
 
 
 class _Cursor:
-    """Reads Avro primitives one after the other."""
+    """Reads Avro primitives in turn. Raises IndexError at the end of the data."""
 
     __slots__ = ("data", "position")
 
@@ -138,9 +141,7 @@ class _Cursor:
 
 @lru_cache(maxsize=_KNOWN_VALUES_MAX)
 def _parse_own(value: bytes) -> _Decoded:
-    """The same few values stand in block after block of a shard: each is parsed once while it is
-    remembered.
-    """
+    """Remembers values, because a shard's blocks repeat the same few."""
     cursor = _Cursor(value, len(_PREFIX))
     if not value.startswith(_PREFIX):
         cursor.position = 0
@@ -160,7 +161,7 @@ def _parse_own(value: bytes) -> _Decoded:
 
 
 def _skip_to_payload(cursor: _Cursor) -> None:
-    """Over meta fields (compaction by Spark fills the file name), key, type and the other payloads."""
+    """Moves behind the meta fields (Spark's compaction fills the file name), key, type and other payloads."""
     for _ in range(META_FIELD_COUNT):
         if cursor.optional():
             cursor.string()

@@ -16,18 +16,17 @@ from hypothesis import strategies as st
 from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.log_file import BlockType, HeaderKey, decode_deletes, read_blocks
-from tidemark.hudi_format.metadata_table.file_ids import (
+from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RecordIndexEntries,
     RecordIndexFileId,
+    decode_entries,
     escape_partition,
     parse_record_index_file_id,
     record_index_file_id,
-)
-from tidemark.hudi_format.metadata_table.record_index import (
-    RecordIndexEntries,
-    decode_entries,
     write_record_index_log,
 )
-from tidemark.hudi_format.metadata_table.record_index_codec import decode_values, encode_values
+from tidemark.hudi_format.metadata_table.partitions.record_index_codec import decode_values, encode_values
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema, metadata_record_schema
 from tidemark.hudi_format.model import RecordLocation, ShardId
 
@@ -128,7 +127,7 @@ def log_content(data: bytes) -> dict[str, RecordLocation | None]:
             assert block.block_type is BlockType.HFILE_DATA
             reader = HFileReader.from_bytes(block.content, "x")
             content = reader.read_all()
-            entries = decode_entries(content.keys, content.values, reader.schema, "x")
+            entries = decode_entries(StoredEntries(content.keys, content.values, reader.schema, "x"))
             ids = entries.location_ids.tolist()
             found.update(
                 zip(entries.keys.to_pylist(), [entries.locations[each] for each in ids], strict=True)

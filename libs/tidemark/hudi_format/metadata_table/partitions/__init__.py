@@ -1,0 +1,15 @@
+"""The partitions of the metadata table that Tidemark reads and keeps up to date, a module for each.
+
+A further partition is a module beside these and an entry in `PARTITIONS`: from then on snapshots list its
+folder and `tidemark verify` looks for its orphans.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidemark.hudi_format.metadata_table.partitions.files import FILES
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataPartition
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
+
+PARTITIONS: Final[tuple[MetadataPartition[Any, Any], ...]] = (FILES, RECORD_INDEX)
