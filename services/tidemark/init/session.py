@@ -140,7 +140,7 @@ def _said(options: InitOptions) -> Said:
     if options.descriptor is not None or options.message is not None:
         wanted = InputFormat.PROTOBUF
     if given not in (None, wanted):
-        raise CliError(f"--descriptor and --message exclude --format {given.value}", WRONG_USE)
+        raise CliError(f"--descriptor and --message have no meaning with --format {given.value}", WRONG_USE)
     if options.sample is not None and wanted not in (None, InputFormat.JSON, InputFormat.DEBEZIUM_JSON):
         raise CliError(
             f"--sample is a file of JSON: a sample of {wanted.value} comes from --topic", WRONG_USE
