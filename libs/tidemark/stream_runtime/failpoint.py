@@ -117,14 +117,14 @@ class FailpointRegistry:
         self.arm(self._places(name), nth, action)
 
     def arm(self, place: Enum, nth: int = 1, action: FailpointAction = FailpointAction.RAISE) -> None:
-        """Arms `place`: its `nth` hit from now acts, once. Raises FailpointConfigError for an `nth` below 1."""
+        """Arms `place`: its `nth` hit from now acts, once. Raises FailpointConfigError for `nth` below 1."""
         if nth < 1:
             raise FailpointConfigError(f"failpoint {place.value}: hits are counted from 1, not {nth}")
         with self._lock:
             self._armed[str(place.value)] = _Armed(nth, action)
 
     def hit(self, place: Enum) -> None:
-        """Does nothing, unless this is the hit that was armed. Raises FailpointHitError for action `raise`."""
+        """Does nothing, unless this is the armed hit. Raises FailpointHitError for the action `raise`."""
         if not self._armed:
             return
         name = str(place.value)
