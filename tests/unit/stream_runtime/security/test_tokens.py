@@ -106,7 +106,7 @@ def test_every_entry_is_compared_in_constant_time(monkeypatch):
 
 def test_names_that_would_break_a_line_are_refused():
     for name in ("", "two words", "line\nbreak", "#", "x" * 101):
-        with pytest.raises(SecurityConfigError, match="no name for a token"):
+        with pytest.raises(SecurityConfigError, match="cannot be the name of a token"):
             token_line(READER, [Role.READ], name)
 
 
