@@ -255,7 +255,7 @@ def test_all_records_came_through_sasl_and_tls(running: SecuredRun) -> None:
 def test_roles_hold_for_the_command_line(running: SecuredRun) -> None:
     secrets = running.secrets
     running.cli("lookup", "a7", token=secrets.reader, code=0)
-    assert "takes the role operate" in running.cli("pause", token=secrets.reader, code=2).stderr
+    assert "needs the role operate" in running.cli("pause", token=secrets.reader, code=2).stderr
     assert "token is not known" in running.cli("status", token=secrets.stranger, code=2).stderr
     # Without a token of their own, commands of the user who runs the table use the run's.
     status = running.cli("status", "--json", code=0).stdout

@@ -1,6 +1,7 @@
-"""Plumbing without domain: time, ids, retries, failpoints, configuration, logs, metrics, Kafka and gRPC
-edges.
+"""What every service needs of its surroundings: time, ids, retries, failpoints, logs, metrics, traces, HTTP,
+Kafka, schema registry, gRPC, security, and the platform (Java, jars, Spark's environment).
 
-Every service takes its clock, dice, broker and ids from here, so that a whole table can run inside one test
-process. Nothing in this package knows what an epoch, a lane or a Hudi file is.
+Services get clock, random numbers, ids and broker as arguments, behind protocols that are defined here. So a
+test can replace them and run a whole table inside one process. No module of this package imports one that
+knows epochs, lanes or Hudi's files.
 """

@@ -6,10 +6,10 @@ from tidemark.errors import ErrorKind, TidemarkError
 
 
 class StreamRuntimeError(TidemarkError):
-    """Base of all errors of this package, and of the services that stand on it."""
+    """Base of all errors of this package, and of the services that use it."""
 
 
 class DeadlineExceededError(StreamRuntimeError):
-    """A bounded wait ended before its condition held; nothing is known about what was waited for."""
+    """A bounded wait ended before its condition held. The condition may still come true later."""
 
     kind = ErrorKind.RETRYABLE

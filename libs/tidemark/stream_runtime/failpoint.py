@@ -1,15 +1,18 @@
-"""Named places where a process can be made to die, stop or fail, for crash tests.
+"""Failpoints: named places at which a crash test can end, freeze or fail a process.
 
-Each service lists its places in a `StrEnum` of its own and gives it to its registry; nothing here knows any
-of them. Armed by the environment of one process:
+Each service lists its places in a `StrEnum` and gives that to its registry. An environment variable of the
+process arms them, several separated by commas:
 
-    TIDEMARK_FAILPOINT=name[:nth][:action]      nth hit from 1 (default 1), action exit (default) | stop |
-    raise
+    TIDEMARK_FAILPOINT=NAME[:NTH][:ACTION],…
 
-Before it acts it says so on stderr, in a line `failpoint NAME: ACTION`, so that a test can tell that it did.
-`exit` ends the process at once with code 77, as a crash would: nothing is flushed or closed. `stop` freezes
-it (SIGSTOP) until someone sends SIGCONT. `raise` raises FailpointHitError, for tests within one process.
-Several are separated by commas.
+NTH is the hit that acts, counted from 1 (the default). ACTION is one of:
+
+- `exit` (the default) ends the process at once with code 77, like a crash: nothing is flushed or closed;
+- `stop` freezes the process (SIGSTOP) until it gets SIGCONT;
+- `raise` raises FailpointHitError, for tests within one process.
+
+Before it acts, a failpoint writes the line `failpoint NAME: ACTION` to stderr, by which a test knows that it
+was hit.
 """
 
 from __future__ import annotations
@@ -85,8 +88,8 @@ class FailpointRegistry:
     ) -> FailpointRegistry:
         """A registry armed as `env` says.
 
-        `foreign` are names of other services' places: one variable serves all processes of a table. Raises
-        FailpointConfigError.
+        `foreign` are the names of other services' places. They are skipped, because all processes of a table
+        get the same variable. Raises FailpointConfigError.
         """
         registry = cls(places)
         for order in filter(None, env.get(ENVIRONMENT_VARIABLE, "").split(",")):
@@ -114,14 +117,14 @@ class FailpointRegistry:
         self.arm(self._places(name), nth, action)
 
     def arm(self, place: Enum, nth: int = 1, action: FailpointAction = FailpointAction.RAISE) -> None:
-        """The `nth` hit of `place` from now acts, once."""
+        """Arms `place`: its `nth` hit from now acts, once. Raises FailpointConfigError for `nth` below 1."""
         if nth < 1:
             raise FailpointConfigError(f"failpoint {place.value}: hits are counted from 1, not {nth}")
         with self._lock:
             self._armed[str(place.value)] = _Armed(nth, action)
 
     def hit(self, place: Enum) -> None:
-        """Passes, unless this is the hit that was armed. Raises FailpointHitError when that is its action."""
+        """Does nothing, unless this is the armed hit. Raises FailpointHitError for the action `raise`."""
         if not self._armed:
             return
         name = str(place.value)
@@ -133,7 +136,7 @@ class FailpointRegistry:
             if armed.hits < armed.nth:
                 return
             del self._armed[name]
-        # Past all buffers: the process may have no time left to flush one.
+        # Not through a buffered stream: the process may end before it is flushed.
         os.write(2, f"failpoint {name}: {armed.action.value}\n".encode())
         effect = self._effects.get(armed.action)
         if effect is None:

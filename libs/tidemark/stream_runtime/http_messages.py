@@ -1,4 +1,4 @@
-"""Requests and answers of the HTTP server: what a route gets and gives, and their bytes."""
+"""Requests and answers of the HTTP server: the values that routes take and return, and their bytes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ _ALWAYS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """`query` holds the first value of each field; `headers` have lower case names. `certificate_names`: who
-    asks, as a client certificate that TLS verified says; `peer`: where from, for logs.
+    """A request without a body.
+
+    `query` holds the first value of each field; `headers` have lower case names. `certificate_names` are the
+    names in the client's certificate, which TLS has verified; empty without one. `peer` is the client's
+    address and port, for logs.
     """
 
     path: str
@@ -36,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes back; `headers` are laid over the server's own."""
+    """The answer to a request. `headers` replace the server's own of the same name."""
 
     body: bytes = b""
     content_type: str = _TEXT
@@ -45,25 +48,28 @@ class Answer:
 
 
 def text_answer(status: int, text: str) -> Answer:
-    """One line of plain text."""
+    """An answer whose body is one line of plain text."""
     return Answer(f"{text}\n".encode(), status=status)
 
 
 class BadRequestError(Exception):
-    """A request that reaches no route; the argument is the answer."""
+    """The request cannot be handed to a route. The exception's argument is the `Answer` for the client."""
 
 
 def parsed_request(head: bytes, certificate_names: tuple[str, ...], peer: str) -> tuple[str, Request]:
-    """Method and request of a head. Raises BadRequestError."""
+    """Parses request line and headers (`head` ends with an empty line) into the method (GET or HEAD) and the
+    request. Raises BadRequestError.
+    """
     line, _, rest = head.partition(b"\r\n")
     words = line.decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise BadRequestError(text_answer(400, "this is no request of HTTP/1.1"))
+        raise BadRequestError(text_answer(400, "this is not an HTTP/1.1 request"))
     method, address, _ = words
     if method not in ("GET", "HEAD"):
         raise BadRequestError(text_answer(501, "only GET and HEAD are answered"))
     if len(address) > REQUEST_TARGET_CHARS_MAX:
-        raise BadRequestError(text_answer(414, f"at most {REQUEST_TARGET_CHARS_MAX} characters, please"))
+        too_long = f"the address is longer than {REQUEST_TARGET_CHARS_MAX} characters"
+        raise BadRequestError(text_answer(414, too_long))
     try:
         target = urlsplit(address)
         fields = parse_qs(target.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
@@ -78,6 +84,7 @@ def parsed_request(head: bytes, certificate_names: tuple[str, ...], peer: str) -
 
 
 def encoded_head(answer: Answer) -> bytes:
+    """Status line and headers of the answer, with the empty line that ends them."""
     try:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:

@@ -1,18 +1,19 @@
-"""One small HTTP server a process: answers GET and HEAD by routes that are given to it.
+"""The small HTTP server of a process: answers GET and HEAD by routes that its caller gives.
 
-What every service serves on it: `/metrics` (Prometheus) and `/healthz` (`service_routes`); the coordinator
-adds its page. Read-only by construction: no other method reaches a route. Each connection carries one request
-and is closed. Nothing that a route raises reaches the client: it gets 500, the log the error.
+Every service serves `/metrics` (Prometheus) and `/healthz` (`service_routes`); the coordinator adds its page.
+The server is read-only: requests with other methods reach no route. A connection carries one request and is
+closed. If a route raises, the client gets status 500 without the error's text, which goes to the log.
 
-One thread accepts, reads requests and writes answers, for all connections; a route runs on a thread of its
-own, at most `WORKING_MAX` at once. So a client that is slow costs a descriptor and no thread:
+One thread accepts connections, reads requests and writes answers. A route runs on a thread of its own, at
+most `WORKING_MAX` at once. So a slow client costs an open file and no thread. The limits:
 
-* A handshake and a request may take `HEAD_S` and `HEAD_BYTES_MAX`, everything together `CONNECTION_S`.
-* There are at most `CONNECTIONS_MAX` connections. One more takes the place of that which came first of those
-  that wait for their client; when every one is being answered, the new one is closed.
-* `QUICK_PATHS`, whose routes only look at a flag, are answered however many others are at work.
+* Handshake and request together may take `HEAD_S`, the request's head `HEAD_BYTES_MAX`, the whole connection
+  `CONNECTION_S`.
+* There are at most `CONNECTIONS_MAX` connections. For one more, the oldest connection that waits for its
+  client is closed. If there is none, because all are being answered, the new one is closed.
+* `QUICK_PATHS`, whose routes only read a flag, are answered however many other routes run.
 
-Not its job: what a route shows, and who may see it (`guard`).
+Which callers may see a route is decided by `guard`, not here.
 """
 
 from __future__ import annotations
@@ -55,14 +56,16 @@ _log = logging.getLogger("tidemark.http")
 
 Route = Callable[[Request], Answer]
 Routes = Mapping[str, Route]
-"""By path; `/x/*` takes every path that begins so. An exact path comes first, then the longest of these."""
+"""Routes by path. The key `/x/*` matches every path that begins with `/x/`. An exact path wins over such a
+key, and a longer key over a shorter one.
+"""
 Guard = Callable[[Request], Answer | None]
-"""Asked before every route: an answer refuses the request, None lets it pass."""
+"""Called before every route. The answer that it returns refuses the request; None lets it pass."""
 
 
 class HttpServer:
-    """A running server; `address` is where it listens (the port is real even when 0 was asked for), `url` the
-    same for a browser.
+    """A running server. `address` has the port that it listens on, also when port 0 was asked for; `url` is
+    the same for a browser.
     """
 
     def __init__(self, serving: _Serving, address: Address, https: bool) -> None:
@@ -73,7 +76,7 @@ class HttpServer:
         self.url = f"{'https' if https else 'http'}://{address}"
 
     def close(self) -> None:
-        """Answers nobody any more. Repeatable."""
+        """Stops the server and closes its connections. Repeatable."""
         self._serving.stop()
         self._thread.join(timeout=5.0)
 
@@ -89,10 +92,14 @@ def start_http_server(
     too_many: Callable[[], None] = lambda: None,
     too_slow: Callable[[], None] = lambda: None,
 ) -> HttpServer:
-    """Serves `routes` at `listen` until `close`. `tls` gives the context of the next connection; None: in the
-    clear. `too_many` is told of each request that finds no room, `too_slow` of each that did not come in time
-    or had to make room. Raises AddressTakenError for a port that another process has, and ListenError for an
-    address beyond loopback that `security` does not protect and nobody allowed.
+    """Serves `routes` at `listen` until `close`.
+
+    `tls` returns the TLS context of the next connection; without it the server speaks plain HTTP. `too_many`
+    is called for each request that a limit turned away, `too_slow` for each whose client was too slow or had
+    to make room for another connection.
+
+    Raises AddressTakenError if another process has the port, and ListenError for an address beyond loopback
+    that `security` does not protect and `allow_remote` does not allow.
     """
     check_listen_address(listen, allow_remote, security)
     try:
@@ -105,7 +112,9 @@ def start_http_server(
 
 
 def service_routes(registry: CollectorRegistry, ready: Callable[[], bool]) -> dict[str, Route]:
-    """What every service has: its metrics, and 200 or 503 by whether it does its work."""
+    """The routes of every service: `/metrics`, and `/healthz`, which answers 200 if `ready` says that the
+    service does its work, else 503.
+    """
 
     def metrics(request: Request) -> Answer:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -118,7 +127,7 @@ def service_routes(registry: CollectorRegistry, ready: Callable[[], bool]) -> di
 
 
 class _Answering:
-    """From a request's head to its answer. Runs on the request's own thread."""
+    """Finds the route of a request and returns its answer. Runs on the request's own thread."""
 
     def __init__(self, routes: Routes, guard: Guard | None) -> None:
         self._routes = routes
@@ -133,12 +142,14 @@ class _Answering:
             return route(request) if route is not None else text_answer(404, "there is no such page")
         except Exception:
             _log.exception("GET %s failed", request.path)
-            return text_answer(500, "this failed; the service's log says why")
+            return text_answer(500, "the request failed: the service's log has the error")
 
 
 class _Connection:
-    """A client's connection, from its handshake on. `waits`: for the client alone. Its request is not there
-    yet, or its answer is all sent and it has not hung up (over TLS that is a message of its own).
+    """A client's connection, from its handshake on.
+
+    `waits` is True while the server only waits for the client: its request has not come yet, or its answer is
+    sent and it has not closed the connection (with TLS it sends a message to do so).
     """
 
     def __init__(self, task: asyncio.Task[None]) -> None:
@@ -147,7 +158,7 @@ class _Connection:
 
 
 class _Serving:
-    """The thread that accepts, reads and writes: an event loop. `stop` may be called by any thread."""
+    """The event loop that accepts, reads and writes. `run` blocks until any thread calls `stop`."""
 
     def __init__(
         self,
@@ -168,14 +179,14 @@ class _Serving:
         self._stopped = asyncio.Event()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Serves until `stop` is called."""
         try:
             self._loop.run_until_complete(self._serve())
         finally:
             self._loop.close()
 
     def stop(self) -> None:
-        # A loop that is closed has stopped already.
+        # A closed loop raises RuntimeError; it has stopped already.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stopped.set)
 
@@ -206,8 +217,8 @@ class _Serving:
             task.add_done_callback(self._connections.pop)
 
     def _room_made(self) -> bool:
-        """Ends the connection that came first of those that wait for their client, if any does."""
-        first = next((each for each in self._connections.values() if each.waits), None)
+        """Ends the oldest of the connections that wait for their client; False if none does."""
+        first = next((known for known in self._connections.values() if known.waits), None)
         if first is None:
             return False
         first.waits = False
@@ -235,14 +246,14 @@ class _Serving:
             connection.close()
 
     async def _opened(self, connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """After the handshake, where there is one."""
+        """The connection's streams, after the TLS handshake if there is one."""
         reader = asyncio.StreamReader(HEAD_BYTES_MAX, self._loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
         context = None if self._tls is None else self._tls()
         transport, _ = await self._loop.connect_accepted_socket(
             lambda: protocol, connection, ssl=context, ssl_handshake_timeout=HEAD_S if context else None
         )
-        # "Drained" shall mean that the kernel has it all. (0 would mean for TLS: never drained.)
+        # So that drain() returns only when the kernel has all bytes. (With 0, TLS would never be drained.)
         transport.set_write_buffer_limits(high=1, low=0)
         return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
 
@@ -269,12 +280,12 @@ class _Serving:
             self._working -= not quick
 
     async def _on_a_thread(self, work: Callable[[], Answer]) -> Answer:
-        """A thread of its own, which nobody waits for when the process ends: storage may hang."""
+        """Runs `work` on a daemon thread: the process can end although a route hangs in its storage."""
         answered: asyncio.Future[Answer] = self._loop.create_future()
 
         def run() -> None:
             answer = work()
-            # The loop is closed when the server was stopped meanwhile.
+            # Raised by a loop that was closed because the server stopped meanwhile.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_set, answered, answer)
 
@@ -285,7 +296,7 @@ class _Serving:
         writer.write(encoded_head(answer))
         await writer.drain()
         body = memoryview(answer.body if with_body else b"")
-        # In pieces: the transport copies what the client has not taken yet.
+        # In pieces, because the transport keeps a copy of all bytes that the client has not taken yet.
         for begin in range(0, len(body), _PIECE_BYTES):
             writer.write(body[begin : begin + _PIECE_BYTES])
             await writer.drain()
@@ -298,14 +309,14 @@ class _Serving:
 
     @property
     def _connection(self) -> _Connection:
-        """Of the task that runs."""
+        """The connection that the current task serves."""
         current = asyncio.current_task()
         assert current is not None
         return self._connections[current]
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes | None:
-    """Of a request; None: it is longer than `HEAD_BYTES_MAX`."""
+    """The head of a request; None if it is longer than `HEAD_BYTES_MAX`."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
@@ -332,9 +343,9 @@ def _listening(listen: Address) -> socket.socket:
 
 
 def _certificate_names(writer: asyncio.StreamWriter) -> tuple[str, ...]:
-    found: Any = writer.get_extra_info("peercert") or {}
-    alternatives = [value for _, value in found.get("subjectAltName", ())]
-    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
+    certificate: Any = writer.get_extra_info("peercert") or {}
+    alternatives = [value for _, value in certificate.get("subjectAltName", ())]
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return (*alternatives, *common)
 
 

@@ -1,4 +1,6 @@
-"""Unique ids and dice as arguments. The only module that may ask the machine for randomness."""
+"""Sources of unique ids and random numbers, which services get as an argument. No other module may ask the
+machine for randomness.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from typing import Protocol
 
 
 class IdSource(Protocol):
-    """Where ids and dice come from."""
+    """A source of ids and random numbers."""
 
     def uuid(self) -> str:
         """A random (version 4) UUID in its canonical text form: 36 characters, lower case."""
         ...
 
     def random(self) -> random.Random:
-        """A generator of its own for the caller, e.g. for retry jitter."""
+        """A new generator, used by this caller alone (for instance for the jitter of retries)."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""Logs to stderr, one line an event, as key=value or JSON, with the fields of the work at hand bound to it.
+"""Logs to stderr: one line per event, as key=value pairs or JSON.
 
-Use the standard library's loggers below `tidemark`; `bound` adds fields (table, epoch, attempt, instant,
-term, lane …) to every line of the calls inside. Values of settings whose name sounds like a secret are never
-written.
+Modules log with the standard library's loggers below `tidemark`. `bound` adds fields (epoch, attempt,
+instant, term, lane …) to every line that the calls inside it log. A field whose name sounds like a secret is
+written without its value, and texts are searched for secrets (`tidemark.redaction`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _fields: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("fie
 
 @contextmanager
 def bound(**fields: Any) -> Iterator[None]:
-    """Adds fields to every line logged inside, in this thread of control. None values are left out."""
+    """Adds fields to every line that this thread (or asyncio task) logs inside. None values are left out."""
     known = {name: value for name, value in fields.items() if value is not None}
     token = _fields.set({**_fields.get(), **known})
     try:
@@ -48,8 +48,8 @@ def configure_logging(
     stream: TextIO | None = None,
     table: str | None = None,
 ) -> None:
-    """Sends everything below `tidemark` to `stream` (stderr), with the table on every line. Calling it again
-    replaces the former call's effect.
+    """Sends all lines of the loggers below `tidemark` to `stream` (default: stderr). `service` and `table`
+    are on every line. A second call replaces the settings of the first.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Formatter(service, log_format, table))
@@ -90,14 +90,16 @@ def _safe(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """Quoted whenever a plain reader could take it for two things; always one line."""
+    """The value on one line: as it is, or in JSON's quotes if a reader of key=value pairs could misread it
+    (it is empty, or has white space, `=`, a quote, a backslash or an unprintable character).
+    """
     text = str(value)
     return text if text.isprintable() and _PLAIN.fullmatch(text) else one_line_json(text)
 
 
 def one_line_json(document: Any) -> str:
-    """JSON in which nothing is left that a terminal would obey or show as nothing: JSON itself escapes only
-    what lies below U+0020.
+    """JSON on one line, with all unprintable characters escaped. JSON itself escapes only those below U+0020;
+    others (U+009B, U+202E …) would still control a terminal, or be invisible there.
     """
     text = json.dumps(document, default=str, ensure_ascii=False)
     return text if text.isprintable() else _NOT_SHOWN.sub(_escaped, text)

@@ -1,9 +1,9 @@
 """Counters, gauges and histograms of one service under one naming scheme.
 
-Names are `tidemark_<part>_<what>_<unit>`: the last word is one of `UNITS` (times are seconds, sizes bytes),
-and counters have `_total` behind it. Every sample bears the table as label `table`. Labels are for a handful
-of values each: slots, lanes, tiers, steps, reasons, never keys, files or epochs. What a user may rely on is
-in docs/metrics.md; a test compares it with what is exposed.
+A name is `tidemark_<part>_<what>_<unit>`. Its last word is one of `UNITS` (times are seconds, sizes bytes),
+and a counter's name ends with `_total` after that. Every sample has the label `table`. A label may have a
+handful of values: slots, lanes, tiers, steps, reasons; never keys, files or epochs. docs/metrics.md lists the
+metrics that users may rely on; a test compares it with what the services expose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.security.refused_calls import RefusedCalls
 
-# When a counter began is the process's start; a series more for each would say the same.
+# All counters begin with the process, so a series with the begin of each counter would add nothing.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -65,14 +65,14 @@ class MetricsError(StreamRuntimeError):
 
 
 class TableRegistry(CollectorRegistry):
-    """Lays the label `table` over every sample that leaves it."""
+    """Adds the label `table` to every sample that it exposes."""
 
     def __init__(self, table: str) -> None:
         super().__init__()
         self._table = table
 
     def collect(self) -> Iterable[Metric]:
-        """What is exposed."""
+        """All metrics, with the label."""
         for metric in super().collect():
             labelled = Metric(metric.name, metric.documentation, metric.type, metric.unit)
             labelled.samples = [
@@ -82,10 +82,11 @@ class TableRegistry(CollectorRegistry):
 
 
 class Metrics:
-    """The metrics of one service for one table; each name can be made once.
+    """The metrics of one service for one table. A name can be made only once.
 
-    A metric without labels is used directly; one with labels by `.labels(...)`, as in prometheus_client.
-    `refused` is for all ports of the process, and shown.
+    As in prometheus_client, a metric with labels is used through `.labels(...)`. All ports of the process
+    count their refusals in `refused`, which is exposed as the metric `refused_calls`. The methods that make a
+    metric raise MetricsError for a name or labels that break the scheme.
     """
 
     def __init__(self, part: str, table: str) -> None:
@@ -114,17 +115,17 @@ class Metrics:
         )
 
     def on_scrape(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        """Has `collect` asked at each scrape, for what is known elsewhere; make its families with
+        """Calls `collect` at each scrape, for values that are kept elsewhere. It makes its metrics with
         `gauge_family` and `counter_family`.
         """
         self.registry.register(_OnScrape(collect))
 
     def gauge_family(self, name: str, help_text: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
-        """A gauge as it stands at this scrape."""
+        """A gauge for one scrape; `add_metric` gives it its values."""
         return GaugeMetricFamily(self._name(name), help_text, labels=self._labels(labels))
 
     def counter_family(self, name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
-        """A counter that is kept elsewhere, as it stands at this scrape."""
+        """A counter for one scrape, whose value is kept elsewhere; `add_metric` gives it its values."""
         return CounterMetricFamily(self._name(name), help_text, labels=self._labels(labels))
 
     def _refused_calls(self) -> Iterable[Metric]:
@@ -145,7 +146,7 @@ class Metrics:
         return name
 
     def _labels(self, labels: Sequence[str]) -> Sequence[str]:
-        # Each combination of values is a time series: labels are for a handful of values.
+        # Each combination of label values is a time series of its own.
         if len(labels) > LABELS_MAX:
             raise MetricsError(f"at most {LABELS_MAX} labels, not {', '.join(labels)}")
         return [self._checked(label) for label in labels]
@@ -156,7 +157,7 @@ class _OnScrape:
         self._collect = collect
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: who registers may not be able to answer yet."""
+        """Nothing: `collect` may not work yet when it is registered."""
         return []
 
     def collect(self) -> Iterable[Metric]:

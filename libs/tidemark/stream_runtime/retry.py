@@ -1,4 +1,4 @@
-"""Bounded retries and deadlines on an injected clock, with jitter from an injected generator."""
+"""Bounded retries and deadlines. Clock and random generator are arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Deadline:
         return self.remaining_s <= 0.0
 
     def check(self, waiting_for: str) -> None:
-        """Raises DeadlineExceededError, naming what was waited for, once the time is over."""
+        """Raises DeadlineExceededError with the text `waiting_for` once the time is over."""
         if self.is_over:
             raise DeadlineExceededError(f"{waiting_for}: not within {self._timeout_s:g} s")
 
@@ -43,9 +43,11 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Waits grow from `wait_min_s` by `factor` to `wait_max_s`; each is shortened at random by up to half.
+    """How long to wait between calls, and when to give up.
 
-    At most `attempts_max` calls, none begun after `timeout_s`.
+    The waits grow from `wait_min_s` by `factor` to `wait_max_s`; each is shortened at random by up to half,
+    so that processes that failed together do not call again together. At most `attempts_max` calls are made,
+    and none begins after `timeout_s`. Raises ValueError for settings that contradict each other.
     """
 
     attempts_max: int = 10
@@ -62,7 +64,8 @@ class RetryPolicy:
             or self.wait_max_s < self.wait_min_s
         ):
             raise ValueError(
-                f"a policy needs one attempt, a factor >= 1 and wait_min_s <= wait_max_s: {self}"
+                "a retry policy needs attempts_max >= 1, factor >= 1 and 0 <= wait_min_s <= wait_max_s, "
+                f"and is {self}"
             )
 
     def wait_s(self, failures: int, random: Random) -> float:
@@ -84,7 +87,10 @@ def retry(
     policy: RetryPolicy | None = None,
     should_retry: Callable[[Exception], bool] = is_retryable,
 ) -> T:
-    """Calls until it succeeds, the policy ends or the error is not worth it; then raises the last error."""
+    """Calls `call` until it succeeds, and returns its result.
+
+    Raises the last error when `policy` allows no further call, or `should_retry` says no.
+    """
     limits = policy or RetryPolicy()
     deadline = Deadline(clock, limits.timeout_s)
     failures = 0

@@ -1,12 +1,16 @@
-"""The HTTP side of one service process: `/metrics`, `/healthz`, what else it gives, and who may see it.
+"""The HTTP side of a service process: `/metrics`, `/healthz`, further pages, and who may see them.
 
-Served where `--http` says, or for the coordinator `services.http`; nowhere when neither is given. A port that
-is taken ends the service: who asked for metrics wants to hear that there are none.
+The address is that of `--http`, or for the coordinator `services.http`; without one there is no HTTP. If the
+port is taken the service ends, because an operator who asked for metrics must learn that there are none.
 
-A token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP Basic, whatever the user name: that
-is what a browser asks for. Looking takes the role `read`; whether the service works (`/healthz`) may be asked
-by everybody. Where nothing is configured, the page is for this machine: a request that names another host
-than a loopback one comes from a web site that had its name point here, and is refused.
+Who may see what:
+
+- Everybody may ask for `/healthz`. All else takes the role `read`.
+- A token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP Basic, which browsers ask their
+  user for; the user name does not matter.
+- Without tokens and certificates, a server on loopback refuses requests whose `Host` is not a loopback name.
+  Such a request comes from a web site whose DNS name leads to this machine (DNS rebinding), and that site's
+  scripts could read the answers.
 """
 
 from __future__ import annotations
@@ -46,15 +50,15 @@ _CHALLENGE: Final[Mapping[str, str]] = {"WWW-Authenticate": 'Basic realm="tidema
 
 
 def authorise(access: AccessControl, request: Request, role: Role = Role.READ) -> Caller:
-    """Who asks, if they have the role. Raises DeniedError."""
+    """The caller, by token or certificate. Raises DeniedError if the caller is unknown or lacks the role."""
     caller = access.caller(shown_token(request.headers), request.certificate_names)
     if not may(caller, role):
-        raise DeniedError(Denial.ROLE, f"{caller.name} may not see this: that takes the role {role.value}")
+        raise DeniedError(Denial.ROLE, f"{caller.name} may not see this: it needs the role {role.value}")
     return caller
 
 
 def access_guard(access: AccessControl, *, loopback: bool) -> Guard:
-    """`loopback`: the server listens on this machine alone."""
+    """A guard that refuses requests without the role `read`. `loopback`: the server listens on loopback."""
 
     def guard(request: Request) -> Answer | None:
         if request.path in OPEN_PATHS:
@@ -78,7 +82,7 @@ def access_guard(access: AccessControl, *, loopback: bool) -> Guard:
 
 
 def shown_token(headers: Mapping[str, str]) -> str | None:
-    """The token that the request's headers (lower case names) show, None without one."""
+    """The token in the request's headers (which have lower case names), None without one."""
     if (token := bearer_token(headers)) is not None:
         return token
     scheme, _, content = headers.get("authorization", "").partition(" ")
@@ -92,7 +96,10 @@ def shown_token(headers: Mapping[str, str]) -> str | None:
 
 
 def names_loopback(host: str) -> bool:
-    """Whether a Host header names this machine by a name that no other can have; browsers always send one."""
+    """Whether a Host header names loopback: `localhost`, a name below it, or a loopback address.
+
+    An empty one passes, since browsers always send the header.
+    """
     if not host:
         return True
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
@@ -111,7 +118,7 @@ _log = logging.getLogger("tidemark.http")
 def start_guarded_server(
     listen: Address, routes: Routes, config: TableConfigFile, security: ServerSecurity
 ) -> HttpServer:
-    """Serves HTTP as the configuration's `security:` says: tokens always where there are any, HTTPS where
+    """Serves HTTP as the section `security:` says: with tokens if any are configured, with HTTPS if
     `speaks_https` says so. Raises ListenError.
     """
     tls = security.tls if speaks_https(listen, security.config) else None
@@ -128,7 +135,10 @@ def start_guarded_server(
 
 
 def speaks_https(listen: Address, section: SecurityConfig) -> bool:
-    """Beyond loopback: on this machine HTTPS protects nothing, and every browser asks back."""
+    """Whether the port speaks HTTPS: TLS is configured and the address is beyond loopback.
+
+    On loopback HTTPS protects nothing, and browsers warn of a certificate that does not name `localhost`.
+    """
     return section.tls is not None and not is_loopback(listen.host)
 
 
@@ -140,9 +150,9 @@ def served(
     ready: threading.Event,
     pages: Mapping[str, Route] | None = None,
 ) -> Iterator[None]:
-    """Serves while the block runs; `ready` is what `/healthz` says, `pages` are routes of the service's own.
+    """Serves at `http` while the block runs; nothing if it is None.
 
-    Raises ListenError.
+    `/healthz` answers 200 once `ready` is set; `pages` are further routes. Raises ListenError.
     """
     if http is None:
         yield

@@ -1,11 +1,11 @@
-"""Traces of epochs over OTLP (OpenTelemetry) where an endpoint is set; else nothing is imported or sent.
+"""Sends traces of epochs over OTLP (OpenTelemetry) if an endpoint is set; else imports and sends nothing.
 
-One trace per attempt at an epoch. Its id, and the id of its root span, follow from table, epoch, attempt and
-instant, so the services need not tell each other; spans are sent once their times are known. A collector that
-does not answer costs nothing but its spans: a thread of the SDK sends, from a bounded queue that drops the
-oldest.
+There is one trace for each attempt at an epoch. The ids of the trace and of its root span are hashes of
+table, epoch, attempt and instant. So each service computes them by itself, and none has to send them to
+another. A span is sent when it has ended.
 
-Not its job: what is worth a span (`*_traces` of the services).
+If the collector does not answer, only spans are lost: a thread of the SDK sends them from a bounded queue,
+which drops the oldest when it is full. The `*_traces` modules of the services decide which spans there are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("tidemark.traces")
 
 
 class AttemptKey(NamedTuple):
-    """What the services know of an attempt without telling each other; no instant: an epoch without rows."""
+    """The names of an attempt, which all services know. `instant` is None for an epoch without rows."""
 
     table: str
     epoch: int
@@ -42,7 +42,7 @@ class AttemptKey(NamedTuple):
 
 @dataclass(frozen=True)
 class SpanEvent:
-    """Something at one moment of a span; epoch milliseconds."""
+    """An event at one moment of a span; `at_ms` in milliseconds since 1970."""
 
     name: str
     at_ms: float
@@ -51,7 +51,9 @@ class SpanEvent:
 
 @dataclass(frozen=True)
 class SpanFacts:
-    """One span and those inside it; epoch milliseconds. `failed`: why, None where it went well."""
+    """A span and the spans inside it; times in milliseconds since 1970. `failed`: the reason, None if it did
+    not fail.
+    """
 
     name: str
     began_ms: float
@@ -63,25 +65,27 @@ class SpanFacts:
 
 
 class Traces:
-    """Takes spans of attempts and does nothing with them: no endpoint is set."""
+    """Takes the spans of attempts. This base class drops them; it is used when no endpoint is set."""
 
     enabled = False
 
     def root(self, key: AttemptKey, span: SpanFacts) -> None:
-        """The attempt as a whole: the coordinator's."""
+        """Sends the span of the whole attempt. Only the coordinator calls it."""
 
     def part(self, key: AttemptKey, span: SpanFacts) -> None:
-        """A part of the attempt, below its root."""
+        """Sends a span of a part of the attempt, as a child of the attempt's root span."""
 
     def close(self) -> None:
-        """Sends what waits, for a moment. Repeatable."""
+        """Sends the spans that wait in the queue, for two seconds at most. Repeatable."""
 
 
 NO_TRACES: Final = Traces()
 
 
 def open_traces(config: TableConfigFile, service: str, env: Mapping[str, str] | None = None) -> Traces:
-    """Where `telemetry.otlp_endpoint` or OpenTelemetry's own variables say; opened with the first span."""
+    """Traces to the endpoint of `telemetry.otlp_endpoint`, or else of OpenTelemetry's environment variables;
+    `NO_TRACES` without one. The connection is opened with the first span.
+    """
     env = os.environ if env is None else env
     endpoint = config.telemetry.otlp_endpoint or next(filter(None, map(env.get, _ENDPOINTS)), None)
     if endpoint is None or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -90,12 +94,12 @@ def open_traces(config: TableConfigFile, service: str, env: Mapping[str, str] | 
 
 
 def trace_id(key: AttemptKey) -> int:
-    """128 bits that follow from the key."""
+    """The id of the attempt's trace: 128 bits of a hash of the key."""
     return int.from_bytes(_digest("trace", key)[:16], "big")
 
 
 def root_span_id(key: AttemptKey) -> int:
-    """64 bits that follow from the key."""
+    """The id of the trace's root span: 64 bits of a hash of the key."""
     return int.from_bytes(_digest("root", key)[:8], "big")
 
 
@@ -117,8 +121,8 @@ class OtlpTraces(Traces):
         self._ids: Any = None
 
     def _open(self) -> None:
-        """With the first span and not before: Spark's JVM is forked off the writer, and gRPC's threads would
-        not like that.
+        """Starts the SDK with the first span and not earlier, because the exporter starts gRPC's threads and
+        the writer forks Spark's JVM at its start: a fork of a process with gRPC's threads is not safe.
         """
         if self._provider is not None:
             return
@@ -130,7 +134,7 @@ class OtlpTraces(Traces):
         from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 
         class Ids(IdGenerator):
-            """The ids of the next root are set; all others are random."""
+            """Gives the next span the ids in `next` if they are set, else random ones."""
 
             def __init__(self) -> None:
                 self.next: tuple[int, int] | None = None
@@ -160,7 +164,7 @@ class OtlpTraces(Traces):
         self._safely(lambda: self._send_part(key, span))
 
     def _safely(self, send: Callable[[], None]) -> None:
-        """Whatever fails here (a certificate that is not there …) ends the traces, and nothing else."""
+        """Any error here (for instance a missing certificate) switches traces off. The service goes on."""
         if not self.enabled:
             return
         try:
@@ -169,7 +173,7 @@ class OtlpTraces(Traces):
                 send()
         except Exception as error:
             self.enabled = False
-            _log.warning("no traces from here on: %s: %s", type(error).__name__, error)
+            _log.warning("traces are switched off until the next start: %s: %s", type(error).__name__, error)
 
     def _send_root(self, key: AttemptKey, span: SpanFacts) -> None:
         self._ids.next = (trace_id(key), root_span_id(key))
@@ -189,7 +193,7 @@ class OtlpTraces(Traces):
     def close(self) -> None:
         if self._provider is None:
             return
-        # A collector that is gone may not hold up the end of a service.
+        # On a thread of its own: a collector that does not answer must not delay the end of the service.
         closing = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
         closing.start()
         closing.join(_CLOSE_WAIT_S)
@@ -229,7 +233,7 @@ def _ns(at_ms: float) -> int:
 
 
 class _Seldom(logging.Handler):
-    """Hands the first line of every minute on to our log, as a warning."""
+    """Passes at most one line a minute on to our log, as a warning."""
 
     def __init__(self, say: Callable[..., None]) -> None:
         super().__init__(logging.WARNING)
@@ -239,10 +243,12 @@ class _Seldom(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.created >= self._until:
             self._until = record.created + 60.0
-            self._say("traces are not taken, everything else goes on: %s", record.getMessage())
+            self._say("traces cannot be sent, everything else goes on: %s", record.getMessage())
 
 
 def _say_once_a_minute() -> None:
-    """The SDK logs every failed call; without a handler of its own that would go to stderr as it is."""
+    """Has the SDK's loggers pass one line a minute. The SDK logs every failed call, which would otherwise go
+    to stderr line by line.
+    """
     logger = logging.getLogger("opentelemetry")
     logger.handlers, logger.propagate = [_Seldom(_log.warning)], False

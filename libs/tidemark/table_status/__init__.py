@@ -1,5 +1,5 @@
-"""What a coordinator says of its table, as types: status with its warnings, epochs.
+"""The types in which a coordinator describes its table: status, warnings, epochs.
 
-The coordinator makes them; the command line, the page and other programs read them. They travel as messages
-of `tidemark.admin.v1` (`messages`), and as the JSON documents that `--json` prints (`documents`).
+The coordinator fills them; the command line, the page and other programs read them. They are sent as messages
+of `tidemark.admin.v1` (`messages`) and as the JSON documents that `--json` prints (`documents`).
 """

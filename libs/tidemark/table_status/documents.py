@@ -11,15 +11,17 @@ from tidemark.table_status.status import Status
 
 
 def status_document(status: Status) -> dict[str, Any]:
-    """Plain JSON types. Warnings are texts alone: their kinds are in the messages."""
+    """The status as plain JSON types. A warning is only its text here; its kind is in the message (field
+    `typed_warnings`).
+    """
     document: dict[str, Any] = msgspec.to_builtins(status)
-    document["warnings"] = [each.text for each in status.warnings]
+    document["warnings"] = [warning.text for warning in status.warnings]
     if status.table_services.table is None:
         document["table_services"] = {"warnings": list(status.table_services.warnings)}
     return document
 
 
 def epoch_document(epoch: EpochRecord) -> dict[str, Any]:
-    """Plain JSON types."""
+    """The epoch as plain JSON types."""
     document: dict[str, Any] = msgspec.to_builtins(epoch)
     return document

@@ -1,4 +1,7 @@
-"""What happened to an epoch. Times are milliseconds since 1970 of the coordinator's clock."""
+"""The history of one epoch: its attempts, and what it committed.
+
+Times are milliseconds since 1970 by the coordinator's clock.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from tidemark.epoch_protocol.entries import Counts
 
 
 class AttemptRecord(msgspec.Struct):
-    """One attempt at an epoch."""
+    """One attempt at an epoch.
+
+    ``instant`` is None for an epoch without rows; ``voided`` is the reason why the attempt was given up;
+    ``timings_ms`` has the duration of each step.
+    """
 
     attempt: int
     instant: str | None
@@ -20,7 +27,12 @@ class AttemptRecord(msgspec.Struct):
 
 
 class EpochRecord(msgspec.Struct):
-    """An epoch: its attempts and, once it is committed, what it covered."""
+    """An epoch, its attempts, and the input that it covers.
+
+    ``through``: the last ledger offset of the epoch. ``instant`` and ``completion``: those of its commit,
+    None before. ``keyed_offsets`` and ``source_offsets``: per lane of `<table>.keyed` and of the input the
+    range (first offset, offset after the last).
+    """
 
     epoch: int
     through: int
@@ -35,5 +47,5 @@ class EpochRecord(msgspec.Struct):
 
     @property
     def is_committed(self) -> bool:
-        """Whether an attempt was committed."""
-        return any(each.committed_ms is not None for each in self.attempts)
+        """Whether one of the attempts was committed."""
+        return any(attempt.committed_ms is not None for attempt in self.attempts)

@@ -1,4 +1,11 @@
-"""Status and epochs as messages of `tidemark.admin.v1`, and back. Fields have the documents' names."""
+"""Translates status and epochs into messages of `tidemark.admin.v1`, and back.
+
+A message's fields have the same names as those of the JSON document (`documents`). They differ in two points:
+
+- An offset range is the pair `[10, 20]` in the document, and `{"first": 10, "next": 20}` in the message,
+  because protobuf has no pairs.
+- A message has warnings twice: as texts (`warnings`) and with their kinds (`typed_warnings`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +26,7 @@ _RANGES: Final = ("keyed_offsets", "source_offsets")
 
 
 def status_message(status: Status) -> pb.Status:
-    """All of it."""
+    """The status as a message; nothing is left out."""
     document = status_document(status)
     if status.last_commit.detail is not None:
         document["last_commit"]["detail"] = _with_named_ranges(document["last_commit"]["detail"])
@@ -28,27 +35,31 @@ def status_message(status: Status) -> pb.Status:
 
 
 def status_of(message: pb.Status) -> Status:
-    """The inverse. What a former version of the coordinator does not say has its default."""
+    """The inverse of `status_message`. Fields that an older coordinator does not fill get their defaults; its
+    warnings, which have no kinds, become `WarningKind.OTHER`.
+    """
     document = _document(message)
-    others = [msgspec.to_builtins(StatusWarning(WarningKind.OTHER, text)) for text in message.warnings]
-    document["warnings"] = document["typed_warnings"] or others
+    untyped = [msgspec.to_builtins(StatusWarning(WarningKind.OTHER, text)) for text in message.warnings]
+    document["warnings"] = document["typed_warnings"] or untyped
     if detail := document["last_commit"].get("detail"):
         document["last_commit"]["detail"] = _with_plain_ranges(detail)
     return msgspec.convert(document, Status, strict=False)
 
 
 def epoch_message(epoch: EpochRecord) -> pb.Epoch:
-    """All of it."""
+    """The epoch as a message; nothing is left out."""
     return ParseDict(_with_named_ranges(epoch_document(epoch)), pb.Epoch())
 
 
 def epoch_of(message: pb.Epoch) -> EpochRecord:
-    """The inverse."""
+    """The inverse of `epoch_message`."""
     return msgspec.convert(_with_plain_ranges(_document(message)), EpochRecord, strict=False)
 
 
 def _document(message: Message) -> dict[str, Any]:
-    """64-bit numbers are text in it, as protobuf's JSON has them."""
+    """The message as plain types. Its 64-bit numbers are texts, as in protobuf's JSON; the callers convert
+    with `strict=False`, which accepts them as numbers.
+    """
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
@@ -62,8 +73,9 @@ def _with_named_ranges(epoch: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_plain_ranges(epoch: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
-        name: {lane: (int(each["first"]), int(each["next"])) for lane, each in epoch[name].items()}
+        name: {lane: (int(pair["first"]), int(pair["next"])) for lane, pair in epoch[name].items()}
         for name in _RANGES
     }
-    attempts = [{"instant": None, **each} for each in epoch["attempts"]]
+    # The message of an attempt without an instant lacks the field, which `AttemptRecord` requires.
+    attempts = [{"instant": None, **attempt} for attempt in epoch["attempts"]]
     return {**epoch, **plain, "attempts": attempts}

@@ -1,8 +1,10 @@
-"""The table at one moment: who is there, what is behind, what is in flight, what warns.
+"""The state of a table at one moment: services, lag, the epoch in flight, warnings.
 
-Times are milliseconds since 1970 of the coordinator's clock, durations milliseconds where a name ends with
-`_ms`, sizes bytes, offsets Kafka's. Fields stand in the order in which `documents` writes them. What a part
-does not know is None; `missing` says why.
+Units: a field whose name ends with `_ms` is a duration in milliseconds, or a time in milliseconds since 1970
+by the coordinator's clock (`at_ms`, `since_ms`, `ended_ms`). Sizes are bytes, offsets are Kafka's.
+
+The order of the fields is the order in the JSON document. A part whose source does not answer is None or
+empty, and `Status.missing` names the part and the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from tidemark.table_status.warnings import StatusWarning
 
 
 class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
-    """``term``: -1 until it has claimed. ``halted``: why nothing is committed; ``stopped``: for good."""
+    """What the coordinator does.
+
+    ``term`` is -1 until it has claimed the table. ``halted`` is the reason why nothing is committed; with
+    ``stopped`` it stays so for the life of the process, else ``blocked_epoch`` is the epoch that was given up
+    and that `tidemark epoch retry` takes up again. ``trouble``: the table's storage refuses, and the
+    coordinator tries again. ``rewinds``: reasons of the rewinds since its start, oldest first.
+    """
 
     term: int
     doing: str
@@ -29,7 +37,10 @@ class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberState(msgspec.Struct, frozen=True):
-    """An assigner's process in one stage. ``figures``: as it reports them."""
+    """A process of an assigner in one stage, with the slot and the lanes that it holds.
+
+    ``figures`` are the numbers that the process reports with its lease, by name.
+    """
 
     slot: int
     process: str
@@ -40,21 +51,21 @@ class MemberState(msgspec.Struct, frozen=True):
 
 
 class ServicesState(msgspec.Struct, frozen=True):
-    """Members by slot."""
+    """The members of both stages, in the order of their slots."""
 
     shuffle: list[MemberState] = []
     assign: list[MemberState] = []
 
 
 class WriterState(msgspec.Struct, frozen=True):
-    """``asked``: how often a writer asked for work; ``process``: the last one."""
+    """``asked``: how many times a writer asked for work; ``process``: the writer that asked last."""
 
     asked: int
     process: str
 
 
 class GaveUp(msgspec.Struct, frozen=True):
-    """A process that left and will not come back by itself."""
+    """A process that ended for a reason that a restart does not cure."""
 
     stage: str
     process: str
@@ -63,7 +74,10 @@ class GaveUp(msgspec.Struct, frozen=True):
 
 
 class StoppedLaneState(msgspec.Struct, frozen=True):
-    """As `epoch_protocol.stopped_lanes.StoppedLane`; a later version may know other reasons."""
+    """A lane that is not read any further, with the fields of `epoch_protocol.stopped_lanes.StoppedLane`.
+
+    ``reason`` is a text here and not a `StopReason`, because a newer coordinator may know other reasons.
+    """
 
     stage: str
     lane: str
@@ -76,7 +90,10 @@ class StoppedLaneState(msgspec.Struct, frozen=True):
 
 
 class DeadLetterOffsets(msgspec.Struct, frozen=True):
-    """Of the dead-letter topic: notes of replays and markers of transactions are among them."""
+    """How many offsets of the dead-letter topic exist, are the next that Kafka deletes, and are deleted.
+
+    These are more than dead letters: notes of replays and transaction markers take offsets, too.
+    """
 
     kept: int
     expiring: int
@@ -84,7 +101,10 @@ class DeadLetterOffsets(msgspec.Struct, frozen=True):
 
 
 class OpenTransactionState(msgspec.Struct, frozen=True):
-    """The oldest open transaction, and the process in its slot."""
+    """The oldest open transaction on the ledger, where it begins, and the process that holds its slot.
+
+    ``process`` and ``address`` are None when no process holds the slot.
+    """
 
     stage: str
     slot: int
@@ -95,7 +115,11 @@ class OpenTransactionState(msgspec.Struct, frozen=True):
 
 
 class TimelineState(msgspec.Struct, frozen=True):
-    """Of table services, as a timeline shows them."""
+    """The table services (compaction, log compaction, clean, clustering) that one timeline shows.
+
+    ``timeline_files``: number of files of the active timeline. ``pending``: file names of services that are
+    not completed. ``last_compaction``, ``last_clean``: completion times; None: none on the active timeline.
+    """
 
     timeline_files: int
     pending: list[str]
@@ -104,7 +128,10 @@ class TimelineState(msgspec.Struct, frozen=True):
 
 
 class TableServices(msgspec.Struct, frozen=True):
-    """Another engine's work; `table` None: the timelines cannot be listed, ``warnings`` says why."""
+    """The table services of the table and of its metadata table. Another engine (``run_by``) runs them.
+
+    If the timelines cannot be listed, ``table`` is None and ``warnings`` has the reason.
+    """
 
     run_by: str = ""
     scheduled_by_tidemark: list[str] = []
@@ -114,14 +141,17 @@ class TableServices(msgspec.Struct, frozen=True):
 
 
 class PausedState(msgspec.Struct, frozen=True):
-    """Whether tagging is stopped by `tidemark pause`, and why."""
+    """Whether `tidemark pause` stopped tagging, and the reason that was given."""
 
     paused: bool
     reason: str
 
 
 class LastCommit(msgspec.Struct, frozen=True):
-    """``detail``: of the newest epoch that is held, which may be in flight."""
+    """The last committed epoch, with its instant and completion time.
+
+    ``detail`` is the newest epoch of the coordinator's history. That may be the one in flight.
+    """
 
     epoch: int
     instant: str | None = None
@@ -130,7 +160,11 @@ class LastCommit(msgspec.Struct, frozen=True):
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
-    """The epoch that is planned and not committed; None: there is none."""
+    """The epoch that is planned and not committed (``epoch`` None: there is none), and the uncommitted input.
+
+    ``not_reported``: texts about what the writer has not reported yet. ``transactions`` and ``bytes``: of all
+    transactions that count and are not committed, whether or not the epoch covers them.
+    """
 
     epoch: int | None = None
     attempt: int | None = None
@@ -142,14 +176,14 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """Over all input partitions; what is not shuffled is not committed either."""
+    """Sums over all input partitions. An offset that is not shuffled is in both counts."""
 
     input_offsets_not_shuffled: int
     input_offsets_not_committed: int
 
 
 class Records(msgspec.Struct, frozen=True):
-    """Since the ledger began."""
+    """Counts of records since the ledger began."""
 
     shuffled: int
     dead_letters: int
@@ -158,7 +192,9 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class FileGroups(msgspec.Struct, frozen=True):
-    """Those that may be leased; `target_bytes`: up to where base files grow."""
+    """The file groups that take inserts: how many, the bytes of their newest slices, and the size up to which
+    inserts fill one.
+    """
 
     file_groups: float
     bytes: float
@@ -166,21 +202,21 @@ class FileGroups(msgspec.Struct, frozen=True):
 
 
 class VerifiedUpTo(msgspec.Struct, frozen=True):
-    """What the last verification that agreed saw."""
+    """The state of the table that the last verification without differences read."""
 
     as_of: str | None = None
     epoch: int | None = None
 
 
 class Differences(msgspec.Struct, frozen=True):
-    """Of one kind; ``examples``: the first ones."""
+    """The number of differences of one kind, and the first ones as texts."""
 
     count: int
     examples: list[str]
 
 
 class LastVerification(msgspec.Struct, frozen=True, kw_only=True):
-    """``agrees`` None: it came to no verdict, ``error`` says why."""
+    """How the last verification ended. Without a verdict ``agrees`` is None, and ``error`` has the reason."""
 
     agrees: bool | None = None
     as_of: str | None = None
@@ -191,7 +227,11 @@ class LastVerification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerificationState(msgspec.Struct, frozen=True):
-    """Verifications beside the epochs."""
+    """The verifications that the coordinator runs as a process beside the epochs.
+
+    ``every_commits``: `verify.every_commits`, 0 for only on request. ``commits_since``: commits since the
+    last one began.
+    """
 
     every_commits: int
     commits_since: int
@@ -201,7 +241,10 @@ class VerificationState(msgspec.Struct, frozen=True):
 
 
 class InputTopicState(msgspec.Struct, frozen=True):
-    """``stopped``: why it is not read."""
+    """An input topic. ``id`` is Kafka's id of it, ``stopped`` the reason why it is not read.
+
+    ``incarnation`` and ``partitions_before``: see `epoch_protocol.input_topics.InputTopic`.
+    """
 
     partitions: int
     partitions_before: int
@@ -211,7 +254,7 @@ class InputTopicState(msgspec.Struct, frozen=True):
 
 
 class DroppedFieldState(msgspec.Struct, frozen=True):
-    """A field that records have and `table.schema` lacks; ``records``: taken without it."""
+    """A field that input records have and `table.schema` lacks; ``records`` were taken without the field."""
 
     topic: str
     field: str
@@ -219,14 +262,18 @@ class DroppedFieldState(msgspec.Struct, frozen=True):
 
 
 class MissingPart(msgspec.Struct, frozen=True):
-    """A part whose source does not answer, by its name here."""
+    """A part of the status whose source does not answer. ``part`` is the field's name in `Status`."""
 
     part: str
     reason: str
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole. ``verification`` None: switched off, and nobody asked."""
+    """The whole status.
+
+    None means: ``dead_letters``: not known yet; ``open_transaction``: there is none, or it is `missing`;
+    ``verification``: periodic verification is switched off, and nobody asked for one.
+    """
 
     table: str
     path: str

@@ -1,4 +1,4 @@
-"""What somebody has to look at: which kind of thing, for programs, and in words, for people."""
+"""Warnings of a status: a kind for programs, and a text for people."""
 
 from __future__ import annotations
 
@@ -8,36 +8,52 @@ import msgspec
 
 
 class WarningKind(StrEnum):
-    """The values are a contract with clients of the admin API; the texts are not, and no code reads them."""
+    """The kind of a warning. Clients of the admin API rely on the values. No code may read the texts."""
 
     HALTED = "halted"
     """Nothing is committed any more until somebody acts."""
     STORAGE_REFUSES = "storage-refuses"
+    """The table's storage refuses (no space, I/O error, no permission); the coordinator tries again."""
     COMMITS_WAIT = "commits-wait"
-    """For another writer: it holds the table's lock, or clusters file groups that the epoch updates."""
+    """Commits wait for another writer, which holds the table's lock or clusters file groups that the epoch
+    updates.
+    """
     KAFKA_SILENT = "kafka-silent"
+    """Kafka does not answer: lag and open transactions are unknown."""
     LANES_WITHOUT_OWNER = "lanes-without-owner"
+    """No assigner holds these lanes."""
     INPUT_WAITS = "input-waits"
     """Records wait for the schema registry before they can be decoded."""
     NO_WRITER = "no-writer"
+    """An epoch is planned, and no writer has asked for work yet."""
     UNFILLED_COLUMNS = "unfilled-columns"
+    """The table has columns that `table.schema` lacks; Tidemark writes no values there."""
     DROPPED_FIELDS = "dropped-fields"
+    """Input records have fields that `table.schema` lacks; the records are taken without them."""
     LANE_STOPPED = "lane-stopped"
+    """A lane, or all lanes of a topic, are not read any further until an operator acts."""
     TOPIC_GREW = "topic-grew"
+    """An input topic of a table without ordering field has more partitions than before: an old event of a key
+    may be applied after a newer one.
+    """
     DEAD_LETTERS_EXPIRE = "dead-letters-expire"
+    """Kafka soon deletes dead letters."""
     NOT_VERIFIED = "not-verified"
     """The last verification came to no verdict."""
     DIFFERENCES = "differences"
-    """A verification found rows and record index to disagree."""
+    """A verification found that rows and record index differ."""
     PROCESS_GAVE_UP = "process-gave-up"
+    """A process ended for a reason that a restart does not cure."""
     READERS_BLOCKED = "readers-blocked"
-    """An open transaction holds all readers of the ledger back."""
+    """An open transaction keeps all readers of the ledger from reading on."""
     TIMELINE_LONG = "timeline-long"
+    """An active timeline has too many files: an engine has to compact and archive it."""
     TIMELINES_UNREADABLE = "timelines-unreadable"
+    """The timelines cannot be listed."""
     SERVICE_ENDED = "service-ended"
-    """`tidemark run` starts a service again and again, or no longer."""
+    """A service ends again and again after `tidemark run` starts it, or `tidemark run` has given it up."""
     OTHER = "other"
-    """One that this version does not know."""
+    """A kind that this version does not know."""
 
     @classmethod
     def _missing_(cls, value: object) -> WarningKind:

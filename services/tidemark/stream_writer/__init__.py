@@ -1,7 +1,7 @@
-"""Writes each epoch's files with Spark: one epoch, one Spark job, whatever its size.
+"""The stream writer: writes the files of each epoch with one Spark job.
 
-On the driver: `epoch_stream` is the streaming query that drives it, `service` what it does for an epoch,
-`coordinator_client` what it asks, `job` the Spark session. In the workers: `spark_daemon` forks them,
-`task_entry` is where a task enters, `tasks` what it does. PySpark is imported by `job`, `task_entry` and
-`spark_daemon` alone. Figures behind the choices: docs/adr/0003-writer-engine.md.
+On the driver, `epoch_stream` is the streaming query that drives the writer, `service` does the steps of an
+epoch, `coordinator_client` asks the coordinator, and `job` has the Spark session. In Spark's Python workers,
+`spark_daemon` forks the workers, `task_entry` takes a task, and `tasks` does its work. Only `job`,
+`task_entry` and `spark_daemon` import PySpark. Measurements: docs/adr/0003-writer-engine.md.
 """

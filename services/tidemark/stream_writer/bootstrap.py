@@ -1,4 +1,4 @@
-"""Wires the writer of one table from its configuration, and runs it until it is told to stop."""
+"""Builds the writer of one table from its configuration, and runs it until it is told to stop."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ def run_writer(
     ready: threading.Event,
     observer: WriterObserver,
 ) -> None:
-    """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first. `ready` is
-    set when Spark is up and the coordinator answers.
+    """Starts Spark, then writes epochs until `stop` is set. A job that runs then is finished first.
 
-    `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
-    WriterError, StreamRuntimeError, HudiFormatError.
+    `ready` is set once Spark has started and the coordinator answers. `config.kafka` has the addresses of
+    real brokers. SIGTERM and SIGINT set `stop`. Raises WriterError, StreamRuntimeError, HudiFormatError.
     """
     folder = config.state.path / "writer"
     with own_scratch(folder / SCRATCH) as scratch:
@@ -55,7 +54,7 @@ def run_writer(
         java = find_java()
         jars = ensure_jars(SPARK_KAFKA.name, java)
         engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG)
-        # After the session: PySpark takes SIGINT for itself when it starts.
+        # After the session has started, because PySpark installs a SIGINT handler of its own then.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         security = client_security(config, clock)
@@ -87,8 +86,8 @@ def run_writer(
 
 
 def _planner(config: TableConfigFile) -> PlanTasks:
-    """Reads the table's properties when its first epoch comes: only then is the table sure to exist. Compares
-    the ledgers of table and coordinator at each.
+    """A `PlanTasks` that reads the table's properties at the first epoch, because before that the table may
+    not exist. At each epoch it checks that the folder is the coordinator's table (`same_table`).
     """
     plan: PlanTasks | None = None
     settings = config.kafka.settings

@@ -1,10 +1,10 @@
-"""What the session needs beyond `job`'s settings when its executors are other processes or machines.
+"""What the Spark session needs in addition when its executors are other processes or machines.
 
-Their Python workers are started by `stream_writer.spark_daemon`, before Spark applies any py-files. So our
-code travels as an archive, which every executor unpacks into its working folder before its first task, and
-PYTHONPATH names that folder. It stands before all else: whatever version a machine has, the driver's runs.
-What the executors must bring: Python 3.11 with the packages of `executor_archive.DEPENDENCIES`, PySpark's
-own files (docs/spark-cluster.md).
+`stream_writer.spark_daemon` starts their Python workers before Spark applies py-files. So our code is sent as
+an archive (`spark.archives`), which every executor unpacks into its working folder before its first task, and
+PYTHONPATH names that folder. It comes first on the path, so the driver's version runs, whatever version a
+machine has. Executors need Python 3.11 with the packages of `executor_archive.DEPENDENCIES`, and PySpark as
+plain files (docs/spark-cluster.md).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FOLDER: Final = "tidemark-executor"
 _ARCHIVES_KEY: Final = "spark.archives"
 _PYTHON_KEY: Final = "spark.pyspark.python"
 _DEFAULTS: Final[Mapping[str, str]] = {
-    # As in the driver: the executors' JVMs only hand tasks to Python.
+    # Small as in the driver: the executors' JVMs only pass tasks to Python.
     "spark.executor.memory": "512m",
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # What YARN and Kubernetes allow beside the heap: the Python workers.
+    # What YARN and Kubernetes allow in addition to the heap. The Python workers use it.
     "spark.executor.memoryOverhead": "1g",
 }
 _PEM_KEYS: Final[Mapping[str, str]] = {
@@ -41,10 +41,11 @@ _log: Final = logging.getLogger("tidemark.writer")
 def lay_over(
     settings: Mapping[str, str], section: Mapping[str, str], master: SparkMaster, archive: Path
 ) -> dict[str, str]:
-    """``settings`` (defaults with the table's ``section`` over them) completed for executors elsewhere.
+    """Completes ``settings`` (our defaults and the table's section `spark:`, which is also ``section``) for
+    executors that are other processes or machines.
 
-    ``archive`` holds our code. The driver listens on loopback only if the master is there as well; else Spark
-    chooses its address unless the section does.
+    ``archive`` is the file with our code. If the master is not on loopback, the driver is not bound to it
+    either: Spark chooses its address unless the section names one.
     """
     completed = {**_DEFAULTS, **settings}
     if not master.is_loopback:
@@ -57,40 +58,44 @@ def lay_over(
 
 
 def put_first_on_path(environment: dict[str, str]) -> None:
-    """Has our code imported before all else by the executors' Python; ``environment`` is the session's.
+    """Puts the folder of our code first on the import path of the executors' Python.
 
-    Spark puts this in front of the PYTHONPATH that an executor was started with. The setting
-    spark.executorEnv.PYTHONPATH would take its place, and hide what an image has there.
+    ``environment`` is the Spark context's. Spark puts it in front of the PYTHONPATH that the executor was
+    started with. The setting `spark.executorEnv.PYTHONPATH` would replace that PYTHONPATH, and hide packages
+    of a container image.
     """
     environment["PYTHONPATH"] = FOLDER
 
 
 def with_certificates(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The `kafka:` section with the contents of its PEM files, which executors elsewhere do not have.
+    """The section `kafka:` with the contents of its PEM files in place of their paths, since other machines
+    do not have these files.
 
     Raises EngineSettingError for a file that cannot be read.
     """
     settings = dict(kafka)
     for key, inline in _PEM_KEYS.items():
         path = settings.get(key)
-        # A folder of certificates, or librdkafka's own word `probe`, stays: each machine has its own.
+        # A folder of certificates, and librdkafka's value `probe`, stay: they mean each machine's own.
         if path is None or path == "probe" or Path(path).is_dir():
             continue
         try:
             settings[inline] = Path(path).read_text("ascii")
         except (OSError, UnicodeDecodeError) as error:
-            raise EngineSettingError(f"kafka.{key}: {path} is no readable PEM file ({error})") from None
+            raise EngineSettingError(f"kafka.{key}: {path} is not a readable PEM file ({error})") from None
         del settings[key]
     return settings
 
 
 def executor_python(section: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """The interpreter of the executors: the setting, else what the environment says, else this one's path."""
+    """The executors' interpreter: `spark.pyspark.python`, else PYSPARK_PYTHON, else this process's path."""
     return section.get(_PYTHON_KEY) or env.get("PYSPARK_PYTHON") or sys.executable
 
 
 def check_surroundings(master: SparkMaster, section: Mapping[str, str], env: Mapping[str, str]) -> None:
-    """Raises EngineSettingError for what Spark would not start without; warns of an open driver."""
+    """Raises EngineSettingError for YARN without its configuration. Warns if other machines can reach a
+    driver that does not authenticate them.
+    """
     if master.kind is MasterKind.YARN and not (env.get("HADOOP_CONF_DIR") or env.get("YARN_CONF_DIR")):
         raise EngineSettingError(
             "spark.master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set: set one to the "
@@ -98,7 +103,7 @@ def check_surroundings(master: SparkMaster, section: Mapping[str, str], env: Map
         )
     if not master.is_loopback and section.get("spark.authenticate") != "true":
         _log.warning(
-            "Spark's driver listens beyond this machine, and whoever reaches it can run code and read the "
-            "tasks, Kafka's password in them: set spark.authenticate and spark.network.crypto.enabled to "
-            "true (docs/spark-cluster.md)"
+            "other machines can reach Spark's driver, and anyone who does can run code and read the tasks "
+            "with Kafka's password in them: set spark.authenticate and spark.network.crypto.enabled to true "
+            "(docs/spark-cluster.md)"
         )

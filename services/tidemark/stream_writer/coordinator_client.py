@@ -1,4 +1,4 @@
-"""What the driver asks of the coordinator, as a port, and over gRPC."""
+"""The writer's calls to the coordinator: a port, and its implementation over gRPC."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 
-# Over the wait itself: the coordinator answers "nothing" when the wait is over.
+# Added to the wait of `next_epoch`: after the wait the coordinator still has to answer.
 _LONG_POLL_MARGIN_S: Final = 5.0
 _PART_BYTES: Final = 1 << 20
-"""A report is sent in parts of about so much: the coordinator takes no larger request than 4 MiB."""
+"""A report is sent in parts of about this size, because the coordinator takes no request above 4 MiB."""
 _REPORT_S: Final = 60.0
 
 
 class PlannedEpoch(NamedTuple):
-    """An attempt at an epoch that is planned and not reported yet."""
+    """An attempt at an epoch that is planned, and that no writer has reported yet."""
 
     epoch: int
     attempt: int
@@ -28,27 +28,29 @@ class PlannedEpoch(NamedTuple):
 
 
 class Coordinator(Protocol):
-    """The writer's half of tidemark.commit.v1. Every call raises RpcError: RETRYABLE when there was no
-    answer, FENCED when the attempt is no longer wanted.
+    """The writer's calls of `tidemark.commit.v1`. Every call raises RpcError: of kind RETRYABLE if there was
+    no answer, FENCED if the attempt is void.
     """
 
     def next_epoch(self, wait_s: float) -> PlannedEpoch | None:
-        """The epoch to write, or None when none came within `wait_s`."""
+        """The attempt to write now. Waits for one up to `wait_s`; None if there is none."""
         ...
 
     def begin(self, planned: PlannedEpoch) -> commit_pb2.BeginResponse:
-        """What the epoch covers. Nobody writes before this answer."""
+        """What the epoch covers. The writer writes nothing before it has this answer."""
         ...
 
     def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
-        """What all tasks together published."""
+        """Reports the files of all tasks together."""
         ...
 
-    def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None: ...
+    def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None:
+        """Reports that the attempt failed. `checksum_mismatch`: its input must be tagged anew."""
+        ...
 
 
 class GrpcCoordinator:
-    """The port over a gRPC channel. `message_bytes_max` bounds messages both ways."""
+    """Implements `Coordinator` over gRPC. `message_bytes_max` limits messages of both directions."""
 
     def __init__(
         self,
@@ -124,7 +126,9 @@ def report_parts(
     index_files: Iterable[commit_pb2.RecordIndexFile],
     tickets: Iterable[commit_pb2.Ticket] = (),
 ) -> Iterator[commit_pb2.ReportWrittenRequest]:
-    """A report as messages of about `_PART_BYTES`, at least one. `base` names the attempt in each of them."""
+    """A report as one or more messages of about `_PART_BYTES`. Each has the fields of `base`, which name the
+    attempt; only the first has the timings.
+    """
     part, held_bytes = _next_part(base, None), 0
     for entry in chain[bytes | commit_pb2.RecordIndexFile | commit_pb2.Ticket](
         write_stats, index_files, tickets
@@ -149,6 +153,6 @@ def _next_part(
     part = commit_pb2.ReportWrittenRequest()
     part.CopyFrom(base)
     if former is not None:
-        # Said once, in the first one.
+        # Only the first part has them.
         part.ClearField("timings_ms")
     return part

@@ -1,13 +1,14 @@
-"""Writes the rows of one data partition: per file group one base file or one log file.
+"""Writes the rows of one data partition: one base file or one log file for each file group.
 
-Rows arrive in (ledger order, sequence). Of each (file group, key) the last one holds: assigners emit a key's
-events in the order in which they apply. What the table already has is read as of the epoch's ``as_of``.
+Rows come in (ledger order, sequence). Of each (file group, key) the last row counts, because assigners emit a
+key's events in the order in which they apply. File slices are read as of the epoch's ``as_of``.
 
-* A file group that is new gets its first base file (hudi-rs drops groups without one). New is a group without
-  committed files whose keys all begin, in this epoch, with an insert. A first base file in any other group
-  would hide the rows that it had: then the task stops, and the epoch is planned anew.
-* COPY_ON_WRITE: the base file is read, merged and written anew.
-* MERGE_ON_READ: one log file with a Parquet data block and delete blocks.
+* A new file group gets a base file, because hudi-rs ignores groups without one. A group is new if it has no
+  committed files, and the first row of each of its keys in this epoch is an insert. A base file in any other
+  group without a slice would hide the rows that the group had; so the task stops, and the epoch is planned
+  anew.
+* COPY_ON_WRITE: the task reads the base file, merges the rows into it, and writes the next base file.
+* MERGE_ON_READ: the task writes one log file with a Parquet data block and a delete block.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GroupRows:
-    """The epoch's last word on each key of one file group.
+    """The last row of the epoch for each key of one file group: rows to upsert, and keys to delete with their
+    ordering values.
 
-    ``goes_on``: the first word on some key is no insert, so the group holds it already.
+    ``goes_on``: for some key the epoch's first row is not an insert, so the group had rows before the epoch.
     """
 
     partition_path: str
@@ -70,13 +72,15 @@ class GroupRows:
 
     @property
     def group(self) -> FileGroupId:
-        """The file group."""
+        """The identity of the file group."""
         return self.partition_path, self.file_id
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """The one file that an epoch makes of a file group; ``previous``: the slice that it goes on."""
+    """The one file that an epoch writes into a file group. ``previous`` is the file slice to which the file
+    is added, None for a new group.
+    """
 
     path: str
     marker: MarkerType
@@ -101,7 +105,7 @@ class DataPartitionWriter:
         self._task = task
         self._attempt, self._storage = attempt, attempt.storage
         self._view = view
-        self._prepareers = publishers
+        self._preparers = publishers
         self._number = topic_partition
         self._token = f"{topic_partition}-0-0"
         self._schema = TableSchema.from_avro(task.schema, task.table.name)
@@ -111,9 +115,9 @@ class DataPartitionWriter:
         self._rows_written = 0
 
     def write(self, batches: Sequence[NamedBatch]) -> list[Future[tuple[WriteStat, Ticket]]]:
-        """Makes all files and has them prepared; a write status and a ticket each.
+        """Makes the files of all groups and has them prepared: a write status and a ticket for each.
 
-        Raises FileGroupReplacedError, FileGroupChangedError: before anything is announced or published.
+        Raises FileGroupReplacedError and FileGroupChangedError, both before any marker or file exists.
         """
         groups = list(last_rows(batches, self._schema))
         slices = self._slices(groups)
@@ -124,7 +128,7 @@ class DataPartitionWriter:
         ]
         if not files:
             return []
-        announced = self._prepareers.submit(
+        announced = self._preparers.submit(
             publish_markers,
             self._attempt,
             self._task.instant,
@@ -132,39 +136,39 @@ class DataPartitionWriter:
             [Marker(file.path, file.marker.value) for _, file in files],
         )
         return [
-            self._prepareers.submit(self._prepare, announced, *self._make(group, file))
+            self._preparers.submit(self._prepare, announced, *self._make(group, file))
             for group, file in files
         ]
 
     def _slices(self, groups: Sequence[GroupRows]) -> dict[FileGroupId, FileSlice]:
-        """The slices to go on from; every group that is not among them is new."""
+        """The file slices of the groups as of ``as_of``. Every group without one is new."""
         files: dict[str, list[str]] = {}
         for partition in sorted({group.partition_path for group in groups}):
             names = [info.name for info in self._storage.list(partition) if not info.is_dir]
             if _PARTITION_METADATA not in names:
                 self._make_partition(partition)
             files[partition] = names
-        found = self._view.slices(files, as_of=self._task.as_of)
-        slices = {(each.partition_path, each.file_id): each for each in found}
+        existing = self._view.slices(files, as_of=self._task.as_of)
+        slices = {(each.partition_path, each.file_id): each for each in existing}
         new = [group for group in groups if group.group not in slices]
         committed = self._committed_groups(files) if new else frozenset()
         for group in groups:
             if group.group in self._view.replaced:
                 raise FileGroupReplacedError(
                     f"file group {group.file_id} in partition {group.partition_path!r} was replaced by a "
-                    f"commit that completed at {self._view.replaced[group.group]}: no reader looks there"
+                    f"commit that completed at {self._view.replaced[group.group]}: no reader reads it now"
                 )
             if group.group not in slices and (group.goes_on or group.group in committed):
                 raise FileGroupChangedError(
-                    f"file group {group.file_id} in partition {group.partition_path!r} has rows, but no "
-                    f"files of {self._task.as_of} or before any more: another engine compacted and cleaned "
-                    "it after the epoch was planned, or removed it. If it stays: `tidemark verify` says "
-                    "whether the record index still names it"
+                    f"file group {group.file_id} in partition {group.partition_path!r} has rows, but its "
+                    f"files completed at {self._task.as_of} or before are gone: another engine compacted and "
+                    "cleaned or removed it after the epoch was planned. If this error stays, `tidemark "
+                    "verify` says whether the record index still names the file group"
                 )
         return slices
 
     def _committed_groups(self, files: Mapping[str, Sequence[str]]) -> frozenset[FileGroupId]:
-        """The file groups that have a file of another commit, whenever that was."""
+        """The file groups that have a file of another completed commit, at whatever time."""
         parsed = (
             (partition, found)
             for partition, names in files.items()
@@ -186,7 +190,7 @@ class DataPartitionWriter:
 
     def _file_of(self, group: GroupRows, slice_: FileSlice | None) -> PlannedFile | None:
         if slice_ is None and not group.upserts.num_rows:
-            # Nothing to delete from: a key that came and went within the epoch leaves no trace.
+            # A new group with deletes only: its keys were inserted and deleted within this epoch.
             return None
         in_log = slice_ is not None and (self._task.table.merge_on_read or slice_.base_file is None)
         if in_log:
@@ -197,7 +201,7 @@ class DataPartitionWriter:
         return PlannedFile(join_path(group.partition_path, name), marker, slice_)
 
     def _make(self, group: GroupRows, file: PlannedFile) -> tuple[bytes, WriteStat]:
-        """The file's content, and its write status but for the size that it has once it is published."""
+        """The file's content, and its write status without the size, which `_prepare` adds."""
         if file.previous is None:
             return self._first_base_file(group, file)
         if file.marker is MarkerType.MERGE and file.previous.base_file is not None:
@@ -267,14 +271,17 @@ class DataPartitionWriter:
         return rows
 
     def _prepare(self, announced: Future[None], data: bytes, stat: WriteStat) -> tuple[WriteStat, Ticket]:
-        # No file without its marker. The list was submitted before, so it is being written at least.
+        # No file without its marker. This cannot wait for ever: the markers were submitted before the files,
+        # so a thread writes them by now.
         announced.result()
         ticket = prepare_file(self._attempt, stat.path, data)
         return replace(stat, total_write_bytes=ticket.size, file_size_in_bytes=ticket.size), ticket
 
 
 def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[GroupRows]:
-    """The last row per (file group, key), file group by file group in order of (partition path, file id)."""
+    """The last row of each (file group, key); one `GroupRows` for each file group, in the order of (partition
+    path, file id).
+    """
     if not any(each.batch.num_rows for each in batches):
         return
     rows = pa.concat_tables([_normalised(each.batch, schema) for each in batches]).unify_dictionaries()
@@ -282,15 +289,21 @@ def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[Gr
     partitions = _codes(rows.column(PARTITION))
     files = _codes(rows.column(FILE_ID))
     keys = pc.dictionary_encode(rows.column(KEY).combine_chunks())
+    # One number for each file group, and one for each (file group, key), so that numpy can sort and compare
+    # them. Example with 2 file ids and 3 keys: a row with partition 1, file 0, key 2 has group 0 + 1*2 = 2
+    # and pair 2*3 + 2 = 8.
     group_of = files[1] + partitions[1] * np.int64(len(files[0]))
     pair = group_of * np.int64(len(keys.dictionary)) + keys.indices.to_numpy(zero_copy_only=False)
-    # Sorted by (file group, key), in order of arrival within: of pairs 5 2 5 the rows are 1, 0, 2; the runs
-    # begin with the rows 1 and 0 (each key's first word) and end with 1 and 2 (its last one).
+    # A stable sort keeps the rows of a pair in their order. Example: for the pairs 5 2 5 the sorted rows are
+    # 1, 0, 2 in two runs, [1] and [0, 2]. A run's first row is its key's first one in the epoch (rows 1 and
+    # 0), its last row the one that counts (rows 1 and 2).
     order = np.argsort(pair, kind="stable")
     starts_run = np.flatnonzero(np.diff(pair[order], prepend=-1))
     first, last = order[starts_run], np.sort(order[np.append(starts_run[1:], len(pair)) - 1])
     not_inserted = pc.not_equal(rows.column(OP), DataOp.INSERT).to_numpy()
     going_on = frozenset(np.unique(group_of[first[not_inserted[first]]]).tolist())
+    # The rows that count, cut into one piece for each group. Example: for rows 1 and 2 of the groups 3 and 0,
+    # `by_group` is 2, 1 and the pieces are [2] and [1].
     by_group = last[np.argsort(group_of[last], kind="stable")]
     starts = np.flatnonzero(np.diff(group_of[by_group], prepend=-1))
     groups = np.split(by_group, starts[1:])
@@ -309,7 +322,9 @@ def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[Gr
 
 
 def _normalised(batch: pa.RecordBatch, schema: TableSchema) -> pa.Table:
-    """Our columns as they are, the user's cast to the epoch's schema (older batches lack new columns)."""
+    """The batch's rows with the user's columns cast to the epoch's schema, since older batches lack columns
+    that came later. Our own columns stay as they are.
+    """
     ours = [KEY, PARTITION, FILE_ID, ORDERING, OP]
     table = pa.Table.from_batches([batch])
     loose = pa.schema([field.with_nullable(True) for field in schema.arrow])
@@ -320,6 +335,7 @@ def _normalised(batch: pa.RecordBatch, schema: TableSchema) -> pa.Table:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], Int64Array]:
+    """The values of a dictionary-encoded column, and for each row the number of its value."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)

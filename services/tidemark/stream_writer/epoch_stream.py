@@ -1,14 +1,17 @@
-"""The streaming query that wakes the writer: Spark's Kafka source on the decisions topic, `foreachBatch`.
+"""The streaming query that drives the writer: Spark's Kafka source on the decisions, with `foreachBatch`.
 
-A batch is only the sign that the coordinator decided something; what is to be written the coordinator says.
-Each batch stays until one epoch was written and its report taken, or `stop` is set. So between two epochs a
-batch already waits on the coordinator (it was started by the entry that committed the last epoch), and the
-query's own work, about 70 ms a batch, happens while nothing is planned (docs/adr/0003-writer-engine.md).
+A batch only means that the coordinator decided something; its entries are not read. The writer asks the
+coordinator what to write:
 
-No epoch is missed: the query rests only after a report was taken, and whatever the coordinator does then
-(commit, void, or a successor's claim) is an entry of the topic, which starts the next batch. Spark's
-checkpoint is thrown away at each start, and the topic read from its beginning: its first entry, at least the
-coordinator's claim, starts the first batch.
+1. An entry on the topic starts a batch. `on_batch` asks the coordinator for an attempt, and waits.
+2. It writes the attempt and reports it. The batch ends once the coordinator took a report, or `stop` is set.
+3. The coordinator commits the epoch. That is an entry again, so the next batch begins to wait before the next
+   epoch is planned. The query's own work, about 70 ms for a batch, costs no time of an epoch
+   (docs/adr/0003-writer-engine.md).
+
+No epoch is missed: between batches a report was taken, and whatever the coordinator does next (commit, void,
+or the claim of a successor) is an entry that starts a batch. Each start deletes Spark's checkpoint and reads
+the topic from its beginning. There is at least the coordinator's claim, which starts the first batch.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ _CHECK_S: Final = 0.5
 _log: Final = logging.getLogger("tidemark.writer")
 
 WriteOne = Callable[[threading.Event], None]
-"""Writes one epoch, or returns because the event is set."""
+"""Writes one epoch, or returns early because the event is set."""
 
 
 class EpochStream:
-    """One streaming query. `run` is called once, by the thread that owns the session."""
+    """The streaming query of one writer. `run` is called once, by the thread that owns the session."""
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class EpochStream:
         checkpoint: Path,
         write_one: WriteOne,
     ) -> None:
-        """`kafka` are settings of the Java client, `topic` the table's decisions."""
+        """`kafka`: settings of Kafka's Java client. `topic`: the table's decisions."""
         self._engine = engine
         self._kafka = kafka
         self._topic = topic
@@ -50,8 +53,8 @@ class EpochStream:
         self._failure: BaseException | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Returns after `stop` was set and the running epoch is finished. Raises what a batch raised, or
-        EngineLostError when the query ended by itself.
+        """Runs until `stop` is set and the running epoch is finished. Raises the error that a batch raised,
+        or EngineLostError if the query ended by itself.
         """
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         query = self._start(stop)
@@ -69,7 +72,7 @@ class EpochStream:
             try:
                 self._write_one(stop)
             except BaseException as error:
-                # Spark would wrap it into text; the main thread raises it as it is.
+                # Spark would only pass its text on; so `run` raises the exception itself.
                 self._failure = error
                 raise
 
@@ -78,10 +81,11 @@ class EpochStream:
             reader = reader.option(f"kafka.{key}", value)
         source = (
             reader.option("kafka.isolation.level", "read_committed")
-            # A batch ends with a transaction's marker: by default the reader waits 500 ms for a record there.
+            # The last offset of a batch is a transaction marker; by default the reader would wait 500 ms
+            # there for a record.
             .option("kafka.fetch.max.wait.ms", "10")
             .option("startingOffsets", "earliest")
-            # Entries below a snapshot are deleted; the coordinator knows what they said.
+            # The coordinator deletes entries below a snapshot. The writer does not need them.
             .option("failOnDataLoss", "false")
             .load()
         )

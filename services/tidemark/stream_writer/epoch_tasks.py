@@ -1,9 +1,9 @@
-"""The work of one epoch as Spark tasks: what each has to read, and what it must know to write.
+"""Divides the work of an epoch into Spark tasks.
 
-Data partitions and index partitions are spread over tasks by their record counts: at most two per slot, and
-one per slot of a small epoch, where starting a task costs more than an uneven spread. A whole topic-partition
-always goes to one task: a file group's rows travel through one data partition, so no two tasks ever write the
-same file.
+Data partitions and index partitions are spread over the tasks by their record counts. There are at most two
+tasks for each of Spark's slots, so that a slot that is done early takes another one; for a small epoch there
+is one, because starting a task costs more than an uneven spread. A topic-partition always goes to one task as
+a whole. All rows of a file group are in one data partition, so no two tasks write the same file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemark.hudi_format.table_config import MergeMode, TableConfig
 from tidemark.ledger_client.named_batches import NamedRange
 
 if TYPE_CHECKING:
-    # The workers import this module; the service would bring them gRPC.
+    # Spark's workers import this module, and `service` imports gRPC, which they do not need.
     from tidemark.stream_writer.service import PlanTasks
 
 RUNNER: Final = "tidemark.stream_writer.tasks:run_task"
@@ -28,7 +28,9 @@ _SMALL_TASK_RECORDS: Final = 20_000
 
 
 class TableFacts(msgspec.Struct, frozen=True):
-    """What stays the same while a writer runs. ``kafka``: the `kafka:` section with the real servers."""
+    """Facts about the table that do not change while a writer runs. ``kafka`` is the section `kafka:` with
+    the addresses of real brokers.
+    """
 
     base_uri: str
     name: str
@@ -42,7 +44,7 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 
 class PartitionWork(msgspec.Struct, frozen=True):
-    """One topic-partition and the ranges in it that the epoch covers."""
+    """One topic-partition, and the ranges of it that the epoch covers."""
 
     topic: Topic
     partition: int
@@ -50,13 +52,13 @@ class PartitionWork(msgspec.Struct, frozen=True):
 
     @property
     def records(self) -> int:
-        """Rows to read."""
+        """How many rows the ranges have."""
         return sum(named.produced.records for named in self.ranges)
 
 
 class EpochTask(msgspec.Struct, frozen=True):
-    """One Spark task. ``staging_dir`` is the attempt's token: nothing can be made with it once the attempt is
-    over.
+    """One Spark task. ``staging_dir`` is the token of the attempt: once the attempt is closed, no file can be
+    made with it.
     """
 
     table: TableFacts
@@ -75,7 +77,7 @@ _decoder: Final = msgspec.msgpack.Decoder(EpochTask)
 
 
 def decode_task(data: bytes) -> EpochTask:
-    """Raises msgspec.ValidationError for what is no task of this version."""
+    """Decodes a task. Raises msgspec.ValidationError for bytes that are not a task of this version."""
     task: EpochTask = _decoder.decode(data)
     return task
 
@@ -83,7 +85,9 @@ def decode_task(data: bytes) -> EpochTask:
 def table_facts(
     config: TableConfig, base_uri: str, kafka: Mapping[str, str], data_topic: str, index_topic: str
 ) -> TableFacts:
-    """From the table's own properties, not from the configuration file."""
+    """The facts of the table, from its own properties (`hoodie.properties`) and not from the configuration
+    file.
+    """
     return TableFacts(
         base_uri=base_uri,
         name=config.name,
@@ -98,7 +102,7 @@ def table_facts(
 
 
 def task_planner(table: TableFacts) -> PlanTasks:
-    """A `PlanTasks` for the table."""
+    """A `PlanTasks` (`service`) for the table."""
 
     def plan(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
         work = [*_work(Topic.DATA, begun.data), *_work(Topic.INDEX, begun.index)]
@@ -123,20 +127,25 @@ def task_planner(table: TableFacts) -> PlanTasks:
 
 
 def task_count(work: Sequence[PartitionWork], slots: int) -> int:
-    """How many tasks share the work at most."""
-    is_small = sum(each.records for each in work) <= _SMALL_TASK_RECORDS * slots
+    """The greatest number of tasks that share the work."""
+    is_small = sum(partition.records for partition in work) <= _SMALL_TASK_RECORDS * slots
     return slots if is_small else _TASKS_PER_SLOT * slots
 
 
 def spread(work: Iterable[PartitionWork], shares_max: int) -> list[list[PartitionWork]]:
-    """At most ``shares_max`` shares of about equal record counts, largest first; none empty."""
-    ordered = sorted(work, key=lambda each: each.records, reverse=True)
+    """At most ``shares_max`` shares with about equal record counts, none of them empty.
+
+    The partitions are taken from the largest to the smallest, and each goes to the share that has the fewest
+    records so far. Example: 5, 4, 3, 2 in two shares gives [5, 2] and [4, 3].
+    """
+    ordered = sorted(work, key=lambda partition: partition.records, reverse=True)
     shares: list[list[PartitionWork]] = [[] for _ in range(min(shares_max, len(ordered)))]
     loads = [0] * len(shares)
-    for each in ordered:
+    for partition in ordered:
         lightest = loads.index(min(loads))
-        shares[lightest].append(each)
-        loads[lightest] += each.records + 1
+        shares[lightest].append(partition)
+        # One more, so that partitions without records are spread, too.
+        loads[lightest] += partition.records + 1
     return shares
 
 

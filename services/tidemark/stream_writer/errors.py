@@ -1,4 +1,4 @@
-"""Errors of the writer, grouped by what the caller must do (`tidemark.errors`)."""
+"""Errors of the writer. Their kind says what the caller must do (`tidemark.errors`)."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ class WriterError(TidemarkError):
 
 
 class EngineFailedError(WriterError):
-    """Spark gave the job up although tasks report their own failures: workers died, or the job took too long.
+    """Spark gave the job up, because workers died or the job took too long. (Errors of the tasks themselves
+    are in their outcomes and do not end a job.)
 
-    The session still works; the epoch may be tried again.
+    The session still works, and the epoch may be tried again.
     """
 
     kind = ErrorKind.RETRYABLE
 
 
 class EngineLostError(WriterError):
-    """The Spark session or its JVM is gone: end the process, its successor asks the coordinator."""
+    """The Spark session or its JVM is gone. The process must end; the next one asks for the epoch again."""
 
     kind = ErrorKind.RETRYABLE
 
 
 class FileGroupChangedError(WriterError):
-    """Another engine took the files of a file group away after the epoch was planned (compaction, then
-    clean): writing on would begin the group anew without its rows. Plan the epoch anew.
+    """Another engine removed the files of a file group after the epoch was planned (compaction, then clean).
+    Writing would begin the group anew, without its rows. Plan the epoch anew.
     """
 
     kind = ErrorKind.CONFLICT
 
 
 class FileGroupReplacedError(WriterError):
-    """Rows are tagged into a file group that was replaced: no reader would see them. Tag them anew."""
+    """Rows are tagged with a file group that was replaced, where no reader would see them. Tag them anew."""
 
     kind = ErrorKind.CONFLICT
 
 
 class EngineSettingError(WriterError):
-    """A key of the `spark:` section contradicts what the writer rests on."""
+    """The writer cannot work with a setting of `spark:` or `kafka:`, or with what is installed. The text
+    names it and says what to do.
+    """
 
 
 class TableNotSeenError(WriterError):
-    """An executor's machine has nothing at the table's path."""
+    """The machine of an executor does not have the table's folder at the table's path."""
 
 
 class OtherTableError(WriterError):
-    """The coordinator's epoch is of another table than the folder that the writer was given."""
+    """The folder that the writer was given is not the table of the coordinator that handed the epoch out."""

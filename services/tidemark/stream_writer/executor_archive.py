@@ -1,8 +1,7 @@
-"""What Spark's executors on other machines must have of Python, as one zip file.
+"""Makes the archive with the Python code that Spark's executors on other machines need.
 
-Spark unpacks it into a folder of each executor (`spark.archives`), so what the workers import are plain
-files. The driver's own code always travels; installed packages only when asked for. Equal contents give
-equal bytes.
+Spark unpacks it into a folder of each executor (`spark.archives`), so the workers import plain files. It
+always has the driver's own code; installed packages are added on request. Equal contents give equal bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Final
 
 from tidemark.stream_writer.errors import EngineSettingError
 
-# What `spark_daemon.PRELOADED` brings in of ours.
+# Our packages that `spark_daemon.PRELOADED` imports.
 CODE: Final = (
     "tidemark.commit",
     "tidemark.config",
@@ -29,20 +28,22 @@ CODE: Final = (
     "tidemark.stream_runtime",
     "tidemark.stream_writer",
 )
-# And of others'; none of them asks for further ones.
+# The distributions that it imports. None of them has dependencies that are not in this list.
 DEPENDENCIES: Final = ("confluent-kafka", "fastavro", "msgspec", "numpy", "protobuf", "pyarrow", "pyyaml")
-# Their Python alone: every executor's Spark has the rest, and has these as archives that are slow to import.
+# Only their Python files: every executor's Spark has the rest. It has these, too, but as archives, which are
+# slow to import from.
 _PYTHON_ONLY: Final = ("py4j", "pyspark")
-# A zip cannot hold an earlier time.
+# The earliest time that a zip file can store.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 _MODE: Final = 0o644 << 16
 _NOT_RUN: Final = (".md", ".pyc", ".pyi", ".so.a", ".h", ".hpp", ".pxd", ".pyx")
 
 
 def write_archive(target: Path, *, dependencies: bool = False) -> int:
-    """Writes the archive in one step and returns its size in bytes; ``dependencies`` adds installed packages.
+    """Writes the archive by a rename and returns its size in bytes. ``dependencies`` adds the installed
+    packages of `DEPENDENCIES`, and PySpark's Python files.
 
-    Raises EngineSettingError when one of them is not installed, OSError when it cannot be written.
+    Raises EngineSettingError if a package is not installed, OSError if the archive cannot be written.
     """
     entries = dict(_code())
     if dependencies:
@@ -63,7 +64,7 @@ def write_archive(target: Path, *, dependencies: bool = False) -> int:
 
 
 def _code() -> Iterator[tuple[str, Path]]:
-    """(name in the archive, file) of Tidemark's packages, wherever they are installed."""
+    """The files of Tidemark's packages, wherever they are installed: (name in the archive, file)."""
     for package in CODE:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
@@ -83,7 +84,7 @@ def _installed() -> Iterator[tuple[str, Path]]:
             raise EngineSettingError(f"the package {name} is not installed: run `make setup`") from None
         for entry in listed:
             file = Path(str(entry.locate()))
-            # Scripts lie outside of site-packages.
+            # Scripts are outside of site-packages (`..` in their entry).
             is_wanted = name not in _PYTHON_ONLY or entry.suffix == ".py"
             if is_wanted and ".." not in entry.parts and _runs(entry.as_posix()) and file.is_file():
                 yield entry.as_posix(), file

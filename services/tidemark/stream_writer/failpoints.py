@@ -1,4 +1,4 @@
-"""The steps of the writer at which a crash test may let its driver or a task die, stop or fail."""
+"""The failpoints of the writer's driver and tasks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointReg
 
 
 class WriterFailpoint(StrEnum):
-    """`WRITER_*` are passed by the driver, after the step is done. `FIRST_TASK_*` are passed by Spark's
-    Python workers, in the first attempt of a task alone: armed once, they hit in every worker process.
+    """The driver passes `WRITER_*`, after the step of that name. Spark's Python workers pass `FIRST_TASK_*`,
+    only in the first attempt of a task; armed once, they act in every worker process.
     """
 
     WRITER_BEGUN = "writer_begun"
@@ -21,7 +21,9 @@ class WriterFailpoint(StrEnum):
 
 
 def worker_failpoints(env: Mapping[str, str]) -> FailpointRegistry:
-    """What the environment of a Python worker arms; names of other services were checked by the driver."""
+    """The failpoints that the environment of a Python worker arms. Unknown names are skipped here, because
+    the driver has checked them.
+    """
     orders = env.get(ENVIRONMENT_VARIABLE, "").split(",")
     foreign = frozenset(order.partition(":")[0] for order in orders) - frozenset(WriterFailpoint)
     return FailpointRegistry.from_environment(WriterFailpoint, env, foreign)

@@ -1,7 +1,7 @@
 """Writes the record index entries of one index partition: a log file for each shard that changes.
 
-Rows arrive in (ledger order, sequence); of a key the last location or delete counts. Rows of unchanged
-locations carry ordering values for assigners and never reach the record index.
+Rows come in (ledger order, sequence). Of each key the last location or delete counts. Rows with an unchanged
+location carry ordering values for assigners; they are not written into the record index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from tidemark.stream_writer.publishing import Publishers, prepare_file
 def write_index_partition(
     task: EpochTask, attempt: Attempt, publishers: Publishers, batches: Sequence[NamedBatch]
 ) -> list[Future[MetadataLogFile]]:
-    """Makes one log file per shard that changed, and has them prepared."""
+    """Makes one log file for each shard that changes and has it prepared. Returns, for each, the file with
+    its counts of keys, and its ticket.
+    """
     rows = _changes(batches)
     if rows is None:
         return []
@@ -45,22 +47,27 @@ def _prepare(attempt: Attempt, log: MetadataLogFile, data: bytes) -> MetadataLog
 
 
 def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:
-    """The last change per key, in arrival order; None when there is none."""
+    """The last change of each key, in the order of the rows; None if no key changes."""
     tables = []
-    for each in batches:
-        table = pa.Table.from_batches([each.batch]).select([KEY, SHARD, PARTITION, FILE_ID, OP])
+    for named in batches:
+        table = pa.Table.from_batches([named.batch]).select([KEY, SHARD, PARTITION, FILE_ID, OP])
         tables.append(table.filter(pc.not_equal(table.column(OP), IndexOp.UNCHANGED)))
     if not any(table.num_rows for table in tables):
         return None
     rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     codes = pc.dictionary_encode(rows.column(KEY).combine_chunks()).indices.to_numpy(zero_copy_only=False)
+    # `np.unique` returns the first index of each code; of the reversed codes that is the last row of the key.
+    # Example: codes 0 1 0 -> indexes from the end 0 (code 0) and 1 (code 1) -> rows 2 and 1.
     _, from_end = np.unique(codes[::-1], return_index=True)
     return rows.take(np.sort(len(codes) - 1 - from_end))
 
 
 def _entries(rows: pa.Table, instant_ms: int) -> RecordIndexEntries:
+    """The rows as entries of the record index. A delete has location id -1 and instant 0."""
     partitions = rows.column(PARTITION).combine_chunks()
     files = rows.column(FILE_ID).combine_chunks()
+    # Each location is made once, however many keys it has. A location's number is partition * width + file,
+    # so division gives both back. Example with 3 file ids: partition 1, file 2 -> 5 -> 5 // 3 = 1, 5 % 3 = 2.
     width = len(files.dictionary)
     pair = partitions.indices.to_numpy(zero_copy_only=False).astype(
         np.int64

@@ -1,7 +1,7 @@
-"""The `kafka:` section, which has librdkafka's names, for Spark's source, which has the Java client's.
+"""Translates the section `kafka:`, which has librdkafka's names, into settings of Kafka's Java client.
 
-Only what a reader of one topic needs is translated: addresses and security. Everything else of the section
-tunes producers and consumers of ours and means nothing to a source that is a wake-up call.
+Spark's Kafka source uses the Java client to read the decisions topic. Only addresses and security are
+translated. The other settings tune our own producers and consumers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 
 from tidemark.stream_writer.errors import EngineSettingError
 
-# The same name and values in both clients.
+# Settings with the same name and values in both clients.
 _SAME: Final = (
     "bootstrap.servers",
     "security.protocol",
@@ -29,7 +29,9 @@ _LOGIN_MODULES: Final[Mapping[str, str]] = {
 
 
 def java_settings(section: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the Java consumer. Raises EngineSettingError for a log-in that has no translation."""
+    """The settings of the Java consumer. Raises EngineSettingError for a login or certificate that cannot be
+    translated.
+    """
     settings = {key: section[key] for key in _SAME if key in section}
     if "security.protocol" in settings:
         settings["security.protocol"] = settings["security.protocol"].upper()
@@ -46,9 +48,9 @@ def _login(key: str, section: Mapping[str, str]) -> str:
     module = _LOGIN_MODULES.get(mechanism)
     if module is None:
         raise EngineSettingError(
-            f"kafka.{key} {mechanism} is none that the writer knows: use {', '.join(_LOGIN_MODULES)}"
+            f"kafka.{key} {mechanism} is not supported by the writer: use {', '.join(_LOGIN_MODULES)}"
         )
-    name, password = (_quoted(section.get(f"sasl.{each}", "")) for each in ("username", "password"))
+    name, password = (_quoted(section.get(f"sasl.{part}", "")) for part in ("username", "password"))
     return f"{module} required username={name} password={password};"
 
 
@@ -58,8 +60,8 @@ def _quoted(text: str) -> str:
 
 
 def _certificates(section: Mapping[str, str]) -> dict[str, str]:
-    """PEM is handed over as text, whether it stands in a file or in the section (`ssl.key.pem` …): Java would
-    want certificate and key in one file.
+    """Certificates as PEM texts, whether the section has them as files or as texts (`ssl.key.pem` …). As a
+    file Java would want certificate and key together.
     """
     settings: dict[str, str] = {}
     if (authority := _pem(section, "ssl.ca")) is not None:
@@ -73,8 +75,8 @@ def _certificates(section: Mapping[str, str]) -> dict[str, str]:
 
 
 def _key(section: Mapping[str, str]) -> str:
-    """Decrypted, in the one form that Java reads: Java 17 knows neither the usual encryption of PEM keys nor
-    their older forms.
+    """The private key, decrypted and in PKCS #8. Java 17 can read neither the usual encryption of PEM keys
+    nor their older forms.
     """
     content, password = _pem(section, "ssl.key"), section.get("ssl.key.password")
     if content is None:
@@ -83,8 +85,8 @@ def _key(section: Mapping[str, str]) -> str:
         key = serialization.load_pem_private_key(content.encode(), password.encode() if password else None)
     except (ValueError, TypeError):
         raise EngineSettingError(
-            f"kafka.ssl.key.location: {section.get('ssl.key.location', 'ssl.key.pem')} holds no private key "
-            f"that opens {'with' if password else 'without'} kafka.ssl.key.password"
+            f"kafka.ssl.key.location: {section.get('ssl.key.location', 'ssl.key.pem')} has no private key "
+            f"that can be read {'with' if password else 'without'} kafka.ssl.key.password"
         ) from None
     plain = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -99,4 +101,6 @@ def _pem(section: Mapping[str, str], name: str) -> str | None:
     try:
         return Path(section[key]).read_text("ascii")
     except (OSError, UnicodeDecodeError) as error:
-        raise EngineSettingError(f"kafka.{key}: {section[key]} is no readable PEM file ({error})") from None
+        raise EngineSettingError(
+            f"kafka.{key}: {section[key]} is not a readable PEM file ({error})"
+        ) from None

@@ -1,8 +1,8 @@
-"""The Spark session of the writer and the one kind of job it runs: tasks in, outcomes out.
+"""The writer's Spark session, and the one kind of job that it runs: tasks in, outcomes out.
 
-A job is one stage of Python tasks over an RDD of task bytes. Spark places them, retries them and, if asked
-to, runs them speculatively; what they do is `task_entry`'s business. Settings were chosen by measurement
-(docs/adr/0003-writer-engine.md); a table's `spark:` section is laid over them.
+A job is one stage of Python tasks over an RDD of task bytes. Spark chooses executors for the tasks, retries
+them, and runs them speculatively if it is set to; `task_entry` does their work. The settings were chosen by
+measurement (docs/adr/0003-writer-engine.md). A table's section `spark:` wins over them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JOB_TIMEOUT_S: Final = 600.0
 _LOCAL_MASTER: Final = re.compile(r"local\[(\d+|\*)\]")
 _HEAP: Final = re.compile(r"(\d+)([kmgt]?)", re.IGNORECASE)
 _HEAP_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-# Spark refuses to start below (UnifiedMemoryManager: 1.5 times what it reserves).
+# Spark refuses to start with less (UnifiedMemoryManager: 1.5 times the memory that it reserves).
 _HEAP_MIN: Final = 450 << 20
 _SPARKS_MEMORY_KEY: Final = re.compile(
     r"memory \d+ must be at least (\d+).*?(spark\.\w+\.memory)", re.DOTALL | re.I
@@ -49,11 +49,11 @@ WRITER_SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "tidemark-writer",
     "spark.master": DEFAULT_MASTER,
     "spark.python.daemon.module": "tidemark.stream_writer.spark_daemon",
-    # The driver's JVM only hands tasks out: the first-tier compiler is enough and quicker to be warm.
+    # The driver's JVM only hands tasks out: the first compiler tier is enough, and warms up faster.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-    # Wait for nothing: the tasks read Kafka, no executor is nearer to it than another.
+    # Tasks need not wait for a near executor: they read Kafka, which is equally far from all.
     "spark.locality.wait": "0",
-    # The status store keeps every job until these are reached, with the web page off as well.
+    # Spark keeps the status of so many jobs in memory, also if its web page is switched off.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "1000",
@@ -61,30 +61,31 @@ WRITER_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.streaming.minBatchesToRetain": "5",
 }
-# The writer's own invariants; the spark: section may not touch them.
+# The writer rests on these, so the section spark: may not set them.
 _OURS: Final[Mapping[str, str]] = {
-    # Connections to Kafka live in the workers; a worker per task would open them anew each time.
+    # The workers keep their connections to Kafka; a new worker for each task would open them each time.
     "spark.python.worker.reuse": "true",
     "spark.task.maxFailures": str(TASK_ATTEMPTS_MAX),
 }
 
 
 def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: Path) -> dict[str, str]:
-    """All settings of the session: the platform's, the writer's, then the table's `spark:` section.
+    """All settings of the session: the platform's, the writer's, then the table's section `spark:`.
 
-    `local[N]` becomes `local[N,F]`, since local mode takes the limit of task failures from there alone. For
-    every other master our code's archive is named, which `start_engine` makes.
-    Raises EngineSettingError for a key that the writer rests on, a master that it cannot use, and a heap that
-    Spark could not start with.
+    A master `local[N]` becomes `local[N,F]`, because Spark's local mode takes the limit of task failures only
+    from there. For other masters the settings name the archive with our code, which `start_engine` makes.
+    Raises EngineSettingError for a key that the writer rests on, a master that it cannot use, and a heap with
+    which Spark could not start.
     """
     for key in sorted(_OURS.keys() & section.keys()):
-        raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
+        raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark itself: remove it")
     ours = spark_settings(jars, scratch)
     settings = {**ours, **WRITER_SETTINGS, **section, **_OURS}
     if REDACTION in section:
         settings[REDACTION] = f"(?:{section[REDACTION]})|{ours[REDACTION]}"
     if JAVA_OPTIONS in section:
-        # Behind ours, or Java's own temporary files would leave the state folder; the last one counts.
+        # Added to ours, which keep Java's temporary files in the state folder. Of two that are equal Java
+        # takes the last.
         settings[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {section[JAVA_OPTIONS]}"
     _check_heap(settings["spark.driver.memory"])
     master = read_master(section)
@@ -99,7 +100,7 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
 
 
 def read_master(section: Mapping[str, str]) -> SparkMaster:
-    """Raises EngineSettingError for a master that the writer cannot use."""
+    """The master that `spark.master` names. Raises EngineSettingError for one that the writer cannot use."""
     try:
         return parse_master(section.get("spark.master", DEFAULT_MASTER))
     except ValueError as error:
@@ -107,21 +108,22 @@ def read_master(section: Mapping[str, str]) -> SparkMaster:
 
 
 class SparkEngine:
-    """One session. `run_epoch_job` is called by one thread; `cancel` may be called by another."""
+    """A Spark session that runs the jobs of epochs. One thread calls `run_epoch_job`; others may `cancel`."""
 
     def __init__(self, session: SparkSession, runner: str) -> None:
-        """`runner` names the task function as `module:function`; the workers import it."""
+        """`runner` names the function of the tasks as `module:function`; the workers import it."""
         self._session = session
         self._context: SparkContext = session.sparkContext
         self._entry = TaskEntry(runner, TASK_ATTEMPTS_MAX)
         self._description = "tidemark epoch"
 
     def describe(self, text: str) -> None:
-        """What Spark's page says of the jobs from now on."""
+        """Sets the description that Spark's web page shows for the next jobs."""
         self._description = text
 
     @property
     def session(self) -> SparkSession:
+        """The Spark session."""
         return self._session
 
     @property
@@ -132,10 +134,10 @@ class SparkEngine:
     def run_epoch_job(
         self, tasks: Sequence[bytes], partitions: int, timeout_s: float = JOB_TIMEOUT_S
     ) -> list[bytes]:
-        """Runs every task and returns its encoded TaskOutcome, in the tasks' order.
+        """Runs all tasks and returns their encoded TaskOutcomes, in the tasks' order.
 
-        `partitions` Spark tasks share the tasks evenly. Raises EngineFailedError when Spark gave up or
-        `timeout_s` passed, EngineLostError when the session is gone.
+        At most `partitions` Spark tasks share them evenly. Raises EngineFailedError if Spark gave the job up
+        or it took longer than `timeout_s`, EngineLostError if the session is gone.
         """
         if not tasks:
             return []
@@ -153,14 +155,15 @@ class SparkEngine:
         finally:
             timer.cancel()
         if len(outcomes) != len(tasks):
-            raise EngineFailedError(f"Spark answered {len(outcomes)} of {len(tasks)} tasks")
+            raise EngineFailedError(f"Spark returned {len(outcomes)} outcomes of {len(tasks)} tasks")
         return outcomes
 
     def cancel(self) -> None:
-        """Ends the running job, if any; its `run_epoch_job` raises EngineFailedError."""
+        """Cancels the running job, if there is one; its `run_epoch_job` raises EngineFailedError."""
         self._context.cancelJobGroup(_GROUP)
 
     def stop(self) -> None:
+        """Stops the session."""
         self._session.stop()
 
     def _expire(self, expired: threading.Event) -> None:
@@ -168,14 +171,14 @@ class SparkEngine:
         self.cancel()
 
     def _executors(self) -> str:
-        """What a job that never ran has to say: that nobody was there to run it."""
+        """For the error of a job that timed out: a text if no executor could run it, else ""."""
         try:
-            # The driver is one of them.
+            # The driver counts as one of them.
             known = int(self._context._jsc.sc().getExecutorMemoryStatus().size())
         except (Py4JError, OSError, AttributeError):
             return ""
         is_local = (self._context.master or "local").startswith("local")
-        return "" if is_local or known > 1 else ", with no executor: look at the master's page and logs"
+        return "" if is_local or known > 1 else ", without any executor: look at the master's page and logs"
 
     def _failure(self, error: Exception, when: str) -> EngineFailedError | EngineLostError:
         text = str(error)[:_MESSAGE_CHARS_MAX]
@@ -199,10 +202,11 @@ def start_engine(
     jars: Sequence[Path] = (),
     log: Path | None = None,
 ) -> SparkEngine:
-    """Starts the session (3 s) and lays Spark's variables over this process's environment.
+    """Starts the session, which takes 3 s. Sets Spark's variables in this process's environment.
 
-    `section` is the table's `spark:` section, `scratch` a folder for Spark's temporary files and our code's
-    archive, `log` takes Spark's warnings (None: stderr). Raises EngineSettingError.
+    `section` is the table's section `spark:`, `scratch` a folder for Spark's temporary files and for the
+    archive with our code, `jars` are added to Spark's class path. Spark's warnings go to `log` (None:
+    stderr). Raises EngineSettingError.
     """
     settings = session_settings(section, jars, scratch)
     os.environ.update(_environment(section, java, scratch, log))
@@ -224,7 +228,9 @@ def start_engine(
 def _environment(
     section: Mapping[str, str], java: JavaRuntime, scratch: Path, log: Path | None
 ) -> dict[str, str]:
-    """The driver's; for executors elsewhere the archive of our code is made anew."""
+    """The driver's environment variables. For executors on other machines it also checks the surroundings and
+    makes the archive with our code.
+    """
     master = read_master(section)
     if master.is_local:
         return spark_environment(java, scratch, log)
@@ -235,21 +241,23 @@ def _environment(
 
 
 def refused_setting(text: str) -> EngineSettingError | None:
-    """The error for Spark's refusal of too little memory; None for any other text."""
-    found = _SPARKS_MEMORY_KEY.search(text)
-    if found is None:
+    """Our error for a text by which Spark refuses a setting as too little memory; None for other texts."""
+    refusal = _SPARKS_MEMORY_KEY.search(text)
+    if refusal is None:
         return None
     return EngineSettingError(
-        f"{found[2]} is too small for Spark, which needs {int(found[1]) >> 20} MiB of it: set it to 512m or "
-        "more in the spark: section"
+        f"{refusal[2]} is too small, Spark needs {int(refusal[1]) >> 20} MiB: set it to 512m or more in the "
+        "section spark:"
     )
 
 
 def _check_heap(memory: str) -> None:
-    """A JVM that ends before Spark can speak says nothing of the setting. Raises EngineSettingError."""
-    found = _HEAP.fullmatch(memory.strip())
-    if found is None or int(found[1]) * _HEAP_UNITS[found[2].lower()] < _HEAP_MIN:
+    """Raises EngineSettingError for a heap with which the driver could not start. The JVM would end before
+    Spark could name the setting.
+    """
+    size = _HEAP.fullmatch(memory.strip())
+    if size is None or int(size[1]) * _HEAP_UNITS[size[2].lower()] < _HEAP_MIN:
         raise EngineSettingError(
-            f"spark.driver.memory: {memory} is no size of a Java heap that Spark can start with: set it to "
-            "512m or more in the spark: section"
+            f"spark.driver.memory: Spark cannot start with a Java heap of {memory}: set it to 512m or more "
+            "in the section spark:"
         )

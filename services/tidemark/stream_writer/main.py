@@ -1,4 +1,4 @@
-"""`tidemark writer -c F`: the writer service of one table."""
+"""`tidemark writer -c F`: runs the writer service of one table."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def run(
     foreign_failpoints: frozenset[str] = frozenset(),
     http: Address | None = None,
 ) -> None:
-    """Runs until SIGTERM or SIGINT, the running epoch finished first; serves metrics at `http`.
+    """Runs until SIGTERM or SIGINT, and finishes the running epoch first. Serves metrics at `http`.
 
-    `config` holds real addresses. Raises ListenError, EngineSettingError, EngineLostError (a new process
-    cures it), StreamRuntimeError, HudiFormatError.
+    `config` has the addresses of real brokers. Raises ListenError, EngineSettingError, EngineLostError (which
+    a restart of the process cures), StreamRuntimeError, HudiFormatError.
     """
     failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
     ready, clock, table = threading.Event(), SystemClock(), config.table.name

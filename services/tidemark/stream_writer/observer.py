@@ -1,4 +1,4 @@
-"""What the writer's loop tells whoever watches: metrics, traces. This one watches nothing."""
+"""The events of the writer's loop, for metrics and traces. The base class `WriterObserver` ignores them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tidemark.stream_writer.task_outcome import TaskOutcome
 
 @dataclass(frozen=True)
 class WrittenEpoch:
-    """One run of an attempt; times are epoch milliseconds. No outcomes: Spark gave up."""
+    """One run of an attempt. Times are in milliseconds since 1970. `outcomes` is empty if Spark gave the job
+    up; `taken`: the coordinator took the report of the files.
+    """
 
     planned: PlannedEpoch
     began_ms: int
@@ -23,28 +25,30 @@ class WrittenEpoch:
 
 
 class WriterObserver:
-    """Called by the writer's thread; must return at once and never raise."""
+    """Takes the writer's events. The writer's thread calls the methods, which must return at once and never
+    raise.
+    """
 
     def asked(self) -> None:
-        """The coordinator answered a question for work."""
+        """The coordinator answered when it was asked for work, with or without an attempt."""
 
     def ended(self, written: WrittenEpoch) -> None:
-        """An attempt was run; `taken`: the coordinator took its report of files."""
+        """The run of an attempt has ended, in whatever way."""
 
 
 class CompositeObserver(WriterObserver):
-    """Tells each of them."""
+    """Passes every event on to several observers."""
 
     def __init__(self, *observers: WriterObserver) -> None:
         self._observers = observers
 
     def asked(self) -> None:
-        for each in self._observers:
-            each.asked()
+        for observer in self._observers:
+            observer.asked()
 
     def ended(self, written: WrittenEpoch) -> None:
-        for each in self._observers:
-            each.ended(written)
+        for observer in self._observers:
+            observer.ended(written)
 
 
 NULL_OBSERVER = WriterObserver()

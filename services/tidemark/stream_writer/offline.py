@@ -1,6 +1,8 @@
-"""The door through which the command line comes in, which imports nothing else of the writer: what the writer
-asks of the configuration and of its machine before it starts Spark, for `tidemark config check` and `tidemark
-doctor`, by the checks of the start itself; and the archive for executors.
+"""The functions of the writer that the command line uses. Apart from the command that becomes the writer's
+process, the command line imports no other module of the writer.
+
+`tidemark config check` and `tidemark doctor` run the checks that the writer itself runs before it starts
+Spark. `tidemark archive` makes the archive for executors.
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ from tidemark.stream_writer.job import read_master, session_settings
 
 
 def check_spark_settings(section: Mapping[str, str]) -> None:
-    """Of `spark:` alone. Raises EngineSettingError."""
+    """Checks the section `spark:` by itself. Raises EngineSettingError."""
     session_settings(section, (), Path("spark"))
 
 
 def check_kafka_settings(section: Mapping[str, str]) -> None:
-    """Of `kafka:` alone. Raises EngineSettingError."""
+    """Checks what the writer needs of the section `kafka:`. Raises EngineSettingError."""
     java_settings(section)
 
 
 def rehearse_start(config: TableConfigFile) -> None:
-    """With this machine's environment and files. Raises EngineSettingError."""
+    """Checks both sections together with this machine's environment and files. Raises EngineSettingError."""
     check_spark_settings(config.spark)
     check_kafka_settings(config.kafka.settings)
     master = read_master(config.spark)
@@ -36,7 +38,8 @@ def rehearse_start(config: TableConfigFile) -> None:
 
 
 def write_archive(target: Path, dependencies: bool) -> int:
-    """What executors on other machines need of Python, as a file; returns its bytes. Raises as
-    `executor_archive.write_archive`.
+    """Writes the archive with the Python code that executors need, and returns its size in bytes.
+
+    `dependencies` adds the installed packages. Raises EngineSettingError, OSError.
     """
     return executor_archive.write_archive(target, dependencies=dependencies)

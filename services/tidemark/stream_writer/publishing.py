@@ -1,7 +1,8 @@
-"""A file of the epoch is prepared behind the attempt's fence; where one is visible already, it is taken.
+"""Prepares the files of an attempt, and takes a file that an earlier run of the task made visible.
 
-Which attempt of which task made a file never matters: names and contents follow from the epoch alone. Whether
-a prepared file is visible at once is the storage's business; the coordinator publishes what is not.
+It does not matter which run of a task made a file, because names and contents follow from the epoch alone.
+Whether a prepared file is visible at once depends on the storage. The coordinator publishes those that are
+not (`hudi_format/publication/port.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ Given = TypeVar("Given")
 
 
 class Publishers:
-    """Publishes files side by side while the next ones are made: most of a small file's time is waiting for
-    the disk, and a journal commits what waits together. For one task; used by one thread.
+    """Prepares files on several threads while the task makes the next ones. Most of the time of a small file
+    is a wait for the disk, and a journaling file system commits files that wait at the same time together.
+    One for each task, used by one thread.
     """
 
     def __init__(self) -> None:
@@ -39,13 +41,15 @@ class Publishers:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Returns when nothing is published any more; after an error, what has not begun never will be."""
+        """Waits for the calls that have begun. After an error it cancels those that have not."""
         self._pool.shutdown(cancel_futures=error is not None)
 
     def submit(
         self, publish: Callable[Asked, Given], *asked: Asked.args, **named: Asked.kwargs
     ) -> Future[Given]:
-        """Waits while too many files wait, which bounds their memory. May raise an earlier file's error."""
+        """Calls `publish` on a thread. Waits first while too many calls are open, which bounds the memory for
+        their files. May raise the error of an earlier call.
+        """
         if len(self._waiting) >= _WAITING_MAX:
             self._waiting.popleft().result()
         begun = self._pool.submit(publish, *asked, **named)
@@ -54,8 +58,10 @@ class Publishers:
 
 
 def publish_markers(by: Attempt, instant: str, number: int, announced: Sequence[Marker]) -> None:
-    """The markers of all data files that one data partition gets, before any of them. ``number`` is the
-    partition's. Raises FencedOutError, and CorruptFileError when an earlier try announced other files.
+    """Publishes the markers of all data files that the task will make for one data partition (``number``).
+
+    Raises FencedOutError, and CorruptFileError if an earlier run of the task published markers of other
+    files.
     """
     try:
         create_marker_list(by, instant, number, announced)
@@ -64,23 +70,25 @@ def publish_markers(by: Attempt, instant: str, number: int, announced: Sequence[
 
 
 def prepare_file(by: Attempt, path: str, data: bytes) -> Ticket:
-    """Prepares the file, or checks the one that an earlier try made visible; the ticket has its size.
+    """Prepares the file, or takes the one that an earlier run made visible. The ticket has its size.
 
-    Raises CorruptFileError when that file does not hold what this try would have written.
+    Raises CorruptFileError if that file has another content than this run would have written.
     """
     try:
         return by.prepare(path, data)
     except AlreadyExistsError:
-        found = by.storage.read(path)
-        if _shape(path, found) != _shape(path, data):
+        former = by.storage.read(path)
+        if _shape(path, former) != _shape(path, data):
             raise CorruptFileError(
-                f"{path} was published before with other content ({len(found)} bytes, now {len(data)})"
+                f"{path} was published before with other content ({len(former)} bytes, now {len(data)})"
             ) from None
-        return Ticket(path, len(found))
+        return Ticket(path, len(former))
 
 
 def _shape(path: str, data: bytes) -> object:
-    """What two tries have in common although a library's version may differ in the bytes."""
+    """What must be equal in the files of two runs. The bytes may differ, since two versions of a library may
+    write the same rows differently.
+    """
     if path.endswith(".parquet"):
         metadata = pq.read_metadata(io.BytesIO(data))
         return metadata.num_rows, metadata.num_columns

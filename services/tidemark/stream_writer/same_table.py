@@ -1,9 +1,9 @@
-"""Whether the folder that a writer was given is the table whose epoch the coordinator hands out.
+"""Checks that the writer's folder is the table of the coordinator that hands its epochs out.
 
-Two tables of one name are easily mixed up: a configuration that was copied and has another `table.path` or
-another `services.coordinator`. The files would then lie in one table, and the commit that names them in the
-other. The identity of the ledger tells them apart, and is compared before each epoch: a folder may be given
-another table while the writer runs.
+Two tables of one name are easily confused: a configuration is copied, and then has another `table.path` or
+another `services.coordinator`. The files would be in one table, and the commit that names them in the other.
+The ledger's identity tells the tables apart. It is compared before each epoch, because another table may take
+the folder's place while the writer runs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from tidemark.stream_writer.errors import OtherTableError
 
 
 def check_same_ledger(config: TableConfigFile, storage: Storage, ledger: str) -> None:
-    """``ledger``: of the coordinator whose epoch it is ("": of a version that does not say). Raises
-    OtherTableError that names both, and what to correct.
+    """``ledger`` is the identity of the coordinator's ledger, "" from a version that does not send it.
+
+    Raises OtherTableError, whose text names both tables and what to correct.
     """
     here = known_ledger_id(storage) if ledger else ""
     if here == ledger:

@@ -1,7 +1,13 @@
-"""One epoch after the other: ask, begin, one Spark job, report. It keeps nothing of an epoch.
+"""The writer's loop. It writes one epoch after the other, in these steps:
 
-The coordinator is the only truth: what is planned and unreported is handed out again after any failure
-here, and files that an earlier try published are found by the tasks. So every step may fail and be repeated.
+1. Ask the coordinator for an attempt, and wait.
+2. Begin it: the coordinator says what the epoch covers.
+3. Run one Spark job, which makes the files.
+4. Report the files, or the failure.
+
+Every step may fail and be repeated, because the loop keeps no state of an epoch. After a failure the
+coordinator hands out the attempt again if it has no report, and the tasks take files that an earlier run made
+visible.
 """
 
 from __future__ import annotations
@@ -30,11 +36,11 @@ PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.0
 _REASON_CHARS_MAX: Final = 6_000
 
-# No answer, or an answer that this attempt is void: the coordinator says what is to be done now.
+# There was no answer, or the attempt is void. Ask the coordinator again what to write.
 _ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
 
-# What counting entries name is not there, or not as they say, or goes where nobody reads: only tagging it
-# anew helps.
+# Batches that counting entries name are missing or differ from the entries, or rows are tagged with a
+# replaced file group. Only tagging the input anew helps.
 _TAGS_DO_NOT_HOLD: Final = (
     IncompleteRangeError.__name__,
     OffsetOutOfRangeError.__name__,
@@ -44,20 +50,26 @@ _TAGS_DO_NOT_HOLD: Final = (
 _log: Final = logging.getLogger("tidemark.writer")
 
 PlanTasks = Callable[[commit_pb2.BeginResponse, int], list[bytes]]
-"""(what the epoch covers, how many tasks run at once) -> task bytes, one per Spark task."""
+"""(what the epoch covers, how many tasks run at once) -> the bytes of each Spark task."""
 
 
 class Engine(Protocol):
     """What the loop needs of Spark (`job.SparkEngine`)."""
 
     @property
-    def slots(self) -> int: ...
+    def slots(self) -> int:
+        """How many tasks run at once."""
+        ...
 
-    def run_epoch_job(self, tasks: Sequence[bytes], partitions: int) -> list[bytes]: ...
+    def run_epoch_job(self, tasks: Sequence[bytes], partitions: int) -> list[bytes]:
+        """Runs the tasks and returns their encoded outcomes in the same order. Raises WriterError."""
+        ...
 
 
 class WriterService:
-    """Runs in one thread. Raises EngineLostError, and RpcError of a kind that asking again cannot cure."""
+    """The writer's loop. Runs in one thread. Its methods raise EngineLostError, and RpcError of a kind that
+    asking again does not cure.
+    """
 
     def __init__(
         self,
@@ -69,8 +81,8 @@ class WriterService:
         observer: WriterObserver = NULL_OBSERVER,
         describe: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`reached` is told each step that is done: the place for failpoints. `describe` is told what the
-        next job of the engine is, in words for people.
+        """`reached` is called after each step, for failpoints. `describe` gets a text about the next job, for
+        Spark's web page.
         """
         self._observer = observer
         self._describe = describe
@@ -81,12 +93,12 @@ class WriterService:
         self._clock = clock
 
     def run(self, stop: threading.Event) -> None:
-        """Writes epoch after epoch until `stop` is set, which is looked at between two questions."""
+        """Writes epochs until `stop` is set, which is checked each time before it asks for an attempt."""
         while not stop.is_set():
             self.write_one(stop)
 
     def write_one(self, stop: threading.Event) -> None:
-        """Returns when one epoch was written and its report taken, or when `stop` is set."""
+        """Returns once an epoch was written and the coordinator took its report, or `stop` is set."""
         pause_s = PAUSE_S
         while not stop.is_set():
             try:
@@ -101,7 +113,9 @@ class WriterService:
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def run_once(self, wait_s: float) -> bool:
-        """Whether an epoch was planned within `wait_s`, written, and its report taken."""
+        """Asks once for an attempt, waiting up to `wait_s`, and writes it. True if the coordinator took its
+        report of files.
+        """
         planned = self._coordinator.next_epoch(wait_s)
         self._observer.asked()
         if planned is None:
@@ -128,7 +142,7 @@ class WriterService:
         return taken
 
     def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:
-        """None when Spark gave up, which is reported."""
+        """The outcomes of the tasks. None if Spark gave the job up, which is reported here."""
         try:
             return [task_outcome.decode(data) for data in self._engine.run_epoch_job(tasks, len(tasks))]
         except EngineFailedError as error:
@@ -143,7 +157,7 @@ class WriterService:
         if failures:
             self._report_failed(planned, failures)
             return False
-        written = merge_outcomes([each for each in outcomes if isinstance(each, TaskSucceeded)])
+        written = merge_outcomes([outcome for outcome in outcomes if isinstance(outcome, TaskSucceeded)])
         written.timings_ms.update(timings_ms)
         self._reached(WriterFailpoint.WRITER_WRITTEN)
         self._coordinator.report_written(planned, written)
@@ -151,9 +165,11 @@ class WriterService:
         return True
 
     def _report_failed(self, planned: PlannedEpoch, failures: Sequence[TaskFailed]) -> None:
-        """One report for the epoch. Tags that do not hold outweigh all else: only they rewind."""
-        torn = next((each for each in failures if each.error in _TAGS_DO_NOT_HOLD), None)
-        worst = torn or next((each for each in failures if each.kind is ErrorKind.CORRUPT), failures[0])
+        """Reports one of the failures for the epoch: first one that calls for a rewind, since only a rewind
+        cures it, then one of kind CORRUPT, then any.
+        """
+        torn = next((failed for failed in failures if failed.error in _TAGS_DO_NOT_HOLD), None)
+        worst = torn or next((failed for failed in failures if failed.kind is ErrorKind.CORRUPT), failures[0])
         for failed in failures:
             _log.error("task failed at its attempt %d: %s", failed.attempt + 1, failed.traceback)
         reason = f"{len(failures)} tasks failed, first {worst.error}: {worst.message}"
@@ -163,13 +179,13 @@ class WriterService:
 
 
 def describe_job(begun: commit_pb2.BeginResponse, tasks: int) -> str:
-    """For Spark's page and the log: `epoch 12 attempt 1, 4000 rows in 2 tasks`."""
-    rows = sum(each.records for partition in begun.data for each in partition.ranges)
+    """A text for Spark's web page and the log: `epoch 12 attempt 1, 4000 rows in 2 tasks`."""
+    rows = sum(named.records for partition in begun.data for named in partition.ranges)
     return f"epoch {begun.epoch} attempt {begun.attempt}, {rows} rows in {tasks} tasks"
 
 
 def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
-    """All files, and per step the longest time of any task: the one the epoch waited for."""
+    """All files together, and for each step the longest time of any task, for which the epoch waited."""
     timings_ms: dict[str, float] = {}
     for outcome in outcomes:
         for step, took_ms in outcome.timings_ms.items():

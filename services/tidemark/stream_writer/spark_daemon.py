@@ -1,16 +1,16 @@
-"""Forks the Python workers of the writer, each ready to write.
+"""The daemon that forks the writer's Python workers, with everything imported that a task needs.
 
-Named to Spark by `spark.python.daemon.module`. Four things differ from PySpark's own daemon, each measured in
-docs/adr/0003-writer-engine.md:
+`spark.python.daemon.module` names it to Spark. It differs from PySpark's own daemon in four points, each
+measured in docs/adr/0003-writer-engine.md:
 
-- no archives on the import path: every task would read their directories again;
-- what the tasks need is imported before the fork, once;
-- the imported objects are frozen, so that the collection after each task does not walk them;
-- the JVM's bytes are acknowledged at once. The JVM writes the head of a task in two small pieces; without an
-  acknowledgement of the first, Nagle's algorithm holds the second back for the 40 ms of a delayed one.
+- There are no archives on the import path. Each task would read their directories again.
+- The modules that tasks need are imported once, before the fork.
+- The imported objects are frozen (`gc.freeze`), so the collection after each task does not visit them.
+- Bytes of the JVM are acknowledged at once. The JVM sends the head of a task in two small pieces, and Nagle's
+  algorithm sends the second only after the first was acknowledged, which Linux otherwise delays by 40 ms.
 
-Nothing imported here may start a thread or open a Kafka client: clients do not survive a fork
-(`worker_context` makes them in the worker).
+No module that is imported here may start a thread or open a Kafka client, because neither survives a fork
+(`worker_context` makes the clients in the worker).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ PRELOADED: Final = (
     "tidemark.stream_writer.tasks",
 )
 _BUFFER_BYTES: Final = 65_536
-# Linux alone has it; elsewhere the workers are only slower.
+# Only Linux has it. On other systems the workers are slower.
 _TCP_QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 WorkerMain = Callable[[Any, BinaryIO], None]
 
 
 class AcknowledgingReader(io.RawIOBase):
-    """Reads a connected TCP socket and acknowledges what came before handing it on.
+    """Reads from a connected TCP socket and has the received bytes acknowledged at once.
 
-    Linux leaves its quick mode by itself, so the option is set again after every read.
+    Linux switches TCP_QUICKACK off by itself, so the option is set after every read.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -70,10 +70,10 @@ class AcknowledgingReader(io.RawIOBase):
 
 
 def acknowledging(worker_main: WorkerMain) -> WorkerMain:
-    """PySpark's worker function, reading through an AcknowledgingReader.
+    """PySpark's worker function, with an AcknowledgingReader in place of the stream that PySpark made.
 
-    The stream that PySpark made holds nothing at that moment: the JVM sends a task only after the last one's
-    end, and the first only after its secret was answered.
+    No bytes are lost in that stream's buffer: the JVM sends the first task only after the worker answered its
+    secret, and the next one only after the end of the last.
     """
 
     def run(infile: BinaryIO, outfile: BinaryIO) -> None:
@@ -85,10 +85,11 @@ def acknowledging(worker_main: WorkerMain) -> WorkerMain:
 
 
 def preload() -> None:
-    """Imports what tasks need and keeps the collector away from it.
+    """Imports the modules that tasks need, and freezes their objects for the garbage collector.
 
-    Raises RuntimeError when an import started a thread: a worker forked with it could hang in a lock that
-    nobody holds any more; ImportError when this interpreter lacks something, which Spark shows the driver.
+    Raises ImportError if this interpreter lacks a package; Spark passes its text on to the driver. Raises
+    RuntimeError if an import started a thread: a forked worker could wait for ever for a lock of that thread,
+    which does not exist in the worker.
     """
     for module in PRELOADED:
         try:
@@ -107,6 +108,7 @@ def preload() -> None:
 
 
 def main() -> None:
+    """Runs PySpark's daemon with the changes above."""
     drop_archives()
     daemon: Any = importlib.import_module("pyspark.daemon")
     preload()

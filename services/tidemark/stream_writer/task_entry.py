@@ -1,11 +1,16 @@
-"""Where a task enters a Python worker, and where its errors become values.
+"""Runs a task in a Python worker, and turns its errors into outcomes.
 
-A task is bytes, its runner a function named as `module:function`, called with (task bytes, WorkerContext) and
-returning a TaskSucceeded. Runs in Spark's workers; on the driver it is only named (pickled by reference).
+A task is bytes. Its runner is a function named as `module:function`, which is called with (task bytes,
+WorkerContext) and returns a TaskSucceeded. This module runs in Spark's workers; the driver only pickles a
+reference to it.
 
-Who retries: an error that another run may cure is raised, so Spark runs the task again, in a new worker
-with new connections. One that says it is FENCED, CONFLICT, INVALID or CORRUPT is an answer and goes back at
-once, as does the last attempt's error whatever it is. So a job fails as a whole only when workers die.
+Spark runs a task that raised once more, in a new worker with new connections to Kafka. So:
+
+- An error that another run may cure (kind RETRYABLE, or no kind) is raised.
+- An error of kind FENCED, CONFLICT, INVALID or CORRUPT is returned as an outcome at once.
+- The error of the last attempt that Spark allows is returned as well.
+
+So a job fails as a whole only if workers die.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ _failpoints: FailpointRegistry | None = None
 
 
 class TaskEntry(msgspec.Struct, frozen=True):
-    """What `mapPartitions` calls. `attempts_max` is Spark's own limit (`spark.task.maxFailures`)."""
+    """The function that `mapPartitions` calls. `attempts_max` is Spark's limit (`spark.task.maxFailures`)."""
 
     runner: str
     attempts_max: int
@@ -50,7 +55,7 @@ class TaskEntry(msgspec.Struct, frozen=True):
 def run_one(
     runner: TaskRunner, task: bytes, worker: WorkerContext, attempt: int, attempts_max: int
 ) -> TaskOutcome:
-    """Runs a task and returns what came of it, or raises what Spark should try again."""
+    """Runs a task and returns its outcome. Raises an error if Spark should run the task again."""
     reached = failpoints().hit if attempt == 0 else _pass
     try:
         reached(WriterFailpoint.FIRST_TASK_ATTEMPT)
@@ -64,13 +69,13 @@ def run_one(
             raise
         return failed
     finally:
-        # Back to the system: the next task of this worker may come much later, or be much smaller.
+        # Gives memory back to the system: the worker's next task may come much later, or be much smaller.
         pa.default_memory_pool().release_unused()
     return msgspec.structs.replace(succeeded, worker_pid=os.getpid(), worker_rss_bytes=_resident_bytes())
 
 
 def failpoints() -> FailpointRegistry:
-    """This worker process's own, armed by its environment when it is first asked."""
+    """The failpoints of this worker process. Its environment arms them at the first call."""
     global _failpoints
     if _failpoints is None:
         _failpoints = worker_failpoints(os.environ)
@@ -82,7 +87,7 @@ def _pass(_: WriterFailpoint) -> None:
 
 
 def find_runner(name: str) -> TaskRunner:
-    """The function that `module:function` names. Raises ImportError or AttributeError when there is none."""
+    """The function that `module:function` names. Raises ImportError or AttributeError if there is none."""
     if name not in _runners:
         module, _, function = name.partition(":")
         _runners[name] = cast(TaskRunner, getattr(importlib.import_module(module), function))

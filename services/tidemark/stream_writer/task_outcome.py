@@ -1,7 +1,7 @@
-"""What a task sends back to the driver: the files it wrote, or why it could not.
+"""The outcome that a task returns to the driver: the files that it made, or the error that it met.
 
-Travels as msgpack of msgspec structs, one per task and in the tasks' order. A task that failed for a reason
-that a retry cannot cure says so here, so that Spark need not run it three times more to learn the same.
+Outcomes are sent as msgpack, one for each task, in the tasks' order. An error that a retry cannot cure is an
+outcome, too: otherwise Spark would run the task three more times with the same result.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TRACEBACK_CHARS_MAX: Final = 8_000
 
 
 class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
-    """What was written: of each data file its HoodieWriteStat as JSON, and log files of the metadata table.
-    `tickets`: of those data files that are not visible yet; a log file has its own.
+    """The files of a task: `write_stats` has for each data file its HoodieWriteStat as JSON, `tickets` the
+    tickets of those data files that are not visible yet; a log file of the metadata table has its own.
 
     `timings_ms`: step -> milliseconds. `worker_rss_bytes`: the worker's resident memory after the task.
     """
@@ -34,7 +34,9 @@ class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """`error` is the class name; `kind` None when the error has none (a defect of ours, or a library's)."""
+    """The error of a task. `error` is its class name, `attempt` Spark's number of the attempt (from 0).
+    `kind` is None for an error without one, which is a defect of ours or of a library.
+    """
 
     error: str
     message: str
@@ -50,17 +52,18 @@ _decoder: Final = msgspec.msgpack.Decoder(TaskOutcome)
 
 
 def encode(outcome: TaskOutcome) -> bytes:
+    """The outcome as msgpack."""
     return _encoder.encode(outcome)
 
 
 def decode(data: bytes) -> TaskOutcome:
-    """Raises msgspec.DecodeError or msgspec.ValidationError for what is no outcome."""
+    """Decodes an outcome. Raises msgspec.DecodeError or msgspec.ValidationError for other bytes."""
     outcome: TaskOutcome = _decoder.decode(data)
     return outcome
 
 
 def failure_of(error: BaseException, attempt: int) -> TaskFailed:
-    """`attempt` is Spark's attempt number of the task, from 0."""
+    """The outcome for an error in Spark's attempt number `attempt` (from 0)."""
     text = "".join(traceback.format_exception(error))
-    # The end of a trace names the cause.
+    # Cut at the front, because the end of a traceback names the error.
     return TaskFailed(type(error).__name__, str(error), text[-TRACEBACK_CHARS_MAX:], attempt, kind_of(error))

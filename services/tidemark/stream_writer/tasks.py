@@ -1,4 +1,4 @@
-"""What a Spark task does: read the ranges that the epoch names, write the files, say what was written."""
+"""The work of a Spark task: reads the ranges that the epoch names, makes the files, and lists them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidemark.stream_writer.worker_context import Worker
 
 
 def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
-    """Runs in Spark's Python workers; repeatable: a second run finds the first one's files."""
+    """Runs one task in a Python worker. A second run takes the files that the first one made visible."""
     task = decode_task(data)
     storage = open_storage(task.table.base_uri)
     clock = worker.clock
@@ -62,7 +62,7 @@ def _write(
     stats: list[Future[tuple[WriteStat, Ticket]]] = []
     logs: list[Future[MetadataLogFile]] = []
     if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
-        # Else the attempt would look void.
+        # Without this check the attempt would look void, because its folder is missing, too.
         raise TableNotSeenError(
             f"{platform.node()} does not see the table's folder {task.table.base_uri}: mount it at this path "
             "on every machine that runs Spark executors"

@@ -1,8 +1,8 @@
-"""What one Python worker process keeps from task to task, above all its connections to Kafka.
+"""What a Python worker process keeps from task to task: its connections to Kafka.
 
-A worker serves many epochs. Opening a consumer costs 6 ms, a cached one 2 ms and less; but a client must be
-made in the process that uses it, never before a fork. Spark ends workers that were idle for a minute, and
-with them what is kept here.
+A worker runs tasks of many epochs. A new consumer costs 6 ms, a cached one 2 ms or less. A client must be
+made in the process that uses it, because it does not survive a fork. Spark ends workers that were idle for a
+minute, and their clients with them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Worker(Protocol):
     def clock(self) -> Clock: ...
 
     def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
-        """A read_committed reader of the cluster that the `kafka:` section names."""
+        """A read_committed reader of the cluster that the section `kafka:` names."""
         ...
 
 
 class WorkerContext:
-    """One per process. Used by one thread, as Spark runs one task at a time in a worker."""
+    """The `Worker` of this process. Used by one thread, because Spark runs one task at a time in a worker."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -38,9 +38,9 @@ class WorkerContext:
         self._readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
 
     def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
-        """A read_committed reader of the cluster that the `kafka:` section names, made once.
+        """A read_committed reader of the cluster that the section `kafka:` names, made at the first call.
 
-        Raises RuntimeError when this context came through a fork.
+        Raises RuntimeError in a process that is a fork of the one that made this context.
         """
         if os.getpid() != self._pid:
             raise RuntimeError(
@@ -54,7 +54,7 @@ class WorkerContext:
         return self._readers[key]
 
     def drop_readers(self) -> None:
-        """Closes every reader; a failed task's successor starts with fresh connections."""
+        """Closes every reader, so that the task after a failed one opens new connections."""
         while self._readers:
             self._readers.popitem()[1].close()
 

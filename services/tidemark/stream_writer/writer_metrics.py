@@ -1,4 +1,4 @@
-"""The metrics of a writer (docs/metrics.md), from what its tasks report."""
+"""The metrics of a writer (docs/metrics.md), from the outcomes of its tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TASK_STEPS: Final = {"task_read": "read", "task_write": "write"}
 
 
 class _Stat(msgspec.Struct, rename="camel"):
-    """What is shown of a HoodieWriteStat."""
+    """The fields of a HoodieWriteStat that become metrics."""
 
     path: str = ""
     num_inserts: int | None = 0
@@ -28,7 +28,7 @@ _stats: Final = msgspec.json.Decoder(_Stat)
 
 
 class WriterMetrics(WriterObserver):
-    """One a process."""
+    """The metrics of one writer process."""
 
     def __init__(self, table: str, clock: Clock) -> None:
         self.metrics = metrics = Metrics("writer", table)
@@ -45,7 +45,7 @@ class WriterMetrics(WriterObserver):
         self._heard = metrics.gauge(
             "coordinator_answer_seconds", "Unix time of the last answer; before the first, of the start"
         )
-        # Silence counts from the start: a gauge of 0 would be silence since 1970.
+        # The gauge begins with the time of the start; 0 would mean no answer since 1970.
         self.asked()
 
     def asked(self) -> None:

@@ -1,4 +1,6 @@
-"""An attempt as the writer's spans: the write, and in it the Spark job with an event a task."""
+"""The writer's spans of an attempt: `write`, and in it `begin`, `spark job` with an event for each task, and
+`report`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome
 
 
 class WriterTraces(WriterObserver):
-    """Sends a span for every attempt that was run."""
+    """Sends the spans of every attempt that was run."""
 
     def __init__(self, table: str, traces: Traces) -> None:
         self._table, self._traces = table, traces
@@ -34,7 +36,9 @@ class WriterTraces(WriterObserver):
 
 
 def _event(number: int, outcome: TaskOutcome, at_ms: int) -> SpanEvent:
-    """When a task ended is not known to the driver: the events stand at the job's end and say how long."""
+    """The event of a task. The driver does not know when the task ended, so the event has the time of the
+    job's end, and attributes with the task's durations.
+    """
     if isinstance(outcome, TaskFailed):
         return SpanEvent("task failed", at_ms, {"tidemark.task": number, "error": outcome.error})
     took = {f"tidemark.{step}_ms": round(ms, 3) for step, ms in outcome.timings_ms.items()}

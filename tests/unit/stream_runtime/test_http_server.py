@@ -62,9 +62,9 @@ def ask(
         ("/a/b/c?x", 200, "below /a/b/c\n"),
         ("/a", 404, "there is no such page\n"),
         ("/hello/", 404, "there is no such page\n"),
-        ("/broken", 500, "this failed; the service's log says why\n"),
+        ("/broken", 500, "the request failed: the service's log has the error\n"),
         ("/hello?" + "&".join(f"f{n}=1" for n in range(40)), 400, "this address cannot be read\n"),
-        ("/hello?name=" + "x" * 9_000, 414, "at most 8192 characters, please\n"),
+        ("/hello?name=" + "x" * 9_000, 414, "the address is longer than 8192 characters\n"),
     ],
 )
 def test_a_request_is_answered_by_its_route(server: HttpServer, target: str, status: int, body: str) -> None:

@@ -66,6 +66,6 @@ def test_encrypted_key_travels_decrypted_and_its_password_not_at_all(tmp_path: P
     assert settings["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----")
     assert "ssl.key.password" not in settings
     for password in ({}, {"ssl.key.password": "wrong"}):
-        with pytest.raises(EngineSettingError, match="holds no private key that opens") as failed:
+        with pytest.raises(EngineSettingError, match="has no private key that can be read") as failed:
             java_settings({**section, **password})
         assert "wrong" not in str(failed.value)

@@ -61,7 +61,7 @@ def test_sparks_own_refusal_of_memory_is_told_from_other_failures() -> None:
     )
     refused = refused_setting(text)
     assert isinstance(refused, EngineSettingError)
-    assert str(refused).startswith("spark.driver.memory is too small for Spark, which needs 450 MiB")
+    assert str(refused).startswith("spark.driver.memory is too small, Spark needs 450 MiB")
     assert refused_setting("java.net.BindException: Address already in use: spark.driver.memory 5") is None
 
 

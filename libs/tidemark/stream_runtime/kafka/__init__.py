@@ -1,3 +1,3 @@
-"""Kafka behind ports: `ports` says what a broker does, `confluent` talks to a real one, `memory` is one in
-this process.
+"""Kafka behind ports: `ports` says what Tidemark needs of a broker, `confluent` implements that with a real
+one. Tests also have an implementation in memory (`testing/kafka`), which passes the same contract tests.
 """

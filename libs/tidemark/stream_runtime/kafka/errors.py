@@ -1,7 +1,6 @@
-"""What can go wrong between us and a broker, by what the caller must do.
+"""Errors of Kafka clients, one class for each thing that the caller must do.
 
-Sources: Kafka's behaviour as observed with Kafka 4.4.0 and librdkafka 2.16 (ARCHITECTURE.md, "What
-counts").
+They follow the behaviour of Kafka 4.4.0 and librdkafka 2.16 that docs/kafka-behaviour.md describes.
 """
 
 from __future__ import annotations
@@ -17,25 +16,26 @@ class KafkaError(StreamRuntimeError):
 
 
 class FencedError(KafkaError):
-    """This producer's epoch is over: a newer producer took the transactional id, or the broker timed the
-    transaction out.
+    """The producer is fenced: a newer producer has its transactional id, or the broker ended the transaction
+    after its time-out.
 
-    The producer is dead. Ask the coordinator whether the lease still stands before giving up for good.
+    The producer can do nothing any more. Ask the coordinator whether the lease still holds: if so, the
+    broker's time-out was the cause, and a new producer helps.
     """
 
     kind = ErrorKind.FENCED
 
 
 class AbortableError(KafkaError):
-    """The open transaction cannot commit: call `abort()`, replace the producer when `doubtful`, and claim
-    anew.
+    """The open transaction cannot be committed. Call `abort()`, replace the producer if it is `doubtful`, and
+    claim the lanes anew.
     """
 
     kind = ErrorKind.RETRYABLE
 
 
 class ProducerFatalError(KafkaError):
-    """The producer is dead, though nobody took its id; the transaction will not commit. Make a new
+    """librdkafka reports a fatal error other than fencing. The transaction will not be committed. Make a new
     producer.
     """
 
@@ -43,9 +43,10 @@ class ProducerFatalError(KafkaError):
 
 
 class OutcomeUnknownError(KafkaError):
-    """Whether the transaction committed is not known; it may have.
+    """It is not known whether the transaction was committed.
 
-    Make a new producer with the same transactional id, call `init()`, then read the ledger's end: it tells.
+    Make a new producer with the same transactional id and call `init()`, which ends the transaction if it is
+    open. Then read the ledger to its end: the transaction's entry is there if it was committed.
     """
 
     kind = ErrorKind.CONFLICT
@@ -58,21 +59,24 @@ class KafkaUnavailableError(KafkaError):
 
 
 class LeaderChangingError(KafkaUnavailableError):
-    """A partition's leader is being elected, or a broker that started knows older leaders only: it passes."""
+    """A partition has no leader now, or a broker that was started again knows only former leaders. Both end
+    within seconds.
+    """
 
 
 class OffsetOutOfRangeError(KafkaError):
-    """The wanted offset was deleted or does not exist; the reader was not moved anywhere else."""
+    """The offset was deleted or does not exist. The reader stays at its position: it never jumps."""
 
     kind = ErrorKind.CORRUPT
 
 
 class UnreadableBatchError(KafkaError):
-    """The broker handed out a record batch that the client cannot read: its compression is broken or unpacks
-    to more than the client takes, or its checksum does not fit. The reader stays where it was, its other
-    partitions go on; asked again it may fail again.
+    """The client cannot read a record batch of the broker: its compression is broken, it unpacks to more than
+    the client takes, or its checksum is wrong.
 
-    ``base_offset``: where the batch begins, by which it is told from the next one; -1: not known.
+    The reader stays before the batch, and may fail again at the next poll; its other partitions go on.
+    ``base_offset`` is the offset at which the batch begins, -1 if it is not known. It tells two unreadable
+    batches apart.
     """
 
     kind = ErrorKind.CORRUPT
@@ -89,14 +93,14 @@ class MissingTopicError(KafkaError):
 
 
 class MessageTooLargeError(AbortableError):
-    """A message exceeds the producer's or the topic's limit. Abort, replace the producer, send smaller
-    messages.
+    """A message is larger than the producer's or the topic's limit. Abort, replace the producer, and send
+    smaller messages.
     """
 
     kind = ErrorKind.INVALID
 
 
 class KafkaConfigError(KafkaError):
-    """The broker, or librdkafka, refuses a setting; the message names it and says what to change."""
+    """The broker or librdkafka refuses a setting. The text names the setting and what to change."""
 
     kind = ErrorKind.INVALID

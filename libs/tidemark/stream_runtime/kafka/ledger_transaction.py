@@ -1,23 +1,33 @@
-"""One transaction with the ledger first and last, so that a torn one is never named.
+"""A Kafka transaction that writes to the ledger first and last, so that a committed ledger entry never names
+batches that are not committed.
 
-1. begin; a small message to the ledger; flush                       the ledger is registered with the
-transaction now 2. the batches; flush                                                 their offsets are final
-now 3. the entry, built from those offsets, to the ledger; flush          refused by the broker when an
-earlier end leaked in 4. consumed positions of the input, if any; commit
+The steps of a transaction:
 
-An end that leaks in from the transaction before (a delayed request) reaches the ledger either before the
-entry, and then the broker refuses the entry, or after it, and then entry and batches, all written by then,
-share its fate: the broker takes our commit when it was a commit too, and refuses it when it was an abort.
+1. Begin. Send a small message (`TransactionBegun`) to the ledger; flush. From now on the ledger's partition
+   belongs to the transaction.
+2. Send the batches; flush. From now on their offsets are final.
+3. Build the ledger entry from these offsets and send it to the ledger; flush.
+4. Add the consumed positions of the input, if there are any. Commit.
 
-The outcome says what the ledger holds, not what the broker answered:
+Why the ledger comes first: librdkafka has no producer epoch per transaction. So a delayed request that ends
+the transaction before (EndTxn) can end this one instead. There are two cases:
 
-- COMMITTED: the entry is committed. It may not be readable yet.
-- ABORTED: the entry is not, and never will be, in the ledger.
-- UNKNOWN: only a reader of the ledger can tell, and only after a new producer's `init()`.
+- It arrives before the entry. Then the ledger's partition belongs to no transaction any more, and the broker
+  refuses the entry (`transaction.partition.verification.enable`). Without step 1 the entry would begin
+  another transaction on the broker, and could name batches that were aborted.
+- It arrives after the entry. Then it commits or aborts the entry together with the batches, all of which are
+  written by then. The broker accepts our commit after a commit, and refuses it after an abort.
 
-After anything but COMMITTED, and when `replace_producer` is set, make a new producer; after ABORTED and
-UNKNOWN claim anew. Source: ARCHITECTURE.md 3.3; seen to hold against a delayed commit and a delayed
-abort of the transaction before.
+The outcome is about the ledger, not about the broker's answer:
+
+- COMMITTED: the entry is committed. Readers may not see it yet.
+- ABORTED: the entry is not in the ledger and never will be.
+- UNKNOWN: only a reader of the ledger can tell, after a new producer's `init()`.
+
+What to do next: make a new producer after ABORTED and UNKNOWN, and after COMMITTED if `replace_producer` is
+set. After ABORTED and UNKNOWN claim the lanes anew.
+
+Sources: ARCHITECTURE.md 3.3; docs/kafka-behaviour.md has what was observed of delayed requests.
 """
 
 from __future__ import annotations
@@ -51,10 +61,11 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """`offsets` are the delivered offsets of the messages, in the order given; () unless COMMITTED.
+    """How a transaction ended. `offsets` has the offsets of the messages in their order, and `entry_offset`
+    that of the entry; they are () and None unless COMMITTED.
 
-    `error` is what stopped it; a FencedError in it means that a newer owner of the id exists, or that the
-    broker's own time-out ended the transaction.
+    `error` is the error that ended it early. A FencedError means that a newer producer has the transactional
+    id, or that the broker ended the transaction after its time-out.
     """
 
     outcome: TransactionOutcome
@@ -70,10 +81,10 @@ class TransactionResult:
 
 @dataclass(frozen=True, slots=True)
 class LedgerTransaction:
-    """Runs transactions of one producer against one ledger partition. Payloads are opaque bytes here.
+    """Runs transactions of one producer with one ledger partition. It does not look into the messages.
 
-    `reached` is told each step's name before it starts ("begun", "batches", "entry", "commit", "committed"):
-    the place for failpoints.
+    `reached` is called for failpoints, with "begun" after the transaction has begun, with "batches", "entry"
+    and "commit" before these are sent, and with "committed" in the end.
     """
 
     producer: TransactionalProducer
@@ -91,11 +102,10 @@ class LedgerTransaction:
         group: str | None = None,
         ledger_headers: Headers = (),
     ) -> TransactionResult:
-        """Publishes `messages` and the entry that `build_entry` makes from their delivered offsets, or
-        nothing of it.
+        """Publishes `messages`, and the entry that `build_entry` makes from their offsets, or none of them.
 
-        Kafka's errors become the result; an exception of `build_entry` is raised after the transaction was
-        aborted.
+        `begun` is the first message to the ledger; `ledger_headers` are those of both ledger messages. Errors
+        of Kafka become the result. An exception of `build_entry` is raised after the transaction was aborted.
         """
         producer = self.producer
         try:
@@ -120,7 +130,7 @@ class LedgerTransaction:
             for message in messages
         ]
         self.producer.flush(self.flush_timeout_s)
-        # Raises for a message whose offset is unknown: the entry could not name it.
+        # `offset` raises if it is unknown, because the entry could not name the message.
         return tuple(delivery.offset for delivery in deliveries)
 
     def _finish(
@@ -143,7 +153,7 @@ class LedgerTransaction:
             producer.commit(self.commit_timeout_s)
             self.reached("committed")
         except KafkaError as error:
-            # The entry may be in the log, and an end leaked from the transaction before may have committed
+            # The entry may be in the log, and a delayed commit of the transaction before may have committed
             # it.
             self._abort()
             return TransactionResult(TransactionOutcome.UNKNOWN, True, error=error)
@@ -152,10 +162,10 @@ class LedgerTransaction:
     def _abort(self) -> None:
         producer, timeout_s = self.producer, self.commit_timeout_s
         if producer.doubtful:
-            # The abort would wait for messages that got no answer; the successor's init() aborts at once.
+            # The abort would wait for messages without an answer; the next producer's init() aborts at once.
             timeout_s = min(timeout_s, _DOUBTFUL_ABORT_S)
         try:
             producer.abort(timeout_s)
         except KafkaError:
-            # The producer is spent, and says so by `doubtful`; its successor's init() ends what is open.
+            # The producer is spent now, hence `doubtful`. The next producer's init() ends the transaction.
             return

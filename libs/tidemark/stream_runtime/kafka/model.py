@@ -1,4 +1,4 @@
-"""The values that pass between us and a broker: where messages are, what they hold, how topics are made."""
+"""The values that the Kafka ports take and return: partitions, messages, deliveries, topics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Headers = tuple[tuple[str, bytes], ...]
 OFFSET_BEGINNING: Final = -2
 """Position for `assign`: the first offset that still exists."""
 OFFSET_END: Final = -1
-"""Position for `assign`: the first offset a reader of this isolation cannot see yet."""
+"""Position for `assign`: the first offset that a reader of its isolation level cannot see yet."""
 
 POLL_BYTES_MAX: Final = 64 << 20
-"""Of keys and values that one poll hands out, where the caller names no bound of its own."""
+"""The default for how many bytes of keys and values one poll returns."""
 
 
 class Isolation(Enum):
-    """Which messages a reader sees; values are Kafka's `isolation.level`."""
+    """Which messages a reader sees. The values are those of Kafka's setting `isolation.level`."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -34,9 +34,11 @@ class TopicPartition(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One record as a reader gets it. `value` None is a Kafka tombstone; `timestamp_ms` is -1 when the record
-    has none. `headers_unreadable`: it has headers that the client cannot hand out (a name is not UTF-8), and
-    `headers` is empty.
+    """One record as a reader gets it.
+
+    `value` None is a Kafka tombstone. `timestamp_ms` is in milliseconds since 1970, -1 for a record without a
+    timestamp. `headers_unreadable`: the record has headers, but the client cannot decode them because a name
+    is not UTF-8; `headers` is empty then.
     """
 
     topic: str
@@ -54,7 +56,9 @@ class Message(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """The first and last *delivered* offset of messages in a topic-partition, both inclusive."""
+    """The offsets of the first and the last message of a range, both inclusive. `last` is a message's offset,
+    never a transaction marker's.
+    """
 
     topic_partition: TopicPartition
     first: int
@@ -62,8 +66,8 @@ class OffsetRange(NamedTuple):
 
 
 class TopicState(NamedTuple):
-    """A topic as the cluster shows it now. ``id``: given when the topic was made, so a topic that was deleted
-    and made again has another one (KIP-516); "" when the broker tells none (before Kafka 2.8).
+    """A topic as it is now. Kafka gives it the ``id`` when it is created (KIP-516), so a topic that was
+    deleted and created again has another one. It is "" for brokers before Kafka 2.8, which have no ids.
     """
 
     partitions: int
@@ -72,7 +76,7 @@ class TopicState(NamedTuple):
 
 @dataclass(slots=True)
 class Delivery:
-    """The broker's answer about one produced message; settled when `flush()` has returned."""
+    """The broker's answer about one produced message. It is final when `flush()` has returned."""
 
     topic_partition: TopicPartition
     acknowledged_offset: int | None = None
@@ -80,24 +84,26 @@ class Delivery:
 
     @property
     def offset(self) -> int:
-        """The message's final offset.
+        """The message's offset.
 
-        Raises the delivery's own error, or `AbortableError` when the offset is unknown: an unknown offset
-        means abort.
+        Raises the delivery's error, or `AbortableError` if the offset is not known: then the transaction must
+        be aborted.
         """
         if self.error is not None:
             raise self.error
         if self.acknowledged_offset is None:
             topic, partition = self.topic_partition
             raise AbortableError(
-                f"offset of a message to {topic}[{partition}] is unknown: flush first, else abort"
+                f"the offset of a message to {topic}[{partition}] is unknown: flush first, or abort"
             )
         return self.acknowledged_offset
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create. `config` values are Kafka's own strings, e.g. {"retention.ms": "-1"}."""
+    """A topic to create. `replication_factor` -1 is the broker's default. `config` has Kafka's own texts, for
+    instance {"retention.ms": "-1"}.
+    """
 
     name: str
     partitions: int
@@ -107,7 +113,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the broker has it. `config` holds all effective settings."""
+    """A topic as it is on the broker. `config` has all settings in effect, defaults included."""
 
     name: str
     partitions: int

@@ -1,16 +1,17 @@
-"""What Tidemark needs of a Kafka broker, as protocols. `confluent` and `memory` implement them alike.
+"""What Tidemark needs of a Kafka broker, as protocols. `confluent` implements them with a real broker, and
+`testing/kafka` in memory.
 
-Invariants every implementation keeps (tests/contract/test_kafka_*.py):
+What callers may rely on (tests/contract/test_kafka_*.py):
 
-- Offsets are per topic-partition, start at 0, only grow. Transaction markers use offsets too, so a range of n
-  offsets may hold fewer than n messages: never count by subtracting offsets.
-- A read_committed reader sees messages below the last stable offset (LSO) only: an open transaction hides
-  everything behind it in each partition it has written to, committed or not. Messages of aborted transactions
-  are never delivered.
-- `commit()` returning does not mean readable: poll until seen.
-- Offsets in a `Delivery` are final once `flush()` has returned, before the transaction commits.
+- Offsets belong to a topic-partition, start at 0 and only grow. Transaction markers take offsets, too, so a
+  range of n offsets may hold fewer than n messages: do not count messages by subtracting offsets.
+- A read_committed reader sees only messages below the last stable offset (LSO). So an open transaction hides
+  all later messages of each partition that it wrote to, also those of committed transactions. Messages of
+  aborted transactions are never returned.
+- Messages may not be readable yet when `commit()` returns: poll until they come.
+- The offset of a `Delivery` is final once `flush()` has returned, before the transaction is committed.
 - A reader never jumps: a deleted or missing offset raises.
-- Clients must not cross a fork. Make them in the process, and in the worker, that uses them.
+- Clients do not survive a fork. Make them in the process that uses them.
 """
 
 from __future__ import annotations
@@ -80,34 +81,39 @@ __all__ = [
 
 
 class TransactionalProducer(Protocol):
-    """One producer bound to one transactional id. Used by one thread.
+    """A producer of one transactional id. Used by one thread.
 
-    Order of calls: init, then any number of (begin, produce…, flush, [send_offsets], commit | abort), then
-    close. After a `FencedError` only `close()` may follow. After an `OutcomeUnknownError` the producer is
-    spent as well.
+    Order of calls: `init`, then any number of (`begin`, `produce`…, `flush`, [`send_offsets`], `commit` or
+    `abort`), then `close`. After a `FencedError` or an `OutcomeUnknownError` only `close()` may follow. All
+    calls raise KafkaError.
     """
 
     @property
-    def transactional_id(self) -> str: ...
+    def transactional_id(self) -> str:
+        """The id by which the broker knows the producer, and fences an older one of the same id."""
+        ...
 
     @property
     def doubtful(self) -> bool:
-        """True once this producer must be replaced before the next transaction.
+        """Whether this producer must be replaced before the next transaction.
 
-        Set by a logged disconnect since `begin()`, a second attempt, an end that took over one second, a
-        message the broker found too large, an abort that failed, or any fatal or unknown outcome. librdkafka
-        speaks the transaction protocol without an epoch per transaction: a delayed end of one transaction can
-        end the next; a new producer's epoch stops it.
+        It becomes True if a connection was lost or a request timed out since `begin()`, a message was not
+        acknowledged in time or was too large for the broker, the end of a transaction took longer than a
+        second, or the producer failed for good. The reason: librdkafka has no epoch per transaction, so a
+        delayed request that ends one transaction can end the next one. The broker refuses it from a producer
+        with an older epoch, and `init()` of a new producer raises the epoch.
         """
         ...
 
     def init(self, timeout_s: float = 30.0) -> None:
-        """Takes the transactional id: fences older producers and ends their open transaction (0.06 s idle, up
-        to 1 s).
+        """Takes the transactional id: fences older producers of the id and ends their open transaction. That
+        takes 0.06 s if none is open, else up to 1 s.
         """
         ...
 
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        """Begins a transaction."""
+        ...
 
     def produce(
         self,
@@ -116,36 +122,38 @@ class TransactionalProducer(Protocol):
         key: bytes | None = None,
         headers: Headers = (),
     ) -> Delivery:
-        """Queues one message. Raises `MessageTooLargeError` when it exceeds the producer's own limit."""
+        """Queues one message of the transaction. Raises MessageTooLargeError if it exceeds the producer's
+        limit.
+        """
         ...
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Returns when every message has its offset. Raises the worst error when any was not delivered."""
+        """Returns when every message has its offset. Raises the worst error if one was not delivered."""
         ...
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, int], group: str, timeout_s: float = 10.0
     ) -> None:
-        """Adds consumed positions (next offset to read) to the transaction; for display and first starts
-        only.
+        """Adds consumed positions (the next offsets to read) of a consumer group to the transaction. They are
+        only for display and for first starts; the ledger has the positions that count.
         """
         ...
 
     def commit(self, timeout_s: float = 10.0) -> None:
-        """Ends the transaction. Raises OutcomeUnknownError | AbortableError | FencedError."""
+        """Commits the transaction. Raises OutcomeUnknownError | AbortableError | FencedError."""
         ...
 
     def abort(self, timeout_s: float = 10.0) -> None:
-        """Ends the transaction without effect; also right after a failed `commit()` that asked for it."""
+        """Aborts the transaction, also one whose `commit()` raised AbortableError."""
         ...
 
     def close(self) -> None:
-        """Lets the connection go without ending an open transaction. Idempotent."""
+        """Closes the connection without ending an open transaction. Repeatable."""
         ...
 
 
 class PlainProducer(Protocol):
-    """An idempotent producer without transactions, for input topics and dead letters replayed by hand."""
+    """An idempotent producer without transactions, for input topics and replayed dead letters."""
 
     def produce(
         self,
@@ -155,118 +163,130 @@ class PlainProducer(Protocol):
         partition: int = -1,
         headers: Headers = (),
     ) -> None:
-        """Queues one message; `partition` -1 lets the broker's client choose by key. Waits when the queue is
-        full.
+        """Queues one message, and waits if the queue is full. With `partition` -1 the client chooses the
+        partition by the key. Raises KafkaError.
         """
         ...
 
     def produce_batch(
         self, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], partition: int = -1
     ) -> int:
-        """Queues (key, value) pairs and returns how many; much faster than single calls."""
+        """Queues (key, value) pairs and returns their number. Much faster than single calls."""
         ...
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Returns when everything queued was acknowledged; raises the first failure."""
+        """Returns when all queued messages were acknowledged. Raises the first failure."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the connection; messages that were not flushed are lost."""
+        ...
 
 
 class PartitionReader(Protocol):
-    """Reads assigned partitions forward; no consumer group membership, so nothing rebalances."""
+    """Reads assigned partitions forward. It is no member of a consumer group, so nothing rebalances."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Replaces the assignment. Positions are offsets, `OFFSET_BEGINNING` or `OFFSET_END`."""
         ...
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Adds partitions without disturbing the others."""
+        """Adds partitions to the assignment, or sets the position of assigned ones. The others go on."""
         ...
 
-    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Takes partitions out of the assignment; those that are not assigned are skipped."""
+        ...
 
     def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> list[Message]:
-        """Up to `max_messages` in offset order per partition; [] after `timeout_s` without any. About
-        `max_bytes` of keys and values end it earlier.
+        """Waits up to `timeout_s` for messages and returns up to `max_messages` of them, or [].
 
-        Raises OffsetOutOfRangeError | MissingTopicError | KafkaUnavailableError | UnreadableBatchError.
+        The messages of a partition are in offset order. A poll returns fewer messages if they have about
+        `max_bytes` of keys and values. Raises OffsetOutOfRangeError | MissingTopicError |
+        KafkaUnavailableError | UnreadableBatchError.
         """
         ...
 
     def position(self, topic_partition: TopicPartition) -> int:
-        """The offset after the last message handed out, or past markers and aborted messages behind it once
-        they were seen.
+        """The next offset to read: the assigned position, later the offset after the last returned message.
 
-        The assigned position before the first message.
+        Once the reader has reached the partition's end, the position is behind the transaction markers and
+        aborted messages there, too.
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the connection. Repeatable."""
+        ...
 
 
 class RangeReader(Protocol):
-    """Reads ranges of committed messages exactly. Keeps its connection between calls. Used by one thread."""
+    """Reads exact ranges of committed messages. It keeps its connection between calls. Used by one thread."""
 
     def read(
         self, topic_partition: TopicPartition, first: int, last: int, timeout_s: float = 30.0
     ) -> list[Message]:
-        """All visible messages with first <= offset <= last, in order.
+        """All committed messages with first <= offset <= last, in offset order.
 
-        `last` must be the offset of a delivered, committed message (not a marker): reading stops when it is
-        seen. Raises DeadlineExceededError when it does not appear in time (an open transaction may hide it),
-        OffsetOutOfRangeError when the range was deleted, MissingTopicError.
+        `last` must be the offset of a committed message and not of a marker, because reading ends with that
+        message. Raises DeadlineExceededError if it does not come in time (an open transaction may hide it),
+        OffsetOutOfRangeError if the range was deleted, MissingTopicError.
         """
         ...
 
     def read_many(self, ranges: Sequence[OffsetRange], timeout_s: float = 30.0) -> list[list[Message]]:
-        """Like `read` for several ranges at once, answers in the order asked. Two ranges may share a
-        partition.
+        """Reads several ranges at once; one list of messages for each range, in the ranges' order. Ranges may
+        share a partition. Raises like `read`.
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the connection. Repeatable."""
+        ...
 
 
 class Admin(Protocol):
-    """Topics and offsets. All calls have a deadline and raise KafkaUnavailableError after it."""
+    """Topics and offsets. Every call has a deadline, and raises KafkaUnavailableError after it."""
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        """Creates what is missing. An existing topic with another partition count is a KafkaConfigError."""
+        """Creates the topics that are missing, and returns when brokers know them. Raises KafkaConfigError if
+        one exists with another number of partitions.
+        """
         ...
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Deletes those that exist; returns when they are gone, so that they can be created anew."""
+        """Deletes those that exist, and returns when they are gone, so that they can be created anew."""
         ...
 
     def partitions(self, topic: str) -> int | None:
-        """The number of partitions, or None when there is no such topic."""
+        """The number of partitions, or None if there is no such topic."""
         ...
 
     def topic_states(self, topics: Iterable[str]) -> dict[str, TopicState]:
-        """Partitions and id of each topic, in one question; topics that do not exist are left out."""
+        """Partitions and id of each topic, by one request. Topics that do not exist are left out."""
         ...
 
     def describe(self, topic: str) -> TopicDescription:
-        """Raises MissingTopicError."""
+        """Partitions, replicas and settings of a topic. Raises MissingTopicError."""
         ...
 
     def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Sets these settings of a topic, and leaves the others. Raises MissingTopicError."""
+        """Changes these settings of a topic and no others. Raises MissingTopicError."""
         ...
 
     def default_replication(self) -> int:
-        """How many replicas a topic gets that does not say: the least of any broker."""
+        """The brokers' `default.replication.factor`; the least if they differ."""
         ...
 
     def default_segment_bytes(self) -> int:
-        """How large segments of a topic get that does not say: the least of any broker."""
+        """The brokers' `log.segment.bytes`; the least if they differ."""
         ...
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes everything below the given offsets, and returns the new start offsets.
+        """Deletes all messages below the given offsets and returns the new start offsets.
 
-        Explicit offsets only: -1 would delete past open transactions and is refused.
+        Raises KafkaConfigError for a negative offset: with -1 Kafka deletes up to the high watermark, also
+        messages of open transactions.
         """
         ...
 
@@ -281,49 +301,58 @@ class Admin(Protocol):
     def offsets_for_time(
         self, topic_partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """Per partition the first offset with a timestamp at or after `timestamp_ms`; the end offset when
-        there is none.
+        """For each partition the first offset with a timestamp at or after `timestamp_ms` (milliseconds since
+        1970), or the high watermark if there is none.
         """
         ...
 
     def committed_offsets(
         self, group: str, topic_partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """What `send_offsets` committed; partitions without are left out. Not the position of record: the
-        ledger has it.
+        """The group's positions that `send_offsets` committed; partitions without one are left out. They are
+        not the positions that count: those are in the ledger.
         """
         ...
 
     def check_broker(self) -> None:
-        """Raises KafkaConfigError when a broker setting that safety rests on is wrong.
-
-        (`transaction.partition.verification.enable` must be true, `transaction.max.timeout.ms` at least our
-        timeout.)
+        """Raises KafkaConfigError if a broker has a setting with which transactions are not safe:
+        `transaction.partition.verification.enable` must be true, and `transaction.max.timeout.ms` not less
+        than our `limits.transaction_timeout`.
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the connection; later calls raise KafkaUnavailableError. Repeatable."""
+        ...
 
 
 class KafkaClient(Protocol):
-    """Makes clients of one cluster; the only thing a service gets to know of Kafka."""
+    """Makes clients of one cluster. It is the only thing of Kafka that a service gets."""
 
     def producer(self, transactional_id: str) -> TransactionalProducer:
-        """A new producer, not yet initialised: call `init()`."""
+        """A new producer, on which `init()` was not called yet."""
         ...
 
-    def plain_producer(self) -> PlainProducer: ...
+    def plain_producer(self) -> PlainProducer:
+        """A new producer without transactions."""
+        ...
 
     def partition_reader(
         self, isolation: Isolation = Isolation.READ_COMMITTED, group: str | None = None
-    ) -> PartitionReader: ...
+    ) -> PartitionReader:
+        """A new reader without an assignment. `group` is only its name; it joins no consumer group."""
+        ...
 
-    def range_reader(self) -> RangeReader: ...
+    def range_reader(self) -> RangeReader:
+        """A new reader of ranges of committed messages."""
+        ...
 
-    def admin(self) -> Admin: ...
+    def admin(self) -> Admin:
+        """A new client for topics and offsets."""
+        ...
 
     def last_of_batch(self, topic_partition: TopicPartition, offset: int) -> int:
-        """The last offset of the record batch that holds this one, where nobody can read it; the offset
-        itself where its record can be read. Takes seconds; raises KafkaUnavailableError.
+        """The last offset of the unreadable record batch that holds `offset`; `offset` itself if its record
+        can be read. Takes seconds. Raises KafkaUnavailableError.
         """
         ...

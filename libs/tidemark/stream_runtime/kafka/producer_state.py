@@ -1,4 +1,4 @@
-"""The life of a transactional producer, the same for every adapter.
+"""The states of a transactional producer, the same for every implementation of the port.
 
     UNINITIALISED ── init ──► READY ── begin ──► OPEN ── commit, abort ──► READY
                                                   │ a delivery or call failed
@@ -6,7 +6,8 @@
                                               ABORTABLE ── abort ──► READY
     any ── fatal error, unknown outcome ──► SPENT          any ── close ──► CLOSED
 
-READY after an end does not mean that the producer may be used again: see `doubtful`.
+READY after a commit or abort does not mean that the producer may be used again: a `doubtful` one must be
+replaced.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.kafka.errors import FencedError, KafkaError
 
 SLOW_END_S: Final = 1.0
-"""An end of a transaction that takes longer may have needed a second attempt that nobody logged."""
+"""If a commit or abort takes longer, librdkafka may have sent the request twice without logging it."""
 
 
 class ProducerStateError(KafkaError):
-    """A call out of order: a mistake of the caller."""
+    """A call in a state that does not allow it: a defect of the caller."""
 
     kind = ErrorKind.INVALID
 
@@ -63,7 +64,7 @@ class ProducerLifecycle:
         return self._state
 
     def to(self, target: ProducerState) -> None:
-        """Moves on. Raises ProducerStateError for a move that the table lacks."""
+        """Changes to the state `target`. Raises ProducerStateError if the picture above has no such arrow."""
         if target not in _TRANSITIONS[self._state]:
             raise ProducerStateError(
                 f"producer {self._transactional_id} cannot go from {self._state.value} to {target.value}"
@@ -71,7 +72,10 @@ class ProducerLifecycle:
         self._state = target
 
     def require(self, call: str, *allowed: ProducerState) -> None:
-        """Raises unless the state is one of `allowed`; a producer that was fenced says so again."""
+        """Checks that `call` is made in one of the states `allowed`.
+
+        Raises ProducerStateError, or FencedError again for a producer that was fenced.
+        """
         if self._state in allowed:
             return
         if self._state is ProducerState.SPENT and isinstance(self._cause, FencedError):
@@ -82,7 +86,10 @@ class ProducerLifecycle:
         )
 
     def fail(self, error: KafkaError, fatal: bool) -> KafkaError:
-        """Notes an error and what it does to the producer; returns it for raising."""
+        """Notes an error, changes the state, and returns the error for the caller to raise.
+
+        A `fatal` error makes the producer SPENT, any other an open transaction ABORTABLE.
+        """
         if self._state is ProducerState.CLOSED:
             return error
         if fatal:

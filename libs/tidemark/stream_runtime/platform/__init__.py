@@ -1,1 +1,3 @@
-"""What the machine must give: a Java 17, jars, a broker to embed, Spark's environment."""
+"""What Tidemark needs of the machine that it runs on: Java 17, jars, an embedded Kafka, Spark's environment,
+child processes, open files, memory, and the state folder.
+"""

@@ -1,8 +1,8 @@
-"""PyArrow without pandas, for processes that have no use for it.
+"""Keeps PyArrow from importing pandas in processes that do not use it.
 
-PySpark needs pandas, so it is installed, and PyArrow imports whatever pandas it finds with the first array
-that it makes: a third of a second and 30 MiB of a service's start. PyArrow looks for it once. Whoever asks
-for pandas itself (`to_pandas`, `import pandas`) still gets it.
+pandas is installed because PySpark needs it, and PyArrow imports it when it makes its first array. That costs
+a service a third of a second and 30 MiB at its start. PyArrow looks for pandas only once, so it is enough to
+hide pandas at that moment. Code that asks for pandas itself (`to_pandas`, `import pandas`) still gets it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME = "pandas"
 
 
 class _NotNow:
-    """A finder that has no pandas."""
+    """An import finder that says that there is no pandas."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -27,7 +27,9 @@ class _NotNow:
 
 
 def use_arrow_alone() -> None:
-    """Call it before anything makes an array; changes nothing where pandas is imported already."""
+    """Makes PyArrow's first array while pandas is hidden. Call it before other code makes one. It does
+    nothing if pandas is imported already.
+    """
     if _NAME in sys.modules:
         return
     not_now = _NotNow()
@@ -35,7 +37,7 @@ def use_arrow_alone() -> None:
     try:
         import pyarrow as pa
 
-        # Both halves of PyArrow look now: the one in C++ when it converts.
+        # Both parts of PyArrow look for pandas now: the C++ part when it converts Python values.
         pa.array([None])
     finally:
         sys.meta_path.remove(not_now)

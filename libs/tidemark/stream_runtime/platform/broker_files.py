@@ -1,9 +1,12 @@
-"""The folder of an embedded Kafka: what is written there before a broker starts.
+"""The files of an embedded Kafka that are written before its brokers start.
 
-<folder>/cluster.json              cluster id and ports, kept across restarts
-<folder>/node-N/server.properties  settings; log4j2.properties; pid
-<folder>/node-N/data/              Kafka's own log folder
-<folder>/node-N/server.log         rolled at 8 MiB, three kept; console.log: what the JVM itself says
+<folder>/cluster.json                cluster id and ports, kept across restarts
+<folder>/node-N/server.properties    the broker's settings
+<folder>/node-N/log4j2.properties    settings of its log
+<folder>/node-N/pid                  its process id
+<folder>/node-N/data/                Kafka's data (`log.dirs`)
+<folder>/node-N/server.log           Kafka's log, rolled at 8 MiB, three former ones kept
+<folder>/node-N/console.log          output of the JVM
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.platform.errors import PlatformError
 
 HOST: Final = "127.0.0.1"
-# Below the ports that systems give to outgoing connections: a client that keeps trying to reach a stopped
-# broker could otherwise be given the broker's own port, and the broker would not start again.
+# Below the ports that systems use for outgoing connections. Otherwise a client that tries again and again to
+# reach a stopped broker could get the broker's own port for its connection, and the broker could not start.
 _PORTS: Final = range(15_000, 32_000)
 _PORT_TRIES_MAX: Final = 200
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -47,7 +50,7 @@ appender.file.strategy.max = 3
 
 @dataclass(frozen=True)
 class NodePorts:
-    """Where one node listens: for clients and for the other controllers."""
+    """The ports of one node: `broker` for clients, `controller` for the other nodes' controllers."""
 
     broker: int
     controller: int
@@ -55,7 +58,9 @@ class NodePorts:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a restart must keep: the id in the data folders and the addresses that clients know."""
+    """What must stay the same across restarts: the cluster id, which is in the data folders, and the ports,
+    which clients know.
+    """
 
     cluster_id: str
     nodes: tuple[NodePorts, ...]
@@ -66,7 +71,7 @@ class Cluster:
 
 
 def load_cluster(folder: Path) -> Cluster | None:
-    """The cluster recorded in `folder`, None when there is none yet."""
+    """The cluster that `folder` records, None if there is none yet."""
     record = folder / "cluster.json"
     if not record.is_file():
         return None
@@ -82,6 +87,7 @@ def new_cluster(nodes: int, ids: IdSource, cluster_id: str | None = None) -> Clu
 
 
 def save_cluster(folder: Path, cluster: Cluster) -> None:
+    """Records the cluster in `folder`, by a rename."""
     fields = {"cluster_id": cluster.cluster_id, "ports": [[n.broker, n.controller] for n in cluster.nodes]}
     partial = folder / "cluster.json.partial"
     partial.write_text(json.dumps(fields))
@@ -89,11 +95,13 @@ def save_cluster(folder: Path, cluster: Cluster) -> None:
 
 
 def write_node_files(folder: Path, cluster: Cluster, node_id: int, settings: Mapping[str, str]) -> Path:
-    """Writes the files of node `node_id` (from 1); returns its folder. `settings` win over the defaults."""
+    """Writes the files of node `node_id` (counted from 1) and returns its folder. `settings` win over the
+    defaults. Raises PlatformError for a folder that Kafka's settings cannot name.
+    """
     node = folder / f"node-{node_id}"
     if "," in str(node):
         raise PlatformError(
-            f"Kafka cannot keep its data in {node}: a comma separates folders in its settings"
+            f"Kafka cannot keep its data in {node}: its settings take a comma for the end of a folder's name"
         )
     (node / "data").mkdir(parents=True, exist_ok=True)
     properties = {**server_settings(cluster, node_id, node / "data"), **settings}
@@ -104,7 +112,9 @@ def write_node_files(folder: Path, cluster: Cluster, node_id: int, settings: Map
 
 
 def server_settings(cluster: Cluster, node_id: int, data: Path) -> dict[str, str]:
-    """Settings of a small node: little memory, quick restarts, open transactions of the dead ended soon."""
+    """The broker settings of a small node: little memory, quick restarts, and transactions of dead producers
+    ended within a second after their time-out.
+    """
     ports = cluster.nodes[node_id - 1]
     replicas = str(min(3, len(cluster.nodes)))
     in_sync = "2" if len(cluster.nodes) > 2 else "1"
@@ -129,16 +139,16 @@ def server_settings(cluster: Cluster, node_id: int, data: Path) -> dict[str, str
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": "0",
-        # A dead producer's open transaction holds readers back until this scan finds it.
+        # Readers wait for the open transaction of a dead producer until this scan finds it.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-        # The broker refuses a ledger entry that a torn transaction would publish (ARCHITECTURE.md 3.3).
+        # With it the broker refuses a ledger entry whose transaction was ended early (ARCHITECTURE.md 3.3).
         "transaction.partition.verification.enable": "true",
         # After kill -9 the controller waits this long before it takes the node back.
         "broker.session.timeout.ms": "2000",
         "broker.heartbeat.interval.ms": "500",
         "message.max.bytes": str(MESSAGE_BYTES_MAX),
         "replica.fetch.max.bytes": str(MESSAGE_BYTES_MAX),
-        # Trimming frees whole segments only.
+        # Kafka deletes whole segments only, so small ones free space earlier.
         "log.segment.bytes": str(64 * 1024 * 1024),
         "num.io.threads": "4",
         "num.network.threads": "2",
@@ -148,20 +158,21 @@ def server_settings(cluster: Cluster, node_id: int, data: Path) -> dict[str, str
 
 
 def free_ports(count: int, random: Random, ports: Sequence[int] = _PORTS) -> list[int]:
-    """`count` different ports that nobody listens on now. Raises PlatformError when they cannot be found."""
-    found: list[int] = []
+    """`count` different ports on which no process listens now. Raises PlatformError if there are too few."""
+    free: list[int] = []
     for _ in range(_PORT_TRIES_MAX):
         port = random.choice(ports)
-        if port not in found and is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return found
+        if port not in free and is_free(port):
+            free.append(port)
+        if len(free) == count:
+            return free
     raise PlatformError(f"no {count} free ports between {ports[0]} and {ports[-1]} on {HOST}")
 
 
 def is_free(port: int) -> bool:
+    """Whether a broker could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Kafka does: connections of a former broker that are still winding down do not count.
+        # As Kafka does it: closed connections of a former broker (TIME_WAIT) do not keep the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

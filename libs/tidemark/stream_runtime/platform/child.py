@@ -1,8 +1,8 @@
-"""Starts and ends child processes so that none outlives its parent.
+"""Starts and ends child processes, so that no child lives longer than its parent.
 
-A child gets a session of its own, so Ctrl-C reaches the parent alone, which then stops its children in
-order. On Linux the kernel kills the child when its parent dies, however that happens; elsewhere only an
-orderly end of the parent ends its children.
+A child gets a session of its own. So Ctrl-C reaches only the parent, which then stops its children in order.
+On Linux the kernel kills the child when its parent dies, in whatever way. On other systems only a parent that
+ends in order ends its children.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _POLL_S: Final = 0.02
 _KILL_WAIT_S: Final = 10.0
 
-# Runs in the child, then becomes the command, which keeps the process id. Not a preexec_fn: that would run
-# Python between fork and exec of a process that has threads. A parent that died before prctl took effect
-# shows as another parent id.
+# This program runs in the child and then becomes the command (exec), which keeps the process id. A preexec_fn
+# would run Python between fork and exec of a process that has threads. If the parent died before prctl took
+# effect, the child has another parent id and ends.
 _LEASH: Final = (
     "import ctypes, os, sys\n"
     f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0)\n"
@@ -35,7 +35,7 @@ _LEASH: Final = (
 
 
 def end_with_parent() -> None:
-    """For a child itself: on Linux the kernel ends it when the *thread* that started it does."""
+    """Called by a child: on Linux the kernel kills it when the *thread* that started it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
@@ -47,13 +47,13 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts `command` (an absolute path first) with its output appended to `console`.
+    """Starts `command`, whose first part is an absolute path, and appends its output to `console`.
 
-    The child ends with the *thread* that called this, so a service calls it from a thread that lives as
-    long as itself. Raises PlatformError when the command does not exist.
+    On Linux the child ends with the *thread* that called this function, so a service calls it from a thread
+    that lives as long as the service. Raises PlatformError if the command cannot be executed.
     """
     if not os.access(command[0], os.X_OK):
-        raise PlatformError(f"{command[0]} is no executable")
+        raise PlatformError(f"{command[0]} does not exist, or is not executable")
     leashed = list(command)
     if sys.platform == "linux":
         leashed = [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid()), *command]
@@ -70,7 +70,9 @@ def spawn(
 
 
 def end(process: subprocess.Popen[bytes], clock: Clock, grace_s: float) -> int:
-    """Asks by SIGTERM, insists by SIGKILL after `grace_s`; returns the exit code. Repeatable."""
+    """Ends the process by SIGTERM, or by SIGKILL if it still runs after `grace_s`. Returns the exit code.
+    Raises PlatformError. Repeatable.
+    """
     if process.poll() is None:
         process.terminate()
         wait_for_exit(process, clock, grace_s)
@@ -78,7 +80,7 @@ def end(process: subprocess.Popen[bytes], clock: Clock, grace_s: float) -> int:
 
 
 def kill(process: subprocess.Popen[bytes], clock: Clock) -> int:
-    """SIGKILL and wait; returns the exit code. Raises PlatformError when even that does not end it."""
+    """Ends the process by SIGKILL and waits. Returns the exit code. Raises PlatformError if it still runs."""
     if process.poll() is None:
         process.kill()
         if not wait_for_exit(process, clock, _KILL_WAIT_S):
@@ -87,7 +89,7 @@ def kill(process: subprocess.Popen[bytes], clock: Clock) -> int:
 
 
 def wait_for_exit(process: subprocess.Popen[bytes], clock: Clock, timeout_s: float) -> bool:
-    """True as soon as the process has ended, False when the time is over first."""
+    """Waits until the process has ended. False if it still runs after `timeout_s`."""
     deadline_s = clock.monotonic_s() + timeout_s
     while process.poll() is None:
         if clock.monotonic_s() >= deadline_s:

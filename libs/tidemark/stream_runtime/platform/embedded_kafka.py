@@ -1,8 +1,8 @@
-"""A real Kafka on this machine: started, watched, killed and started again by its process id.
+"""Runs a real Kafka on this machine, as child processes.
 
-One node by default, several for tests of replication. The folder keeps data, cluster id and ports, so a
-restart is found by the clients of the former run. Every acknowledged record survives kill -9. The brokers
-end with the thread that started them (`child.spawn`).
+A cluster has one node, or several in tests of replication. Its folder keeps data, cluster id and ports, so
+clients find the brokers again after a restart. Every acknowledged record survives kill -9 of the brokers. The
+brokers end with the thread that started them (`child.spawn`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _LOG_TAIL_BYTES: Final = 3_000
 
 
 class EmbeddedKafka:
-    """A cluster of `nodes` brokers (each also a controller) below `directory`.
+    """A cluster of `nodes` brokers, each of which is also a controller, in `directory`.
 
     `settings` are broker settings that win over the defaults of `broker_files`. As a context manager it
-    starts on entry and stops on exit. Not thread-safe.
+    starts the cluster and stops it in the end. Not thread-safe. Raises BrokerFailedError if the folder has a
+    cluster with another number of nodes.
     """
 
     def __init__(
@@ -64,18 +65,20 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to, once started. A restart keeps it unless another took the ports."""
+        """The addresses for clients, valid once it is started. They stay the same after a restart, unless
+        another process took the ports.
+        """
         return self._cluster.bootstrap_servers
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process id by node id (from 1), of the nodes that run now."""
+        """The process ids of the nodes that run now, by node id (counted from 1)."""
         return {node: process.pid for node, process in self._processes.items() if process.poll() is None}
 
     def start(self, timeout_s: float = 240.0) -> None:
-        """Formats what is not yet formatted, starts every node that does not run, returns when all are ready.
+        """Starts every node that does not run, and returns when all are ready. Formats new data folders.
 
-        Raises BrokerFailedError with the tail of the log; nothing of this start runs then.
+        Raises BrokerFailedError with the end of the log; then no node of this start runs any more.
         """
         self._refuse_second_start()
         for attempt in range(1, _PORT_ATTEMPTS_MAX + 1):
@@ -87,7 +90,7 @@ class EmbeddedKafka:
                 return
             except BrokerFailedError as error:
                 self.stop()
-                # Somebody took the port between our look at it and the broker's bind.
+                # Another process may have taken the port after we looked at it.
                 if attempt == _PORT_ATTEMPTS_MAX or "Address already in use" not in str(error):
                     raise
             except BaseException:
@@ -95,15 +98,15 @@ class EmbeddedKafka:
                 raise
 
     def start_node(self, node: int, timeout_s: float = 240.0) -> None:
-        """Starts one node again on its port and data, and waits until the whole cluster is ready."""
+        """Starts one node again, with its ports and data, and waits until the whole cluster is ready."""
         self._start_node(node)
         self.wait_ready(timeout_s)
 
     def stop(self, grace_s: float = 15.0) -> None:
-        """Stops every node: SIGTERM, and SIGKILL to what is left after `grace_s`. Repeatable."""
+        """Stops every node by SIGTERM, and by SIGKILL if it still runs after `grace_s`. Repeatable."""
         for process in self._processes.values():
             if process.poll() is None:
-                # A frozen process takes SIGTERM only after it was woken.
+                # A process that was stopped (SIGSTOP) handles SIGTERM only after SIGCONT.
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
         for node in list(self._processes):
@@ -111,16 +114,16 @@ class EmbeddedKafka:
             self._pid_file(node).unlink(missing_ok=True)
 
     def kill(self, node: int = 1) -> None:
-        """kill -9; `start_node` brings it back."""
+        """Ends a node by SIGKILL. `start_node` starts it again."""
         process = self._processes.pop(node, None)
         if process is not None:
             child.kill(process, self._clock)
             self._pid_file(node).unlink(missing_ok=True)
 
     def wait_ready(self, timeout_s: float = 240.0) -> None:
-        """Returns when every running node is registered and answers.
+        """Returns when every running node answers and is in the cluster's metadata.
 
-        Raises BrokerFailedError when a node ends meanwhile or the time is over.
+        Raises BrokerFailedError if a node ends meanwhile, or the time is over.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
         waiting = set(self._processes)
@@ -149,8 +152,8 @@ class EmbeddedKafka:
             return broker_files.new_cluster(nodes, self._ids)
         if len(recorded.nodes) != nodes:
             raise BrokerFailedError(
-                f"{self._folder} holds a cluster of {len(recorded.nodes)} nodes, {nodes} were asked for: "
-                "its data cannot be spread anew, use another folder"
+                f"{self._folder} has a cluster of {len(recorded.nodes)} nodes, and {nodes} are wanted: the "
+                "number of nodes cannot change, use another folder"
             )
         return recorded
 
@@ -162,13 +165,13 @@ class EmbeddedKafka:
             pid = int(pid_file.read_text() or 0)
             if _runs_with(pid, str(self._node_folder(node))):
                 raise BrokerFailedError(
-                    f"the Kafka of {self._folder} already runs (process {pid}), started by another "
-                    "process: stop that one first"
+                    f"the Kafka of {self._folder} already runs (process {pid}), and another process started "
+                    "it: stop that one first"
                 )
             pid_file.unlink()
 
     def _move_off_taken_ports(self) -> None:
-        """Keeps the known ports as long as they are ours to take; a running node pins them."""
+        """Chooses new ports for all nodes if another process has one of ours and no node runs."""
         ports = [port for node in self._cluster.nodes for port in (node.broker, node.controller)]
         if not self.pids and not all(map(broker_files.is_free, ports)):
             nodes, cluster_id = len(self._cluster.nodes), self._cluster.cluster_id
@@ -208,7 +211,7 @@ class EmbeddedKafka:
         ]
 
     def _answers(self, node: int) -> bool:
-        """Whether a client of this node sees every running node in the cluster."""
+        """Whether this node answers, and its metadata has every running node."""
         address = f"{broker_files.HOST}:{self._cluster.nodes[node - 1].broker}"
         if broker_files.is_free(self._cluster.nodes[node - 1].broker):
             return False
@@ -231,9 +234,7 @@ class EmbeddedKafka:
         return self._node_folder(node) / "tmp"
 
     def _clear_temporary_folder(self, node: int) -> None:
-        """A killed JVM leaves the libraries there that it had unpacked: here they end with the next start, or
-        with the folder.
-        """
+        """Empties the JVM's temporary folder, where a killed JVM leaves the libraries that it unpacked."""
         shutil.rmtree(self._temporary_folder(node), ignore_errors=True)
         self._temporary_folder(node).mkdir()
 
@@ -242,7 +243,9 @@ class EmbeddedKafka:
 
 
 def _runs_with(pid: int, argument: str) -> bool:
-    """Whether process `pid` exists and has `argument` on its command line: process ids are used again."""
+    """Whether process `pid` exists and has `argument` on its command line. The id alone does not tell, since
+    systems use process ids again.
+    """
     try:
         return any(argument in part for part in psutil.Process(pid).cmdline())
     except psutil.Error:

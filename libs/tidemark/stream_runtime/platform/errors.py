@@ -1,4 +1,4 @@
-"""What can be wrong with the machine Tidemark runs on."""
+"""Errors about the machine that Tidemark runs on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidemark.stream_runtime.errors import StreamRuntimeError
 
 
 class PlatformError(StreamRuntimeError):
-    """Base of this package's errors; each message says what to install, set or read."""
+    """Base of this package's errors. Each text says what to install, set or read."""
 
     kind = ErrorKind.INVALID
 
@@ -17,12 +17,12 @@ class JavaNotFoundError(PlatformError):
 
 
 class JarsUnavailableError(PlatformError):
-    """The jars of a set could not be fetched; the message ends with the resolver's own report."""
+    """The jars of a set could not be fetched. The text ends with Ivy's report."""
 
     kind = ErrorKind.RETRYABLE
 
 
 class BrokerFailedError(PlatformError):
-    """The embedded Kafka did not format, start or stop; the message ends with the tail of its log."""
+    """The embedded Kafka could not be formatted or started. The text ends with the end of its logs."""
 
     kind = ErrorKind.RETRYABLE

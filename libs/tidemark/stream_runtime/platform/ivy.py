@@ -1,7 +1,7 @@
-"""Fetches jars and what they depend on with Ivy, which every PySpark brings along: no build tool is needed.
+"""Fetches jars and their dependencies with Ivy. PySpark contains Ivy, so no build tool has to be installed.
 
-Ivy knows by itself where released jars are. A machine that has to use a mirror names an Ivy settings file in
-`TIDEMARK_IVY_SETTINGS`, as it would in Spark's `spark.jars.ivySettings`.
+Ivy fetches from Maven Central by default. On a machine that needs a mirror `TIDEMARK_IVY_SETTINGS` names an
+Ivy settings file, like Spark's `spark.jars.ivySettings`.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Module:
     name: str
     revision: str
     transitive: bool = True
-    """False for a bundle that already contains what it needs."""
+    """False for a bundle that contains its dependencies."""
 
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Left out of the result. `module` `*` stands for all of an organisation."""
+    """A dependency that is not fetched. The module `*` stands for all modules of the organisation."""
 
     organisation: str
     module: str = "*"
 
 
 def module_file(modules: Sequence[Module], exclusions: Sequence[Exclusion]) -> str:
-    """The ivy.xml that asks for `modules`."""
+    """The text of an ivy.xml that asks for `modules` without `exclusions`."""
     dependencies = "".join(
         f"    <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
         f" rev={quoteattr(module.revision)}"
@@ -67,10 +67,11 @@ def module_file(modules: Sequence[Module], exclusions: Sequence[Exclusion]) -> s
 
 
 def retrieve(java: JavaRuntime, request: str, folder: Path, report: Callable[[str], None]) -> Path:
-    """Resolves the ivy.xml text `request` below `folder`; returns the folder that holds the jars.
+    """Fetches the jars that `request` (the text of an ivy.xml) asks for into `folder`; returns their folder.
 
-    What was downloaded before a failure stays in `folder` and is not downloaded again. Raises
-    JarsUnavailableError with the end of Ivy's report.
+    `report` is called with the name of each jar that is downloaded. Jars that were downloaded before a
+    failure stay in `folder`, and the next call does not download them again. Raises JarsUnavailableError with
+    the end of Ivy's report.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jars = folder / "jars"
@@ -82,7 +83,7 @@ def retrieve(java: JavaRuntime, request: str, folder: Path, report: Callable[[st
         *("-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
         *_settings(),
         *("-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "downloads"), "-confs", "default"),
-        # OSGi bundles are jars too: without that type six of Kafka's are missing.
+        # OSGi bundles are jars, too: without this type six of Kafka's jars are missing.
         *("-types", "jar", "bundle", "-sync"),
         *("-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
@@ -100,7 +101,7 @@ def retrieve(java: JavaRuntime, request: str, folder: Path, report: Callable[[st
             overdue.cancel()
     if process.returncode != 0:
         said = "\n".join(line for line in tail if line)
-        raise JarsUnavailableError(f"Ivy ended with code {process.returncode}:\n{said}")
+        raise JarsUnavailableError(f"Ivy ended with exit code {process.returncode}:\n{said}")
     return jars
 
 
@@ -109,7 +110,7 @@ def _settings() -> list[str]:
     if not settings:
         return []
     if not Path(settings).is_file():
-        raise JarsUnavailableError(f"{SETTINGS_VARIABLE} names {settings}, which is no file")
+        raise JarsUnavailableError(f"{SETTINGS_VARIABLE} names {settings}, which is not a file")
     return ["-settings", settings]
 
 
@@ -119,5 +120,5 @@ def _ivy_jar() -> Path:
         sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar")) if pyspark and pyspark.origin else []
     )
     if not found:
-        raise JarsUnavailableError("PySpark, which brings Ivy along, is not installed: run `make setup`")
+        raise JarsUnavailableError("PySpark, which contains Ivy, is not installed: run `make setup`")
     return found[-1]

@@ -1,11 +1,11 @@
-"""The jar sets Tidemark runs, fetched once per machine and checked against `jars.lock`.
+"""The sets of jars that Tidemark runs, fetched once for each machine and checked against `jars.lock`.
 
-A set lies in a folder of the cache whose name is a checksum of what the set asks for and of its lines in
-`jars.lock`; the folder appears by rename when all of its jars have the recorded SHA-256. So a folder that is
-there is complete and right, and a changed set never meets the old one's jars.
+A set has a folder in the cache. The folder's name contains a checksum of the modules that the set asks for
+and of its lines in `jars.lock`, so a changed set gets another folder. The folder appears by a rename once all
+its jars have the recorded SHA-256, so a folder that exists is complete.
 
-`python -m tidemark.stream_runtime.platform.jars SET…` fetches; `… --lock` records what the repository holds
-now.
+`python -m tidemark.stream_runtime.platform.jars SET…` fetches sets. With `--lock` it records the jars that
+the repository has now.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ _PAUSE_S: Final = 2.0
 
 @dataclass(frozen=True)
 class JarSet:
-    """A class path by name: the modules asked for, and what of their dependencies is left out."""
+    """A named class path: modules with their dependencies, without the exclusions."""
 
     name: str
     modules: tuple[ivy.Module, ...]
     exclusions: tuple[ivy.Exclusion, ...] = ()
 
     def request(self) -> str:
+        """The text of the ivy.xml that asks for the set."""
         return ivy.module_file(self.modules, self.exclusions)
 
 
@@ -60,16 +61,16 @@ KAFKA: Final = JarSet(
     "kafka",
     (
         ivy.Module("org.apache.kafka", "kafka_2.13", "4.4.0"),
-        # Kafka names no log binding of its own: without one the broker logs nothing.
+        # Kafka depends on no SLF4J binding. Without one the broker logs nothing.
         ivy.Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.3"),
     ),
-    # Declared by Kafka 4.4.0, but never released.
+    # Kafka 4.4.0 depends on it, but it was never released.
     (ivy.Exclusion("org.apache.kafka", "kafka-tools-api"),),
 )
 SPARK_KAFKA: Final = JarSet(
     "spark-kafka",
     (ivy.Module("org.apache.spark", "spark-sql-kafka-0-10_2.12", "3.5.7"),),
-    # PySpark's own jars hold these in the same versions; Spark copies every extra jar at each start.
+    # PySpark has these in the same versions, and Spark copies every additional jar at each start.
     (
         ivy.Exclusion("org.apache.spark", "spark-tags_2.12"),
         ivy.Exclusion("org.scala-lang"),
@@ -96,10 +97,10 @@ def ensure_jars(
     cache: Path | None = None,
     report: Callable[[str], None] | None = None,
 ) -> list[Path]:
-    """The jars of a set (a key of JAR_SETS), sorted by name; fetched when the cache lacks them.
+    """The jars of a set (`name` is a key of JAR_SETS), sorted by name. Fetches them if the cache lacks them.
 
-    Safe to call from several processes at once. Raises JarsUnavailableError after three tries, and for a jar
-    that is not the recorded one.
+    Several processes may call it at once. Raises JarsUnavailableError after three failures, and if a jar
+    differs from the recorded one.
     """
     jar_set = JAR_SETS[name]
     expected = read_lock().get(name, {})
@@ -116,14 +117,14 @@ def ensure_jars(
 
 
 def cached_jars(name: str, cache: Path | None = None) -> Path | None:
-    """The folder of a set that the cache holds; None when it would have to be fetched."""
+    """The folder of a set in the cache; None if the cache does not have the set."""
     expected = read_lock().get(name, {})
     target = (cache or cache_dir()) / "jars" / f"{name}-{_key(JAR_SETS[name], expected)}"
     return target if target.is_dir() else None
 
 
 def class_path(jars: Sequence[Path]) -> str:
-    """What `java -cp` takes. Raises JarsUnavailableError when a folder name holds the separator."""
+    """The argument of `java -cp`. Raises JarsUnavailableError if a path contains the separator `:`."""
     if any(":" in str(jar) for jar in jars):
         raise JarsUnavailableError(
             f"the cache folder {jars[0].parent} must not contain ':': set TIDEMARK_CACHE_DIR"
@@ -132,7 +133,7 @@ def class_path(jars: Sequence[Path]) -> str:
 
 
 def read_lock() -> dict[str, dict[str, str]]:
-    """Set name -> jar file name -> SHA-256."""
+    """The contents of `jars.lock`: set name -> jar file name -> SHA-256 in hex."""
     sets: dict[str, dict[str, str]] = {}
     for line in LOCK_FILE.read_text().splitlines() if LOCK_FILE.is_file() else []:
         if line and not line.startswith("#"):
@@ -203,7 +204,7 @@ def _key(jar_set: JarSet, expected: Mapping[str, str]) -> str:
 
 @contextmanager
 def _exclusive(lock_file: Path) -> Iterator[None]:
-    """One process at a time; the kernel lets go of the lock when its holder dies."""
+    """Holds a lock among processes while the block runs. The kernel releases it if its holder dies."""
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     with lock_file.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -216,7 +217,7 @@ def _say(message: str) -> None:
 
 
 def _record(names: Sequence[str]) -> None:
-    """Rewrites the lines of `names` in the lock file from what the repository holds."""
+    """Rewrites the lines of the sets `names` in the lock file, from the jars that the repository has."""
     sets = read_lock()
     clock = SystemClock()
     for name in names:
@@ -231,12 +232,12 @@ def _record(names: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetches the named sets, or records them. Exit code 1 when one cannot be had."""
+    """Fetches the named sets, or records them. Returns exit code 1 if a set cannot be fetched."""
     parser = argparse.ArgumentParser(prog="jars", description="Fetch the jar sets that Tidemark runs.")
     parser.add_argument(
         "sets", nargs="*", metavar="SET", help=f"any of: {', '.join(JAR_SETS)} (default: all)"
     )
-    parser.add_argument("--lock", action="store_true", help="record the jars the repository holds now")
+    parser.add_argument("--lock", action="store_true", help="record the jars that the repository has now")
     options = parser.parse_args(arguments)
     names = options.sets or list(JAR_SETS)
     unknown = sorted(set(names) - JAR_SETS.keys())

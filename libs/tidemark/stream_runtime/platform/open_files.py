@@ -1,8 +1,8 @@
-"""How many files and connections this process, and what it starts, may have open.
+"""Raises the limit of open files and connections of this process and of those that it starts.
 
-Systems often give a process 1024 to begin with, for programs of former times, and let it take more by itself:
-this takes them. Kafka clients (sockets and pipes for each broker), RocksDB and Spark hold many, and a client
-that gets no more goes silent rather than fail.
+Many systems begin with a soft limit of 1024, and let a process raise it up to the hard limit. Kafka clients
+(sockets and pipes for each broker), RocksDB and Spark open many files. A Kafka client that reaches the limit
+does not fail: it stops answering.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import resource
 from typing import Final
 
 WANTED: Final = 65_536
-"""No more than that: some programs walk over all that they may have."""
+"""Not higher, because some programs loop over all file numbers that the limit allows."""
 
 
 def allow_open_files() -> int:
-    """Raises the soft limit as far as the hard one lets it; returns what holds. Never lowers it."""
+    """Raises the soft limit to `WANTED`, or to the hard limit if that is less. Never lowers it. Returns the
+    soft limit in effect.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     wanted = WANTED if hard == unlimited else min(WANTED, hard)
@@ -24,6 +26,6 @@ def allow_open_files() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):
-        # A system with a rule of its own: `tidemark doctor` says what there is.
+        # The system has another rule. `tidemark doctor` reports the limit.
         return soft
     return wanted

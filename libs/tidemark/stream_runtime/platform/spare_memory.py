@@ -1,8 +1,8 @@
-"""How much memory a child process may take before its parent, or the container, is in danger.
+"""How much memory a child process may use without danger for its parent or the container.
 
-The kernel ends somebody when a container's memory is used up, and with it often all of the container. So a
-child that reads what may be too large gets a limit of its own, below of what is left: what does not fit into
-that would not have fitted into its parent either.
+When a container's memory is used up, the kernel kills one of its processes, and often the whole container. So
+a child that reads data which may be too large gets a limit, below the memory that is left. Data that exceeds
+this limit would not have fitted into the parent either.
 """
 
 from __future__ import annotations
@@ -13,33 +13,36 @@ from pathlib import Path
 from typing import Final
 
 _MARGIN_BYTES: Final = 192 << 20
-"""Of what is left, for the parent itself and for an interpreter with its libraries."""
+"""Kept free for the parent, and for the child's interpreter with its libraries."""
 _LEAST_BYTES: Final = 128 << 20
 _STACKS_BYTES: Final = 64 << 20
-"""Of a Kafka client's threads: address space that counts for the limit, and is hardly used."""
+"""Stacks of a Kafka client's threads: address space that counts for the limit but is hardly used."""
 _STATUS: Final = Path("/proc/self/status")
 _MEMORY: Final = Path("/proc/meminfo")
 _GROUP: Final = Path("/sys/fs/cgroup")
 
 
 def spare_memory_bytes() -> int:
-    """What a child of this process may take now, beyond an interpreter with its libraries: the least that
-    process, container and machine have left, less a margin.
+    """The bytes that a child of this process may use now, in addition to its interpreter and libraries.
+
+    It is what is left of the limits of process, container and machine (the least of them), less a margin; at
+    least 128 MiB.
     """
     left = [_machine_bytes(), *_group_bytes(), *_process_bytes()]
     return max(min(left) - _MARGIN_BYTES, _LEAST_BYTES)
 
 
 def limit_own_memory(bytes_max: int) -> None:
-    """For a child that has loaded its libraries: so much more than now. An allocation above that ends it,
-    without a core dump.
+    """Limits the memory of this process to what it uses now and `bytes_max` more. Called by a child that has
+    loaded its libraries. An allocation beyond the limit fails, and if the process aborts then, it writes no
+    core dump.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = _kilobytes(_STATUS, "VmData:") + _STACKS_BYTES + bytes_max
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # If it is the kernel that ends somebody after all, then this process.
+    # Should the kernel have to kill a process, it is this one.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -49,8 +52,8 @@ def _machine_bytes() -> int:
 
 
 def _group_bytes() -> list[int]:
-    """Of the container, as seen from inside (cgroups of version 2, or of 1); nothing where there is no limit.
-    What the kernel keeps of files is free when it is wanted.
+    """What is left of the container's limit, as seen from inside (cgroups version 2, else 1); [] without a
+    limit. The page cache counts as free, since the kernel gives it up when memory is needed.
     """
     names = [
         ("memory.max", "memory.current", "memory.stat", "inactive_file ", "active_file "),
@@ -81,8 +84,9 @@ def _process_bytes() -> list[int]:
 
 
 def _kilobytes(file: Path, name: str) -> int:
-    """The figure of a line like `VmData:  1234 kB`, in bytes; a terabyte where the system has no such
-    file."""
+    """The value of a line like `VmData:  1234 kB`, in bytes. A terabyte if the system has no such file or
+    line, which means: no limit is known.
+    """
     try:
         lines = file.read_text().splitlines()
     except OSError:

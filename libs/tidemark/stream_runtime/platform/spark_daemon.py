@@ -1,8 +1,9 @@
 """Starts PySpark's worker daemon without archives on its import path.
 
-Spark puts `pyspark.zip`, `py4j-….zip` and its own core jar on the workers' path, and every task makes Python
-read the directories of all three again (`importlib.invalidate_caches`). What the workers need is installed
-as plain files. Named to Spark by `spark.python.daemon.module`; figures: docs/adr/0002-dependencies.md.
+Spark puts `pyspark.zip`, `py4j-….zip` and its core jar on the workers' path, and each task makes Python read
+the directories of all three again (`importlib.invalidate_caches`). The workers do not need them, because
+PySpark is installed as plain files. `spark.python.daemon.module` names this module to Spark. Measurements:
+docs/adr/0002-dependencies.md.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _NEEDED: Final = ("pyspark", "py4j")
 
 
 def drop_archives() -> None:
-    """Removes the archives from the import path, together with the importers that were made for them.
+    """Removes the archives from the import path, and their importers from Python's cache.
 
-    An interpreter without PySpark as plain files (an executor of a cluster) keeps those that hold it.
+    If this interpreter has PySpark or py4j only as an archive (an executor of a cluster), that archive stays.
     """
     dropped = [entry for entry in sys.path if Path(entry).suffix in _ARCHIVES]
     for entry in dropped:
@@ -34,5 +35,5 @@ def drop_archives() -> None:
 
 if __name__ == "__main__":
     drop_archives()
-    # run_module and not an import: the daemon's work stands under its own `__main__`.
+    # run_module and not an import: the daemon does its work under `if __name__ == "__main__"`.
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

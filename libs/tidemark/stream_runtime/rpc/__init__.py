@@ -1,1 +1,3 @@
-"""gRPC between the services: errors by kind, a server with health and reflection, channels with deadlines."""
+"""gRPC between the services: a server with limits, health and reflection; channels with deadlines; errors
+that keep their kind on the way.
+"""

@@ -1,16 +1,15 @@
-"""Whether there is room for a call, and which threads it runs on: decided before anything of it is read.
+"""Decides whether there is room for a call and on which threads it runs, before its request is read.
 
-Every service of a process has threads of its own and a limit of calls that run on them or wait for them. So
-calls of one service cannot keep those of another from being answered: readers that fill the admin service,
-or strangers that fill the health service, leave the leases alone. Calls that are answered without being read
-(`QUICK`), and refusals, share a few threads, since none of them ever waits for its caller.
+There are three limits:
 
-Within a service at most so many calls of a group of methods run at once (`CallGroups`). Without this, calls
-that wait for long would keep the threads from the service's other methods: nobody would see the status while
-many wait for a flush. A call enters its groups before its request is read, so that one that never comes holds
-no more than its place.
-
-gRPC's own limit of calls stands above all of these; a call that it turns away is counted as well.
+1. Every service of a process has threads of its own, and a limit of calls that run on them or wait for them.
+   So calls of one service cannot block another: if callers fill the admin service or the health service,
+   leases are renewed all the same. Calls that are answered without being read (`QUICK`) and refusals share a
+   few threads, because none of them waits for its caller.
+2. Of a group of methods of a service only so many calls run at once (`CallGroups`). Otherwise calls that wait
+   for long would take all threads of their service: `status` would not be answered while many wait for a
+   flush. A call enters its groups before its request is read.
+3. gRPC has a limit of calls for the whole server (`CALLS_MAX`). A call that it refuses is counted, too.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from tidemark.stream_runtime.rpc.errors import StatusError
 from tidemark.stream_runtime.rpc.interceptors import Handler, HandlerInterceptor
 
 CALLS_MAX: Final = 1_024
-"""Of one server, refusals that are still to be sent included: gRPC's own limit."""
+"""gRPC's limit of calls at a server, including refusals that are not sent yet."""
 _QUICK_THREADS: Final = 4
 
 
 class TooManyCallsError(StatusError):
-    """Ask again a little later."""
+    """There are too many calls at once. The caller may repeat the call a little later."""
 
     kind = ErrorKind.RETRYABLE
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -45,7 +44,9 @@ class TooManyCallsError(StatusError):
 
 @dataclass(frozen=True)
 class Room:
-    """What a service has: `threads` of its own; `most` calls that run on them or wait for one."""
+    """The limits of a service: `threads` of its own (0: it uses the quick threads), and at most `most` calls
+    that run on them or wait for one.
+    """
 
     threads: int
     most: int
@@ -53,7 +54,7 @@ class Room:
 
 OF_A_SERVICE: Final = Room(threads=32, most=128)
 QUICK: Final = Room(threads=0, most=256)
-"""For calls that are answered without being read."""
+"""The limits for calls that are answered without being read."""
 
 
 def service_of(method: str) -> str:
@@ -62,7 +63,9 @@ def service_of(method: str) -> str:
 
 
 class _Place:
-    """One call's place among those of its service; given back once, at the latest when nobody holds it."""
+    """The place of one call among those of its service. It is given back once: when the call ends, or when
+    this object is deleted because gRPC never ran the call.
+    """
 
     def __init__(self, free: threading.BoundedSemaphore, dropped: Callable[[], None]) -> None:
         self._free = free
@@ -76,7 +79,7 @@ class _Place:
             self._free.release()
 
     def __del__(self) -> None:
-        # gRPC had no room for the call and dropped its handler without running it.
+        # Not taken: gRPC had no room for the call and dropped its handler without running it.
         if not self.taken:
             self._dropped()
         self.leave()
@@ -92,11 +95,12 @@ class _Threads:
 
 
 class Admission(grpc.ServerInterceptor):
-    """The outermost interceptor of a server.
+    """The outermost interceptor of a server: refuses a call without room, else runs it on its service's
+    threads.
 
-    `rooms`: by full name of service, or path of a method that has a room of its own; methods of others, which
-    nobody serves, are answered on the quick threads. `refusals`: what is laid around a refusal (request id,
-    status). `too_many` is told of each call that is turned away for want of room.
+    `rooms`: limits by full name of a service, or by path of a method that has limits of its own. Calls of
+    other methods, which no service has, are answered on the quick threads. `refusals`: interceptors around a
+    refusal (request id, status). `too_many` is called for each call that is refused for lack of room.
     """
 
     def __init__(
@@ -128,7 +132,7 @@ class Admission(grpc.ServerInterceptor):
         return _placed(handler, _Place(threads.free, self._too_many), threads.pool)
 
     def close(self) -> None:
-        """Begins no call any more; those under way are not waited for. Repeatable."""
+        """Begins no further calls, and does not wait for those that run. Repeatable."""
         for threads in (self._nobodys, *self._threads.values()):
             threads.pool.shutdown(wait=False)
 
@@ -168,7 +172,8 @@ def _placed(handler: Any, place: _Place, pool: ThreadPoolExecutor) -> Any:
 
 
 def _on(pool: ThreadPoolExecutor, behavior: Any, handler: Any, *, streams: bool) -> Any:
-    # The library looks for this attribute where it hands a call to a thread (`_select_thread_pool_for_…`).
+    # grpcio runs a call on the pool that its behavior's attribute `experimental_thread_pool` names
+    # (`_select_thread_pool_for_behavior`).
     behavior_on_pool = _OwnThreads(behavior, pool)
     make: Any = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
     return make(behavior_on_pool, handler.request_deserializer, handler.response_serializer)
@@ -185,7 +190,7 @@ class _OwnThreads:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """`what` they are, for the error; `methods` by full path; `most` at once."""
+    """Methods (by full path) of which at most `most` calls run at once. `what` names them in the error."""
 
     what: str
     methods: frozenset[str]
@@ -193,10 +198,10 @@ class CallGroup:
 
 
 class CallGroups(HandlerInterceptor):
-    """A method may be in several groups; one that is in none has no limit of its own."""
+    """Limits the calls of groups of methods. A method may be in several groups, or in none."""
 
     def __init__(self, groups: Sequence[CallGroup], too_many: Callable[[], None] = lambda: None) -> None:
-        """``too_many`` is told of each call that is refused here."""
+        """``too_many`` is called for each call that is refused here."""
         self._too_many = too_many
         self._groups = [(group, threading.BoundedSemaphore(group.most)) for group in groups]
 

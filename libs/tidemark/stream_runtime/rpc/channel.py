@@ -1,13 +1,12 @@
-"""Channels to other services: every call has a deadline, a request id and the process's token, and every
-failure is a `stream_runtime.rpc.errors.RpcError`.
+"""Channels to other services. Every call has a deadline, a request id and the process's token, and `call`
+turns every failure into an RpcError.
 
-A channel is opened anew when the files changed that its credentials come from: gRPC reads a client's
-certificate and authority once a channel, and would go on showing a certificate that has expired. Calls under
-way stay on the channel that they began on. That one is closed at the next renewal, weeks later as a rule:
-until then it is idle.
-
-The request id that is sent is that of the call being answered here, else a new one; a caller that has one
-already (its own metadata) keeps it. The token (`authorization: Bearer …`) is asked for anew each time.
+- Certificates: gRPC reads a client's certificate and authority once for each channel, so it would go on using
+  a certificate that has expired. When the files change, the next call opens a new channel. Running calls stay
+  on the former channel, which is closed when the files change again, usually weeks later.
+- Request id: a call that is made while this process answers another one has that one's id, else a new one. An
+  id that is already in the call's metadata stays.
+- Token (`authorization: Bearer …`): the newest one is read for each call.
 """
 
 from __future__ import annotations
@@ -29,7 +28,11 @@ _Open = Callable[[grpc.ChannelCredentials], grpc.Channel]
 
 
 class RenewedChannel(grpc.Channel):
-    """`newest` gives the credentials, another object once they changed; `open_channel` uses them."""
+    """A channel that is opened anew when its credentials change. Thread-safe.
+
+    `newest` returns the credentials: the same object until they change. `open_channel` opens a channel with
+    them.
+    """
 
     def __init__(self, newest: Callable[[], grpc.ChannelCredentials], open_channel: _Open) -> None:
         self._newest = newest
@@ -64,15 +67,15 @@ class RenewedChannel(grpc.Channel):
         return _Callable(lambda: self.current().stream_stream(*arguments, **named))
 
     def subscribe(self, callback: Any, try_to_connect: bool = False) -> None:
-        """Of the channel that there is now."""
+        """Watches the state of the channel that is the newest now."""
         self.current().subscribe(callback, try_to_connect)
 
     def unsubscribe(self, callback: Any) -> None:
-        """Of the channel that there is now."""
+        """Ends a watch of the channel that is the newest now."""
         self.current().unsubscribe(callback)
 
     def close(self) -> None:
-        """Repeatable."""
+        """Closes the newest channel and the former one. Repeatable."""
         with self._lock:
             self._closed = True
             for channel in (self._now, self._former):
@@ -87,7 +90,7 @@ class RenewedChannel(grpc.Channel):
 
 
 class _Callable:
-    """One method; each call is made on the channel that is the newest then."""
+    """One method of a service. Each call uses the channel that is the newest at that time."""
 
     def __init__(self, newest: Callable[[], Any]) -> None:
         self._newest = newest
@@ -96,16 +99,16 @@ class _Callable:
         return self._newest()(*arguments, **named)
 
     def with_call(self, *arguments: Any, **named: Any) -> Any:
-        """The answer and the call."""
+        """Calls the method; returns the response and the call."""
         return self._newest().with_call(*arguments, **named)
 
     def future(self, *arguments: Any, **named: Any) -> Any:
-        """The call, whose answer comes later."""
+        """Calls the method without waiting; returns the call, which is a future of the response."""
         return self._newest().future(*arguments, **named)
 
 
 class CallDetails(grpc.ClientCallDetails):
-    """A copy of `details`; `timeout_s` and `metadata` replace the call's own where they are given."""
+    """A copy of `details`. `timeout_s` and `metadata` replace the call's own if they are given."""
 
     def __init__(
         self, details: Any, *, timeout_s: float | None = None, metadata: list[tuple[str, str]] | None = None
@@ -121,7 +124,7 @@ class CallDetails(grpc.ClientCallDetails):
 class SendRequestId(
     grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor
 ):
-    """For the kinds of calls that our services have."""
+    """Adds a request id to every call, of the kinds of calls that our services have."""
 
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
@@ -150,7 +153,7 @@ class ShowToken(
     grpc.StreamUnaryClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """`token` gives the newest one; None shows nothing."""
+    """Adds a token to every call. `token` returns the newest one; with None a call has none."""
 
     def __init__(self, token: Callable[[], str | None]) -> None:
         self._token = token
@@ -182,7 +185,7 @@ class ShowToken(
 
 DEADLINE_S: Final = 10.0
 _CONNECT_MS: Final = 5_000
-"""For one try at a connection, handshakes included: less, and a busy machine never gets through one."""
+"""For one attempt to connect, including handshakes. With less a busy machine would never finish one."""
 _RECONNECT_MS_MIN: Final = 100
 _RECONNECT_MS_MAX: Final = 1_000
 _KEEPALIVE_MS: Final = 10_000
@@ -198,8 +201,10 @@ def open_channel(
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     security: ClientSecurity = IN_THE_CLEAR,
 ) -> grpc.Channel:
-    """A channel whose calls carry a request id and end within `deadline_s` unless they say otherwise.
-    Connects lazily, and again. Raises SecurityConfigError where its token would travel in the clear.
+    """A channel to a service. It connects at the first call, and again after a lost connection.
+
+    Calls without a timeout of their own have the deadline `deadline_s`. Raises SecurityConfigError if the
+    token would be sent unencrypted.
     """
     security.token_for(address)
     options = _options(message_bytes_max)
@@ -224,23 +229,23 @@ def _options(message_bytes_max: int) -> list[tuple[str, int | str]]:
     return [
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
-        # Despite its name the time that a try may take.
+        # Despite its name this is the time that an attempt to connect may take.
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
-        # A peer that vanished without closing is noticed by pings, also between calls.
+        # Pings, also between calls, notice a peer that vanished without closing the connection.
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-        # Without it a ping that no frozen peer answers is waited for a minute.
+        # Without it gRPC waits a minute for the answer to a ping of a frozen peer.
         ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
-        # A proxy of the environment has no business between services of one machine or cluster.
+        # Services of one machine or cluster do not use a proxy that the environment names.
         ("grpc.enable_http_proxy", 0),
     ]
 
 
 def call(method: Callable[..., T], request: Any, timeout_s: float | None = None) -> T:
-    """Calls one method of a stub that answers once. Raises RpcError by kind."""
+    """Calls a method of a stub and returns its single response. Raises RpcError."""
     try:
         return method(request, timeout=timeout_s)
     except grpc.RpcError as error:

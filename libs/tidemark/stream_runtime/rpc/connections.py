@@ -1,18 +1,21 @@
-"""Which connections a server keeps when more come than it has room for: those on which callers call.
+"""Closes connections of a gRPC server when there are too many, first those on which nobody calls.
 
-gRPC takes connections up to a limit and turns away whoever comes after. By that rule alone strangers who
-connect first, say nothing, and connect again whenever they are closed, keep every newcomer out. So there are
-two bounds (`Bounds`). A look once in `LOOK_EVERY_S` closes what is above the lower one; the upper one is
-gRPC's own, and holds for what comes between two looks.
+gRPC accepts connections up to a limit and refuses later ones. With that rule alone, strangers could keep all
+others out: they connect first, send nothing, and connect again when they are closed. So there are two bounds
+(`Bounds`). Every `LOOK_EVERY_S` this module closes the connections above the lower bound. The upper bound is
+gRPC's own limit, for connections that come between two looks.
 
-Closed are the connections on which no call was ever let in, first those that have waited longest. Of the
-others only what is above the bound by itself, first those whose last call is longest ago. Never closed are a
-connection on which a call runs, and one that the look before did not see: who has got a connection has at
-least `LOOK_EVERY_S` for its first call. A call counts when `AccessInterceptor` let it in; the health calls
-that are open to everybody do not count.
+Which connections are closed:
 
-gRPC shows Python no connections. But they are sockets of this process: the look finds them among its open
-files by the port that they came to, and shuts them down, which gRPC takes for the other side's hanging up.
+1. Those on which no call was ever accepted, the oldest first, until the lower bound is kept.
+2. If the connections with calls alone are above the bound: of these, the ones whose last call is longest ago.
+
+Two kinds are never closed: a connection on which a call runs, and one that the look before did not see. So a
+new connection has at least `LOOK_EVERY_S` for its first call. A call is accepted when `AccessInterceptor`
+lets it pass; the health calls that are open to everybody do not count.
+
+gRPC does not show its connections to Python, but they are sockets of this process. A look finds them among
+the open files by their local port and shuts them down. For gRPC that is as if the other side had closed them.
 """
 
 from __future__ import annotations
@@ -37,35 +40,37 @@ from tidemark.stream_runtime.security.roles import OPEN
 LOOK_EVERY_S: Final = 1.0
 KEPT_MAX: Final = 1_024
 _OPEN_FILES: Final = "/dev/fd"
-"""This process's open files by number, on Linux and on macOS."""
+"""The folder with this process's open files by number, on Linux and on macOS."""
 _LOG_EVERY_S: Final = 10.0
 _log = logging.getLogger("tidemark.rpc")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """`kept`: connections that a look leaves open; `accepted`: those that gRPC has at any time."""
+    """`kept`: how many connections a look leaves open; `accepted`: how many gRPC has at any time."""
 
     kept: int
     accepted: int
 
 
 def bounds() -> Bounds:
-    """By how many files this process may have open, of which connections take a quarter at most."""
+    """The bounds for this process. Connections may take at most a quarter of the files that it may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     kept = KEPT_MAX if soft == resource.RLIM_INFINITY else min(KEPT_MAX, max(1, soft // 8))
     return Bounds(kept, 2 * kept)
 
 
 class Connection(NamedTuple):
-    """An open socket of a server; `number` is the one of its file, `peer` as `peer_of` names it."""
+    """An open socket of a server: the number of its file, and the other side as `peer_of` names it."""
 
     number: int
     peer: str
 
 
 def peer_of(host: str, port: int | str) -> str:
-    """One name of the other side, however it is written."""
+    """The name of the other side, the same for all forms of its address: `127.0.0.1 4711` for host 127.0.0.1
+    and for ::ffff:127.0.0.1.
+    """
     host = host.strip("[]").partition("%")[0]
     return f"{host.removeprefix('::ffff:')} {port}"
 
@@ -77,12 +82,11 @@ def superfluous(
     busy: Collection[str],
     kept: int,
 ) -> list[int]:
-    """Which connections to close: without calls as many as bring all of them down to `kept`, and of those
-    with calls as many as bring these down to it.
+    """The identities of the connections to close, by the rules above.
 
-    `now`: by identity, those that were seen first before the others. `before`: identities that the look
-    before saw. `used`: by peer, when its last call was, as a number that grows. `busy`: peers whose calls
-    run.
+    `now`: all connections by identity, in the order in which they were first seen. `before`: the identities
+    that the look before saw. `used`: peer -> a number that is the greater the later its last call was.
+    `busy`: peers with running calls. `kept`: the lower bound.
     """
     callers = sum(peer in used or peer in busy for _, peer in now.values())
     idle = [key for key, (_, peer) in now.items() if key in before and peer not in busy]
@@ -92,8 +96,9 @@ def superfluous(
 
 
 class CallsOfConnections(HandlerInterceptor):
-    """Who calls; stands inside `AccessInterceptor`, which lets calls in. Thread-safe. Knows the `most` peers
-    that called last.
+    """Notes which peers call, for the `most` peers that called last. Thread-safe.
+
+    It is inside `AccessInterceptor`, so it sees accepted calls only.
     """
 
     def __init__(self, most: int) -> None:
@@ -112,7 +117,7 @@ class CallsOfConnections(HandlerInterceptor):
             yield from handler(request, context)
 
     def known(self) -> tuple[dict[str, int], set[str]]:
-        """By peer when it called last, as a number that grows; the peers whose calls run."""
+        """`used` and `busy`, as `superfluous` takes them."""
         with self._lock:
             return dict(self._used), set(self._running)
 
@@ -121,7 +126,7 @@ class CallsOfConnections(HandlerInterceptor):
         if method in OPEN:
             yield
             return
-        # ipv4:127.0.0.1:4711, ipv6:%5B::1%5D:4711
+        # gRPC's forms: ipv4:127.0.0.1:4711, ipv6:%5B::1%5D:4711
         host, _, port = unquote(context.peer()).partition(":")[2].rpartition(":")
         peer = peer_of(host, port)
         with self._lock:
@@ -144,9 +149,9 @@ class CallsOfConnections(HandlerInterceptor):
 
 
 class RoomForNewcomers:
-    """A thread that looks at the connections of the server at `port`, and closes what is superfluous.
+    """A thread that looks at the connections of the server at `port` and closes superfluous ones.
 
-    `made_room` is told of each connection closed on which no call was let in.
+    `made_room` is called for each closed connection on which no call was ever accepted.
     """
 
     def __init__(
@@ -166,7 +171,7 @@ class RoomForNewcomers:
         self._thread.start()
 
     def close(self) -> None:
-        """Closes no connection any more. Repeatable."""
+        """Ends the thread. Repeatable."""
         self._stopped.set()
         self._thread.join(timeout=5.0)
 
@@ -178,12 +183,13 @@ class RoomForNewcomers:
                 _log.warning("cannot look at the connections of port %d: %s", self._port, error)
 
     def _look(self) -> None:
-        numbers = [int(each) for each in os.listdir(_OPEN_FILES)]
+        numbers = [int(name) for name in os.listdir(_OPEN_FILES)]
         if len(numbers) <= self._kept:
             self._seen = {}
             return
-        found = dict(_connections(numbers, self._port))
-        now = {key: found[key] for key in (*(key for key in self._seen if key in found), *found)}
+        connected = dict(_connections(numbers, self._port))
+        # In the order in which they were first seen: those of the look before, then new ones.
+        now = {key: connected[key] for key in (*(key for key in self._seen if key in connected), *connected)}
         used, busy = self._calls.known()
         for key in superfluous(now, self._seen, used, busy, self._kept):
             if _shut_down(now[key].number, key):
@@ -206,30 +212,30 @@ class RoomForNewcomers:
 
 
 def _connections(numbers: list[int], port: int) -> Iterator[tuple[int, Connection]]:
-    """Of the files `numbers` those that are connections to `port`, by identity."""
+    """Those of the open files `numbers` that are connections to `port`: (identity, connection)."""
     for number in numbers:
         try:
             key = _identity(number)
-            # Borrowed: it stays the file of whoever opened it.
+            # Only borrowed: `detach` below gives the file back without closing it.
             borrowed = socket.socket(fileno=number)
         except OSError:
-            continue  # closed meanwhile, or no socket
+            continue  # closed meanwhile, or not a socket
         try:
             if borrowed.family in (socket.AF_INET, socket.AF_INET6) and borrowed.getsockname()[1] == port:
                 yield key, Connection(number, peer_of(*borrowed.getpeername()[:2]))
         except OSError:
-            continue  # it listens, or has gone
+            continue  # it listens, or the other side has closed it
         finally:
             borrowed.detach()
 
 
 def _shut_down(number: int, identity: int) -> bool:
-    """Whether the socket was still the one behind that number, and was open."""
+    """Shuts a socket down. False if another file has the number by now, or the socket is closed already."""
     try:
         copy = os.dup(number)
     except OSError:
         return False
-    # Behind the copy nothing changes any more, whoever closes and opens files now.
+    # The copy keeps its file, even if gRPC closes the number now and another file gets it.
     try:
         if _identity(copy) != identity:
             return False
@@ -246,5 +252,5 @@ def _shut_down(number: int, identity: int) -> bool:
 
 
 def _identity(number: int) -> int:
-    """Of the open socket, whatever number it has."""
+    """The inode of an open socket, which tells it from another socket that got its file number later."""
     return os.fstat(number).st_ino

@@ -1,4 +1,4 @@
-"""Errors on the wire: kinds as gRPC status codes and back, and what an error says beyond its status.
+"""Errors in gRPC: translates kinds to status codes and back, and encodes an error's details.
 
 | kind      | status              |
 |-----------|---------------------|
@@ -8,24 +8,23 @@
 | INVALID   | INVALID_ARGUMENT    |
 | CORRUPT   | DATA_LOSS           |
 
-Every error with a `kind` of those names is mapped, whichever of our packages it comes from. One without is a
-defect: INTERNAL. A wait that ended before its condition held is DEADLINE_EXCEEDED, and a `StatusError` has a
-status of its own.
+Errors of all our packages are translated by their `kind`. An exception without a kind is a defect: INTERNAL.
+A DeadlineExceededError is DEADLINE_EXCEEDED, and a `StatusError` has a status of its own.
 
-What else an error says goes into its details, as `google.rpc.Status` in the trailing metadata: every gRPC
-library reads it, and grpcurl prints it.
+An error's details are sent as `google.rpc.Status` in the trailing metadata, which every gRPC library can read
+and grpcurl prints.
 
-| detail       | when                            | says                                                  |
+| detail       | when                            | has                                                   |
 |--------------|---------------------------------|-------------------------------------------------------|
-| ErrorInfo    | always                          | reason, a name for programs; domain `tidemark`; facts |
+| ErrorInfo    | always                          | reason (for programs), domain `tidemark`, facts       |
 | RequestInfo  | always                          | the request id                                        |
 | RetryInfo    | the same call may succeed later | when to try again                                     |
 | BadRequest   | a field of the request is wrong | which, and why                                        |
-| ResourceInfo | what was named is not there     | its type and name                                     |
+| ResourceInfo | the named thing does not exist  | its type and name                                     |
 
-An exception says these by attributes, all optional: `error_reason`, `error_metadata` (text to text),
-`retry_after_s`, `violations` (pairs of field and text), `resource` (type, name). The reason defaults to the
-name of its class: NoAssignerError is NO_ASSIGNER.
+They come from attributes of the exception, all of which are optional: `error_reason`, `error_metadata` (text
+to text), `retry_after_s`, `violations` (pairs of field and text), `resource` (type, name). Without an
+`error_reason` the reason is the name of the class: NO_ASSIGNER for NoAssignerError.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ STATUS_KEY: Final = "grpc-status-details-bin"
 _RETRY_AFTER_S: Final = 1.0
 _RETRIED: Final = frozenset({ErrorKind.RETRYABLE, ErrorKind.CONFLICT})
 _BYTES_MAX: Final = 3_000
-"""Metadata travels in the header block, of which peers take 8 KiB by default."""
+"""Trailing metadata is sent in a header block, of which peers accept 8 KiB by default."""
 _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @dataclass(frozen=True)
 class ErrorDetails:
-    """What a server told about an error; nothing of it has to be there."""
+    """The details of an error that a server sent. Each field may be empty."""
 
     reason: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class ErrorDetails:
 
 
 def reason_of(error: BaseException) -> str:
-    """The error's name for programs, in capitals."""
+    """The reason for programs: `error_reason`, else the name of the class in capitals."""
     named = getattr(error, "error_reason", None)
     if isinstance(named, str) and named:
         return named
@@ -73,8 +72,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def encode_details(error: BaseException, code: int, message: str, request_id: str | None) -> bytes:
-    """The `google.rpc.Status` for an exception; `code` is the status's number. Metadata and field texts are
-    left out where they would not fit.
+    """The `google.rpc.Status` of an exception as bytes; `code` is the number of its status. If all details
+    are too long, only reason, domain and request id are sent.
     """
     whole: bytes = _status(error, code, message, request_id).SerializeToString()
     if len(whole) <= _BYTES_MAX:
@@ -89,11 +88,11 @@ def encode_details(error: BaseException, code: int, message: str, request_id: st
 
 
 def decode_details(call: Any) -> ErrorDetails:
-    """The details of a failed call (`grpc.RpcError`); empty for a server that sends none."""
+    """The details of a failed call (`grpc.RpcError`); empty if the server sent none."""
     try:
         status = rpc_status.from_call(call)
     except (AttributeError, ValueError, DecodeError):
-        # No call of gRPC's own, or details that contradict the status: the status stands.
+        # Not a call of gRPC's own, or the details contradict the status. The status counts.
         return ErrorDetails()
     return ErrorDetails() if status is None else _decoded(status)
 
@@ -128,19 +127,19 @@ def _add(status: status_pb2.Status, detail: Message) -> None:
 
 
 def _decoded(status: status_pb2.Status) -> ErrorDetails:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     info, request = error_details_pb2.ErrorInfo(), error_details_pb2.RequestInfo()
     retry, bad = error_details_pb2.RetryInfo(), error_details_pb2.BadRequest()
     for detail in status.details:
         if detail.Unpack(info):
-            found |= {"reason": info.reason, "metadata": dict(info.metadata)}
+            fields |= {"reason": info.reason, "metadata": dict(info.metadata)}
         elif detail.Unpack(request):
-            found["request_id"] = request.request_id
+            fields["request_id"] = request.request_id
         elif detail.Unpack(retry):
-            found["retry_after_s"] = retry.retry_delay.ToMilliseconds() / 1000
+            fields["retry_after_s"] = retry.retry_delay.ToMilliseconds() / 1000
         elif detail.Unpack(bad):
-            found["violations"] = tuple((each.field, each.description) for each in bad.field_violations)
-    return ErrorDetails(**found)
+            fields["violations"] = tuple((wrong.field, wrong.description) for wrong in bad.field_violations)
+    return ErrorDetails(**fields)
 
 
 _STATUS_OF_KIND: Final[Mapping[ErrorKind, grpc.StatusCode]] = {
@@ -154,7 +153,7 @@ assert _STATUS_OF_KIND.keys() == set(ErrorKind)
 
 _KIND_OF_STATUS: Final[Mapping[grpc.StatusCode, ErrorKind]] = {
     **{status: kind for kind, status in _STATUS_OF_KIND.items()},
-    # Our requests carry an idempotency id, so an unanswered one may be sent again.
+    # Our requests may be sent again without harm, so a call without an answer may be repeated.
     grpc.StatusCode.CANCELLED: ErrorKind.RETRYABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED: ErrorKind.RETRYABLE,
     grpc.StatusCode.ALREADY_EXISTS: ErrorKind.CONFLICT,
@@ -163,21 +162,24 @@ _KIND_OF_STATUS: Final[Mapping[grpc.StatusCode, ErrorKind]] = {
 
 _NO_INFO: Final = ErrorDetails()
 _TOO_LARGE: Final = "message larger than max"
-"""How gRPC says, on either side, that a message exceeds a limit: under the status of calls that are too many,
-and told apart by nothing else. Such a message is refused again however often it is sent."""
+"""gRPC's text, on either side, for a message above a limit. It has the same status as too many calls
+(RESOURCE_EXHAUSTED), and only the text tells them apart. To repeat such a call never helps.
+"""
 
 
 class StatusError(StreamRuntimeError):
-    """Base of refusals with a status of their own, where that of a kind says too little (NOT_FOUND,
-    UNAUTHENTICATED, PERMISSION_DENIED, …); `kind` still says what the caller must do.
+    """Base of errors with a status of their own (NOT_FOUND, UNAUTHENTICATED, PERMISSION_DENIED, …), for which
+    the status of a kind says too little. `kind` still says what the caller must do.
     """
 
     status: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class RpcError(StreamRuntimeError):
-    """A call to another service failed; `kind` is what that service meant, `status` how gRPC carried it,
-    `details` its words alone, `info` what it said for programs.
+    """A call to another service failed.
+
+    `kind` says what the caller must do, `status` is gRPC's status, `details` the service's text, `info` the
+    details for programs.
     """
 
     def __init__(
@@ -190,12 +192,12 @@ class RpcError(StreamRuntimeError):
         self.info = info
         self.kind = kind_of_status(status)
         if status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE not in details:
-            # Too many calls at once, by our limits or gRPC's own: there is room a little later.
+            # Too many calls at once, by our limits or gRPC's. There may be room a little later.
             self.kind = ErrorKind.RETRYABLE
 
 
 def status_of(error: BaseException) -> grpc.StatusCode:
-    """The status for an exception of any of our packages."""
+    """The gRPC status of an exception of any of our packages."""
     if isinstance(error, StatusError):
         return error.status
     if isinstance(error, DeadlineExceededError):
@@ -205,7 +207,7 @@ def status_of(error: BaseException) -> grpc.StatusCode:
 
 
 def kind_of_status(status: grpc.StatusCode) -> ErrorKind:
-    """What a caller must do; a status that no kind maps to is a request that will not succeed unchanged."""
+    """The kind of a status. A status that no kind has is INVALID: the same request will not succeed."""
     return _KIND_OF_STATUS.get(status, ErrorKind.INVALID)
 
 

@@ -1,4 +1,4 @@
-"""Asking another service whether it serves, by the standard health protocol."""
+"""Asks another service whether it serves, by gRPC's standard health protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT_S: Final = 2.0
 def is_serving(
     address: Address, timeout_s: float = _TIMEOUT_S, security: ClientSecurity = IN_THE_CLEAR
 ) -> bool:
-    """Whether a service answers there and says that it serves."""
+    """Whether a service answers at the address within `timeout_s` and says that it serves."""
     channel = open_channel(address, security=security)
     try:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -34,7 +34,7 @@ def is_serving(
 def wait_until_serving(
     address: Address, stop: threading.Event, security: ClientSecurity = IN_THE_CLEAR
 ) -> bool:
-    """Returns True when the service serves, False when `stop` is set first."""
+    """Waits until the service serves (True), or `stop` is set (False)."""
     while not stop.is_set():
         if is_serving(address, security=security):
             return True

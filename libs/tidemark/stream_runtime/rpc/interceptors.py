@@ -1,30 +1,30 @@
-"""What a server of ours lays around every handler: a request id, errors as statuses, a deadline.
+"""The interceptors of our servers that give every call a request id, errors as statuses, and a deadline.
 
-All that is laid around one, outermost first:
+All interceptors of a call, outermost first:
 
-1. `Admission`: is there room among the calls of this service, and on which threads does it run;
-2. the call gets its request id, its errors become statuses, its deadline holds;
-3. who calls, and may they (`AccessInterceptor`);
-4. those that the caller of `start_server` adds (how many of which method at once);
-5. the request is read (`Reading`), then comes the handler.
+1. `Admission` checks that there is room among the calls of the service, and chooses the threads.
+2. The interceptors of this module: the call gets its request id, its errors become statuses, its deadline is
+   set.
+3. `AccessInterceptor` checks who calls, and whether they may.
+4. Interceptors that the caller of `start_server` adds (for instance limits of methods).
+5. `Reading` reads the request; then the handler runs.
 
-So nothing of a request is read before it is known who sends it and that there is room for it. An error that
-an inner one raises, at the call or in a handler that it returns, becomes its kind's status, with details.
+So no request is read before the server knows who sent it and that there is room. An exception of an inner
+interceptor or a handler becomes the status of its kind, with details.
 
-**Request ids.** A name for every call, the same on both sides: in the logs, in the details of errors, in the
-answer. The caller may send one as the metadata `x-request-id`: 1 to 128 of letters, digits and `._:-`.
-Without one, or with one that is no such text, the server makes one. It comes back in the trailing metadata
-under the same name. A call that is made while another is answered (the coordinator asks an assigner) carries
-that one's id.
+**Request ids.** Every call has a name that is the same on both sides: in logs, in details of errors, and in
+the answer's trailing metadata. The caller may send one as metadata `x-request-id`: 1 to 128 letters, digits
+and `._:-`. Otherwise the server makes one. A call that is made while another one is answered (the coordinator
+asks an assigner) has the id of that one.
 
-**Errors.** The log has every failed call at level info, with its request id; UNAVAILABLE, which clients
-answer by asking again, at debug, as refusals of strangers, who could fill it (`security.access` tells of
-those). An exception without a kind is a defect: INTERNAL, with its traceback.
+**Errors.** Failed calls are logged at level info with their request id. UNAVAILABLE, after which clients
+repeat the call, and refusals of callers, who could fill the log, are logged at debug (`security.access` logs
+refusals). An exception without a kind is a defect: INTERNAL, logged with its traceback.
 
-**Deadlines.** A call may take as long as its caller says, and at most as long as the server allows the
-method. A handler runs on a thread that nobody can take away from it, so it has to ask: every wait inside a
-call takes `left_s`, every long loop looks at `is_wanted`. A call whose time was over before its turn came is
-not begun.
+**Deadlines.** A call may take as long as its caller says, and at most as long as the server allows for the
+method. No other thread can interrupt a handler, so handlers check the time themselves: every wait inside a
+call takes `left_s`, every long loop checks `is_wanted`. A call whose deadline has passed before it begins is
+refused.
 """
 
 from __future__ import annotations
@@ -49,12 +49,15 @@ from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.rpc.errors import STATUS_KEY, encode_details, reason_of, status_of
 
 Handler = Callable[[Any, Any], Any]
-"""Of (request, or an iterator of requests; servicer context); a streaming one answers an iterator."""
+"""Takes the request (or an iterator of requests) and the servicer context, and returns the response (or an
+iterator of responses).
+"""
 
 
 class HandlerInterceptor(grpc.ServerInterceptor):
-    """Wraps every handler; a subclass says what happens around one that answers once, and around one that
-    streams. `method` is the full path, `/package.Service/Method`.
+    """Wraps the handlers of all methods. A subclass overrides `around` for handlers with one response and
+    `around_stream` for handlers with a stream of responses. `method` is the full path,
+    `/package.Service/Method`.
     """
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
@@ -89,12 +92,12 @@ _request_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("reques
 
 
 def current_request_id() -> str | None:
-    """Of the call that this thread answers; None outside of one."""
+    """The id of the call that this thread answers; None outside of a call."""
     return _request_id.get()
 
 
 def sent_request_id(metadata: Iterable[tuple[str, str | bytes]] | None) -> str | None:
-    """The id among a call's metadata, None when there is none that may be used."""
+    """The request id in a call's metadata; None if there is none, or it has a wrong form."""
     for key, value in metadata or ():
         if key == REQUEST_ID and isinstance(value, str) and _VALID.fullmatch(value):
             return value
@@ -103,7 +106,7 @@ def sent_request_id(metadata: Iterable[tuple[str, str | bytes]] | None) -> str |
 
 @contextmanager
 def answering(request_id: str) -> Iterator[None]:
-    """Inside, `current_request_id` is this one, and every logged line has it as the field `request_id`."""
+    """Inside, `current_request_id` returns this id, and logged lines have it as the field `request_id`."""
     token = _request_id.set(request_id)
     try:
         with bound(request_id=request_id):
@@ -113,7 +116,7 @@ def answering(request_id: str) -> Iterator[None]:
 
 
 class RequestIds(HandlerInterceptor):
-    """Gives every call its id."""
+    """Gives every call its request id, and sends it back in the trailing metadata."""
 
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
@@ -127,7 +130,7 @@ class RequestIds(HandlerInterceptor):
         with answering(request_id):
             answers = iter(handler(request, context))
         while True:
-            # What is bound may not stay bound while others hold the generator.
+            # Bound only while the handler runs: other calls run on this thread between two answers.
             with answering(request_id):
                 try:
                     answer = next(answers)
@@ -149,8 +152,8 @@ _log = logging.getLogger("tidemark.rpc")
 
 
 class ErrorsByKind(HandlerInterceptor):
-    """Turns an exception of a handler into the status of its kind; one without a kind is logged as a
-    defect.
+    """Turns an exception of a handler into the status of its kind, with details. An exception without a kind
+    is logged as a defect.
     """
 
     def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
@@ -168,7 +171,7 @@ class ErrorsByKind(HandlerInterceptor):
 
 def _abort(context: Any, method: str, error: Exception) -> None:
     if context.code() is not None:
-        # The handler ended the call itself: abort() tells so by an exception without content.
+        # The handler ended the call itself: abort() raises an exception without a text.
         raise error
     status = status_of(error)
     said = str(error)
@@ -178,7 +181,7 @@ def _abort(context: Any, method: str, error: Exception) -> None:
     else:
         level = logging.DEBUG if status in _QUIET else logging.INFO
         _log.log(level, "%s: %s %s: %s", method, status.name, reason_of(error), said)
-    # It travels in the header block, with up to three characters a byte.
+    # Cut, because it is sent in the header block, where a byte may take three characters.
     said = redact_text(said).encode()[:_MESSAGE_BYTES_MAX].decode(errors="ignore")
     details = encode_details(error, status.value[0], said, current_request_id())
     context.set_trailing_metadata((*(context.trailing_metadata() or ()), (STATUS_KEY, details)))
@@ -186,7 +189,7 @@ def _abort(context: Any, method: str, error: Exception) -> None:
 
 
 LONGEST_S: Final = 60.0
-"""Of a method that no limit is named for."""
+"""The server's limit for methods without one of their own."""
 
 
 @dataclass(frozen=True)
@@ -200,19 +203,21 @@ _call: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("call", def
 
 
 def left_s(most_s: float) -> float:
-    """Seconds that the call of this thread may still take, at most `most_s`; never negative."""
+    """The seconds that the call of this thread may still take, at most `most_s`. Never negative; `most_s`
+    outside of a call.
+    """
     call = _call.get()
     return most_s if call is None else max(min(most_s, call.ends_s - call.clock.monotonic_s()), 0.0)
 
 
 def is_wanted() -> bool:
-    """Whether somebody still waits for the answer: the caller is there, and the time is not over."""
+    """Whether the caller still waits for the answer: it has not gone, and the deadline has not passed."""
     call = _call.get()
     return call is None or (call.context.is_active() and call.clock.monotonic_s() < call.ends_s)
 
 
 class Deadlines(HandlerInterceptor):
-    """`longest_s`: method's full path -> the server's limit in seconds."""
+    """Sets the deadline of every call. `longest_s`: full path of a method -> its limit in seconds."""
 
     def __init__(self, clock: Clock, longest_s: Mapping[str, float]) -> None:
         self._clock = clock
@@ -262,13 +267,13 @@ def interceptor_chain(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> list[grpc.ServerInterceptor]:
-    """Those of step 2, then `added`. `longest_s`: limits of methods (`Deadlines`). `clock` and `ids`: the
-    machine's own when not given.
+    """The interceptors of step 2, then `added`. `longest_s`: limits of methods (`Deadlines`). `clock` and
+    `ids` are the machine's own by default.
     """
     deadlines = Deadlines(clock or SystemClock(), longest_s)
     return [*naming_errors(ids), deadlines, *added]
 
 
 def naming_errors(ids: IdSource | None = None) -> list[grpc.ServerInterceptor]:
-    """What is laid around everything that may fail, refusals too: request id, and errors as statuses."""
+    """The interceptors for request ids and for errors as statuses, which refusals have around them, too."""
     return [RequestIds(ids or SystemIds()), ErrorsByKind()]

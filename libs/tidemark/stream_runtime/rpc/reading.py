@@ -1,13 +1,14 @@
-"""Reads a call's request, the innermost of the interceptors: who calls, and whether there is room, is known.
+"""The innermost interceptor: reads a call's request, after the caller is known and there is room for the
+call.
 
-Every call is served as a stream, whose messages are read when they are asked for. So nothing but gRPC's first
-window is taken in before somebody asks, and the wait for a message has a limit: a caller that opens a call
-and sends nothing holds its thread for `FIRST_MESSAGE_S` and is cut off.
+Every call is served as a stream, whose messages are read only when they are needed. So before that the server
+receives no more than gRPC's first window. The wait for a message has a limit: a call without a request holds
+its thread for `FIRST_MESSAGE_S`, and is cancelled then.
 
-Many such callers at once would still hold all threads of a service. So at most half of its threads wait for
-messages: when one more begins to wait, the connection with the most waiting calls loses the one that has
-waited longest. A client that means its call sends the request with it and waits for nothing; should it be
-cut off all the same, it hears CANCELLED, which our clients take for "ask again".
+Many such calls could still hold all threads of a service. So at most half of its threads may wait for
+messages. If one more call begins to wait, one is cancelled: of the connection with the most waiting calls the
+one that has waited longest. An honest client sends the request together with the call and hardly waits. If
+its call is cancelled all the same, it gets CANCELLED, after which our clients repeat the call.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from tidemark.stream_runtime.rpc.admission import service_of
 from tidemark.stream_runtime.rpc.errors import StatusError
 
 FIRST_MESSAGE_S: Final = 5.0
-"""From the moment that a thread takes the call."""
+"""How long the first message may take, from the moment that a thread takes the call."""
 NEXT_MESSAGE_S: Final = 30.0
-"""Between two messages of a stream."""
+"""How long the next message of a stream may take."""
 _OTHERS_WAITING_MAX: Final = 2
-"""Of a service without a limit of its own: its calls run on the few quick threads."""
+"""How many calls may wait of a service without a limit of its own, which runs on the few quick threads."""
 _LOOK_EVERY_S: Final = 0.25
 
 
 class NoRequestError(StatusError):
-    """The call ended, or was cut off, before its request was there: nobody hears this."""
+    """The call ended or was cancelled before its request came. No caller gets this error."""
 
     kind = ErrorKind.RETRYABLE
     status = grpc.StatusCode.CANCELLED
 
 
 class BadRequestError(StatusError):
-    """The request is none of its method: without a message, or with one that cannot be parsed."""
+    """The call has no message, or one that cannot be parsed as its method's request."""
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """A call whose message is awaited, until `end_s` (monotonic)."""
+    """A call that waits for a message until `end_s` (monotonic time)."""
 
     context: Any
     service: str
@@ -57,9 +58,9 @@ class _Wait:
 
 
 class SlowCallers:
-    """Cuts off calls whose message is late; one thread for all of them. `late` is told of each.
+    """Cancels calls whose message is late, by one thread for all. `late` is called for each of them.
 
-    `waiting_max`: by full name of service, how many of its calls may wait for a message at once.
+    `waiting_max`: full name of a service -> how many of its calls may wait for a message at once.
     """
 
     def __init__(self, clock: Clock, late: Any, waiting_max: Mapping[str, int]) -> None:
@@ -75,7 +76,7 @@ class SlowCallers:
 
     @contextmanager
     def awaited(self, context: Any, service: str, limit_s: float) -> Iterator[None]:
-        """Inside, a message of the call is waited for, at most so long, and while there is room to wait."""
+        """The call may wait inside for a message: for `limit_s`, and as long as it need not make room."""
         wait = _Wait(context, service, context.peer(), self._clock.monotonic_s() + limit_s)
         with self._lock:
             one_too_many = self._one_too_many(wait)
@@ -88,19 +89,21 @@ class SlowCallers:
                 self._waiting.pop(id(context), None)
 
     def close(self) -> None:
-        """Cuts nobody off any more. Repeatable."""
+        """Ends the thread, so no late call is cancelled any more. Repeatable."""
         self._stopped.set()
         self._thread.join(timeout=5.0)
 
     def _one_too_many(self, coming: _Wait) -> list[Any]:
-        """Takes out who makes room for the coming call; the lock is held."""
+        """Removes the call that must make room for `coming`, and returns its context; [] if there is room.
+        The caller holds the lock.
+        """
         waiting = {key: wait for key, wait in self._waiting.items() if wait.service == coming.service}
         if len(waiting) < self._waiting_max.get(coming.service, _OTHERS_WAITING_MAX):
             return []
         of_connection = Counter([coming.connection, *(wait.connection for wait in waiting.values())])
-        # Of equal ones `max` takes the first, which has waited longest.
-        key = max(waiting, key=lambda each: of_connection[waiting[each].connection])
-        return [self._waiting.pop(key).context]
+        # Of several with the same count `max` takes the first, which has waited longest.
+        longest = max(waiting, key=lambda key: of_connection[waiting[key].connection])
+        return [self._waiting.pop(longest).context]
 
     def _cut_off(self, contexts: list[Any]) -> None:
         for context in contexts:
@@ -117,8 +120,9 @@ class SlowCallers:
 
 
 class Reading(grpc.ServerInterceptor):
-    """Makes of every handler one that takes a stream of bytes. `unread`: methods whose request says nothing
-    that their answer needs; they are answered without it.
+    """Turns every handler into one that takes a stream of bytes, and reads and parses the request itself.
+
+    `unread`: methods that are answered without reading the request, because the answer does not need it.
     """
 
     def __init__(self, slow: SlowCallers, unread: frozenset[str]) -> None:
@@ -168,14 +172,14 @@ class Reading(grpc.ServerInterceptor):
         return lambda requests, context: behavior(messages(requests, context), context)
 
     def _next(self, requests: Any, context: Any, method: str, limit_s: float) -> bytes | None:
-        """The next message; None after the last."""
+        """The next message; None after the last. Raises NoRequestError if the call ended."""
         with self._slow.awaited(context, service_of(method), limit_s):
             try:
                 content: bytes = next(requests)
             except StopIteration:
                 return None
             except grpc.RpcError:
-                raise NoRequestError("the call ended before its request was there") from None
+                raise NoRequestError("the call ended before its request came") from None
         return content
 
 
@@ -183,5 +187,5 @@ def _parsed(parse: Any, content: bytes, method: str) -> Any:
     try:
         return parse(content)
     except Exception as error:
-        # Whatever a parser says of a stranger's bytes.
+        # A parser may raise anything for a stranger's bytes.
         raise BadRequestError(f"{method}: the request cannot be parsed: {type(error).__name__}") from None

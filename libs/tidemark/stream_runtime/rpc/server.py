@@ -1,18 +1,21 @@
-"""A gRPC server as every service of ours runs it: limits, health, reflection, TLS, callers, errors by kind.
+"""The gRPC server that every service of ours runs: limits, health, reflection, TLS, access, errors by kind.
 
-What bounds strangers: connections at a time, where those without calls make room for newcomers
-(`connections`); their handshake, their idle time and age; calls of a connection; per service its calls and
-threads (`admission`); the wait for a request, how many of them wait (`reading`), and its size.
+Limits for strangers:
 
-Callers are turned away before anything of their request is read (`AccessInterceptor`; `reading` comes after
-it). What nobody serves is guarded too: who may not call learns nothing of what there is.
+- the number of connections (those without calls make room for new ones: `connections`), and the time of a
+  handshake, of an idle connection and of any connection;
+- the number of calls of a connection, and for each service its calls and threads (`admission`);
+- the time until a request comes, the number of calls that wait for one (`reading`), and its size.
 
-Health's `Check` and `List` are open to everybody, so they are answered without reading the request: a
-stranger's request may be of any size, or never come. `Check` answers for the process, whatever service it
-names; `List` tells of every service, and its request is empty. Who has the role `read` may `Watch` one
-service by name.
+A caller without access is refused before the request is read (`AccessInterceptor` is outside `reading`). That
+holds for methods that do not exist, too, so such a caller does not learn which methods there are.
 
-Beyond loopback it listens only where calls are encrypted and callers known (`security`), or when the
+Everybody may call `Check` and `List` of the health service. They are answered without reading the request,
+because a stranger's request may be large or never come. `Check` answers for the process, whatever service the
+request names; `List` answers for every service. With the role `read` a caller may `Watch` one service by
+name.
+
+Beyond loopback the server listens only if calls are encrypted and callers known (`security`), or the
 configuration says `services.allow_remote: true`.
 """
 
@@ -49,7 +52,9 @@ from tidemark.stream_runtime.security.server import ServerSecurity, open_securit
 
 
 class CallRefusedError(StatusError):
-    """UNAUTHENTICATED where other credentials would help, else PERMISSION_DENIED."""
+    """The caller may not make this call. The status is UNAUTHENTICATED if other credentials would help, else
+    PERMISSION_DENIED.
+    """
 
     def __init__(self, denied: DeniedError) -> None:
         super().__init__(str(denied))
@@ -58,7 +63,7 @@ class CallRefusedError(StatusError):
 
 
 class AccessInterceptor(HandlerInterceptor):
-    """Raises CallRefusedError in the place of the handler, unless `access` lets the call pass."""
+    """Lets a call pass to its handler if `access` allows it, else raises CallRefusedError."""
 
     def __init__(self, access: AccessControl) -> None:
         self._access = access
@@ -93,7 +98,7 @@ class AccessInterceptor(HandlerInterceptor):
 
 
 def certificate_names(auth_context: Any) -> list[str]:
-    """The names in a client's certificate that TLS has verified, none without one."""
+    """The names in the client's certificate, which TLS has verified; [] without one."""
     return [
         name.decode("utf-8", "replace")
         for key in ("x509_subject_alternative_name", "x509_common_name")
@@ -106,24 +111,24 @@ def _nobody_serves(_: Any, context: Any) -> None:
 
 
 UNREAD: Final = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List"})
-"""Answered without their requests."""
+"""Methods that are answered without reading their requests."""
 _PROCESS: Final = ""
 
 
 class HealthServicer(health.HealthServicer):  # type: ignore[misc] # the library has no types
-    """Statuses are set by service name; the empty name is the process."""
+    """The health service. Statuses are set by service name; the empty name stands for the process."""
 
     def __init__(self) -> None:
-        # Every other call of ours holds a thread while it runs, and so does Watch, on threads of its own.
+        # A Watch holds a thread while it runs, like our other calls; the health service has its own threads.
         super().__init__(experimental_non_blocking=False)
 
     def Check(self, request: Any, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802 - gRPC's name
-        """The process's status."""
+        """The status of the process, whatever service the request names."""
         with self._lock:
             return health_pb2.HealthCheckResponse(status=self._server_status[_PROCESS])
 
     def List(self, request: Any, context: Any) -> health_pb2.HealthListResponse:  # noqa: N802
-        """Every service's status."""
+        """The status of every service."""
         with self._lock:
             shown = dict(self._server_status)
         answers = {name: health_pb2.HealthCheckResponse(status=status) for name, status in shown.items()}
@@ -132,13 +137,14 @@ class HealthServicer(health.HealthServicer):  # type: ignore[misc] # the library
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
 REQUEST_BYTES_MAX: Final = 4 << 20
-"""Of one message to a server, whatever its answers may have: many callers may send at once. What is larger
-is sent in parts."""
+"""The limit of a message to a server, whatever its responses may have, because many callers may send at once.
+Larger requests are sent in parts.
+"""
 _ROOM_TO_LOOK: Final = Room(threads=8, most=8)
 _STREAMS_MAX: Final = 128
 _HANDSHAKE_MS: Final = 10_000
 _IDLE_MS: Final = 60_000
-# Calls that run go on; new ones come on another connection.
+# After that time a connection takes no new calls; running ones go on.
 _AGE_MS: Final = 30 * 60_000
 _KEEPALIVE_MS: Final = 30_000
 _KEEPALIVE_TIMEOUT_MS: Final = 10_000
@@ -149,7 +155,7 @@ Register = Callable[[grpc.Server], None]
 
 
 class RpcServer:
-    """One running server. `address` is where it listens (the port is real even when 0 was asked for)."""
+    """A running server. `address` has the port that it listens on, also when port 0 was asked for."""
 
     def __init__(
         self,
@@ -159,7 +165,7 @@ class RpcServer:
         address: Address,
         ends_with_it: ExitStack,
     ) -> None:
-        """`ends_with_it` is closed once the server has stopped."""
+        """`ends_with_it` is closed after the server has stopped."""
         self._ends_with_it = ends_with_it
         self._server = server
         self._health = health_servicer
@@ -168,16 +174,16 @@ class RpcServer:
         self.address = address
 
     def set_serving(self, serving: bool, *names: str) -> None:
-        """What the health protocol answers for these services; none named: for all, and the whole server."""
+        """Sets what the health service answers for these services; without names for all and the process."""
         status = health_pb2.HealthCheckResponse
         for name in names or ("", *self._names):
-            # Who watches is sent every answer that is set: only news are.
+            # Every status that is set is sent to those who watch, so only changes are set.
             if self._shown.get(name) is not serving:
                 self._shown[name] = serving
                 self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
 
     def stop(self, grace_s: float = _STOP_GRACE_S) -> None:
-        """Takes no new calls, lets running ones end within `grace_s`. Repeatable."""
+        """Takes no new calls, and cancels running ones that do not end within `grace_s`. Repeatable."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s + 1.0)
         self._ends_with_it.close()
@@ -194,12 +200,15 @@ def start_server(
     longest_s: Mapping[str, float] = _NO_LIMITS,
     clock: Clock | None = None,
 ) -> RpcServer:
-    """Starts serving; health says NOT_SERVING until `set_serving(True)`.
+    """Starts a server. The health service says NOT_SERVING until `set_serving(True)`.
 
-    `services`: full proto name and a function that adds the servicer. `interceptors`: outermost first, inside
-    our own (`interceptor_chain`). `longest_s`: method's full path -> limit of its calls, where it is not the
-    usual one (`Deadlines`). `message_bytes_max`: of an answer; a request has at most `REQUEST_BYTES_MAX`
-    even so. `clock` None: the machine's own. `security` None: in the clear, open to whoever reaches the port.
+    - `services`: full names in proto, each with a function that adds the servicer.
+    - `security` None: unencrypted, and everybody who reaches the port may do everything.
+    - `message_bytes_max`: the limit of a response; a request also has at most `REQUEST_BYTES_MAX`.
+    - `interceptors`: inside our own (`interceptor_chain`), outermost first.
+    - `longest_s`: full path of a method -> limit of its calls, for those without the usual one (`Deadlines`).
+    - `clock` None: the machine's own.
+
     Raises ListenError.
     """
     security = security or open_security()
@@ -230,7 +239,7 @@ def start_server(
     if port == 0:
         ends_with_it.close()
         raise AddressTakenError(
-            f"cannot listen on {listen}: another process has it, or the host is not this machine"
+            f"cannot listen on {listen}: another process has the port, or the host is not this machine"
         )
     newcomers = RoomForNewcomers(port, calls, connections.kept, clock, lambda: refused.add(TOO_SLOW))
     ends_with_it.callback(newcomers.close)
@@ -241,7 +250,7 @@ def start_server(
 
 
 def _listening(server: grpc.Server, listen: Address, security: ServerSecurity) -> int:
-    """The port, 0 where it cannot listen."""
+    """The port that the server listens on, 0 if it cannot."""
     try:
         if security.tls is None:
             return server.add_insecure_port(str(listen))
@@ -251,7 +260,9 @@ def _listening(server: grpc.Server, listen: Address, security: ServerSecurity) -
 
 
 def _rooms(names: Sequence[str]) -> dict[str, Room]:
-    """Each of our services by itself; Watch and reflection may hold their threads for long, and are few."""
+    """The limits by service, and by path for unread methods. Calls of Watch and reflection may hold a thread
+    for long, so there may be only a few.
+    """
     return {
         **dict.fromkeys(names, OF_A_SERVICE),
         **dict.fromkeys((health.SERVICE_NAME, reflection.SERVICE_NAME), _ROOM_TO_LOOK),
@@ -263,7 +274,7 @@ def _options(message_bytes_max: int, connections_max: int) -> list[tuple[str, in
     return [
         ("grpc.max_receive_message_length", min(message_bytes_max, REQUEST_BYTES_MAX)),
         ("grpc.max_send_message_length", message_bytes_max),
-        # Or two processes could share one port, and each would get some of the calls.
+        # Else two processes could listen on one port, and each would get some of the calls.
         ("grpc.so_reuseport", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),

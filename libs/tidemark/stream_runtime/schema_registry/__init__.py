@@ -1,2 +1,3 @@
-"""Schemas by id from a registry that speaks Confluent's HTTP API. `ports` says what is needed of it,
-`confluent` asks a real one."""
+"""Schemas by id from a registry with Confluent's HTTP API. `ports` says what Tidemark needs of a registry,
+`confluent` implements that with a real one.
+"""

@@ -1,10 +1,11 @@
-"""A registry asked through Confluent's own client. No retries and no cache here: who asks has both, with
-limits.
+"""The port `SchemaSource` on a real registry, by Confluent's own client. It neither retries nor caches; its
+caller does both, with limits.
 
-An answer has a limit of bytes, and all that is asked for one schema a limit of time, however it comes: the
-client's own timeout begins anew with every byte. The addresses come from the configuration alone; redirects
-are not followed. Credentials go to the client and nowhere else: no error of this module shows a setting but
-the address, which holds none.
+- An answer has a limit of bytes, and all requests for one schema together have a limit of time. (The client's
+  own timeout begins anew with every byte.)
+- Addresses come only from the configuration; redirects are not followed.
+- Credentials are given to the client only. Errors of this module show no setting but the address, which has
+  no credentials in it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from tidemark.stream_runtime.schema_registry.ports import (
 
 
 def bound_answers(session: Any, bytes_max: int) -> None:
-    """From now on reading an answer of the `httpx.Client` raises ValueError behind so many bytes.
+    """Makes an `httpx.Client` raise ValueError if an answer has more than `bytes_max` bytes.
 
-    Compressed answers are neither asked for nor taken: a few of their bytes may become gigabytes.
+    Compressed answers are not asked for and raise ValueError, too, because a few bytes may unpack to
+    gigabytes.
     """
-    # Here, not above: only those with a schema registry load it. The client's own choice of the library.
+    # Imported here, so that only tables with a schema registry load it; the client chooses the library.
     from confluent_kafka.schema_registry.common._httpx_compat import httpx
 
     class Bounded(httpx.SyncByteStream):
@@ -57,7 +59,7 @@ def bound_answers(session: Any, bytes_max: int) -> None:
     session.event_hooks = {**session.event_hooks, "response": [*session.event_hooks["response"], bound]}
 
 
-# The registry's own "not found" codes: subject, version, schema. A 404 of anything else on the way has none.
+# The registry's codes for a missing subject, version or schema. A 404 of a proxy on the way has no such code.
 _NOT_FOUND: Final = frozenset({40401, 40402, 40403})
 _REFERENCES_MAX: Final = 100
 _ANSWER_BYTES_MAX: Final = 8 << 20
@@ -65,13 +67,13 @@ _DETAIL_CHARACTERS_MAX: Final = 300
 
 
 class ConfluentSchemaSource:
-    """The `SchemaSource` of real registries; several addresses are tried in their order."""
+    """Implements `SchemaSource`. Several addresses are tried in their order."""
 
     def __init__(self, config: SchemaRegistryConfig) -> None:
         """Raises RegistrySettingsError."""
         self._url = config.url
         self._settings = {**config.settings, "timeout": config.timeout_ms / 1000, "max.retries": 0}
-        # Several addresses are tried one after the other.
+        # The addresses are tried one after the other, so each adds to the time.
         self._timeout_s = config.timeout_ms / 1000 * (1 + config.url.count(","))
         self._client = self._connect()
 
@@ -83,7 +85,7 @@ class ConfluentSchemaSource:
         try:
             answer = answers.get(timeout=self._timeout_s)
         except Empty:
-            # The thread ends with its connections.
+            # Closing its connections ends the thread.
             client.close()
             self._client = self._connect()
             raise self._unavailable(f"no whole answer within {self._timeout_s:g} s") from None
@@ -92,7 +94,7 @@ class ConfluentSchemaSource:
         return answer
 
     def _connect(self) -> Any:
-        # Here, not above: an HTTP client that only those with a registry load.
+        # Imported here, so that only tables with a schema registry load the HTTP client.
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
         try:
@@ -103,7 +105,7 @@ class ConfluentSchemaSource:
         return client
 
     def _asked(self, client: Any, schema_id: int) -> StoredSchema | StreamRuntimeError:
-        """The schema, or why not: never raises, it runs on a thread of its own."""
+        """The schema, or the error. It does not raise, because it runs on a thread of its own."""
         try:
             return self._ask(client, schema_id)
         except StreamRuntimeError as error:
@@ -116,17 +118,17 @@ class ConfluentSchemaSource:
             schema = client.get_schema(schema_id)
             kind, text = schema.schema_type or "AVRO", schema.schema_str or ""
             if not isinstance(kind, str) or not isinstance(text, str):
-                raise TypeError("the answer is no schema")
+                raise TypeError("the answer is not a schema")
             return StoredSchema(kind, text, self._references(client, schema))
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and error.error_code in _NOT_FOUND:
                 raise UnknownSchemaError(f"the schema registry has no schema {schema_id}") from None
             raise self._unavailable(f"HTTP {error.http_status_code}: {error.error_message}") from None
         except Exception as error:
-            # Whatever broke on the way (transport, TLS, a proxy's page instead of JSON): no answer.
+            # Any failure on the way (transport, TLS, a proxy's page instead of JSON) is no answer.
             raise self._unavailable(f"{type(error).__name__}: {error}") from None
         finally:
-            # It keeps every schema for ever otherwise.
+            # Else the client keeps every schema for ever.
             client.clear_caches()
 
     def close(self) -> None:
@@ -146,11 +148,11 @@ class ConfluentSchemaSource:
                 continue
             if len(texts) + len(path) >= _REFERENCES_MAX:
                 raise ValueError(f"more than {_REFERENCES_MAX} references")
-            found = client.get_version(*named).schema
-            self._collect(client, found, texts, (*path, named))
-            if not isinstance(found.schema_str, str):
-                raise TypeError("the answer is no schema")
-            texts[named] = found.schema_str
+            referenced = client.get_version(*named).schema
+            self._collect(client, referenced, texts, (*path, named))
+            if not isinstance(referenced.schema_str, str):
+                raise TypeError("the answer is not a schema")
+            texts[named] = referenced.schema_str
 
     def _unavailable(self, what: str) -> RegistryUnavailableError:
         return RegistryUnavailableError(f"schema registry {self._url}: {what[:_DETAIL_CHARACTERS_MAX]}")

@@ -1,4 +1,4 @@
-"""What Tidemark needs of a schema registry: the schema of an id. An id's schema never changes."""
+"""What Tidemark needs of a schema registry: the schema of an id. The schema of an id never changes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PROTOBUF: Final = "PROTOBUF"
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """A schema as registered. `kind`: AVRO, JSON or PROTOBUF. `references`: the texts of the schemas that it
-    names, each behind those that it needs itself.
+    """A registered schema. `kind`: AVRO, JSON or PROTOBUF. `references`: the texts of the schemas that it
+    refers to, in an order in which each comes after those to which it refers itself.
     """
 
     kind: str
@@ -25,28 +25,32 @@ class StoredSchema:
 
 
 class UnknownSchemaError(StreamRuntimeError):
-    """The registry answered, and has no schema of this id."""
+    """The registry answered that it has no schema of this id."""
 
     kind = ErrorKind.INVALID
 
 
 class RegistryUnavailableError(StreamRuntimeError):
-    """The registry did not give an answer that can be judged by: nothing is known about the id."""
+    """The registry gave no usable answer, so nothing is known about the id."""
 
     kind = ErrorKind.RETRYABLE
 
 
 class RegistrySettingsError(StreamRuntimeError):
-    """`input.schema_registry` holds a value that the client refuses."""
+    """`input.schema_registry` has a value that the client refuses."""
 
     kind = ErrorKind.INVALID
 
 
 class SchemaSource(Protocol):
-    """Used by one thread."""
+    """A schema registry. Used by one thread."""
 
     def fetch(self, schema_id: int) -> StoredSchema:
-        """Asks each time. Raises UnknownSchemaError | RegistryUnavailableError, after a bounded time."""
+        """The schema of an id. Asks the registry at each call, for a bounded time. Raises UnknownSchemaError
+        | RegistryUnavailableError.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the connections."""
+        ...

@@ -1,4 +1,5 @@
-"""Who may call what, and how calls travel: roles, tokens, certificates. Configured by `security:`.
+"""Access and encryption of our services: roles, tokens, certificates. The section `security:` configures
+them.
 
 `server_security` makes what a service needs, `client_security` what a caller needs.
 """

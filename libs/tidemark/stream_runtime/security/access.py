@@ -1,10 +1,12 @@
-"""Tells who calls, by token or certificate, and whether they may. One for all ports of a process.
+"""Identifies callers by token or certificate, and decides what they may do. One object for all ports of a
+process.
 
-With `security.tokens` the list there decides. With mutual TLS alone, whoever has a certificate of the
-authority may do everything; with neither, whoever reaches the port.
+- With `security.tokens` the list there decides.
+- With mutual TLS and no tokens, every caller with a certificate of the authority may do everything.
+- With neither, everybody who reaches the port may do everything.
 
-Refusals are counted, and logged at most once in `LOG_EVERY_S` with how many there were: nobody can fill the
-log. What was shown is never part of a message.
+Refusals are counted. They are logged at most once in `LOG_EVERY_S`, with their number, so that strangers
+cannot fill the log. No text contains a token.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ _log = logging.getLogger("tidemark.security")
 
 
 class AccessControl:
-    """Thread-safe. `access_list` gives the newest list; None: everybody may do everything.
-    `any_certificate`: who has one of the authority needs no place in the list.
+    """Thread-safe. `access_list` returns the newest list; without one everybody may do everything.
+    `any_certificate`: a caller with a certificate of the authority need not be in the list.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class AccessControl:
         return self._access_list is None
 
     def caller(self, token: str | None, certificate_names: Collection[str] = ()) -> Caller:
-        """Who calls. A token, where one is shown, decides; else the certificate. Raises DeniedError."""
+        """The caller: by the token if the call has one, else by the certificate. Raises DeniedError."""
         if self._access_list is None:
             return ANYBODY
         known = self._access_list()
@@ -74,15 +76,15 @@ class AccessControl:
         return owner
 
     def check_method(self, method: str, caller: Caller) -> None:
-        """Raises DeniedError when the caller's roles do not reach the gRPC method."""
+        """Raises DeniedError if no role of the caller allows the gRPC method."""
         if is_allowed(method, caller.roles):
             return
         wanted = METHOD_ROLES.get(method)
-        role = "no role may" if wanted is None else f"that takes the role {wanted.value}"
+        role = "no role allows it" if wanted is None else f"it needs the role {wanted.value}"
         raise DeniedError(Denial.ROLE, f"{caller.name} may not call {method}: {role}")
 
     def note(self, error: DeniedError, peer: str, what: str) -> None:
-        """Counts a refusal of `what` to `peer`, and logs it unless one was logged a moment ago."""
+        """Counts that `what` was refused to `peer`, and logs it unless a refusal was logged just before."""
         self.refused.add(error.denial.value)
         with self._lock:
             self._unlogged += 1
@@ -94,7 +96,7 @@ class AccessControl:
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """The token in `authorization: Bearer …`, None without one. `headers` have lower case names."""
+    """The token in `authorization: Bearer …`; None without one. `headers` have lower case names."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 

@@ -1,7 +1,7 @@
-"""Reads certificates and keys (PEM) and says in words what is wrong with them.
+"""Reads certificates and keys (PEM), and names what is wrong with them.
 
-TLS libraries answer a wrong file with a failed handshake, if at all; so everything is looked at before one of
-them gets it: readable, a certificate, valid now, a key that fits and that nobody else can read.
+With a wrong file a TLS library only fails its handshakes. So the files are checked before: they can be read
+and are certificates, valid now; the key belongs to the certificate, and other users cannot read it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _log = logging.getLogger("tidemark.security")
 
 
 class OwnCertificate(NamedTuple):
-    """PEM texts of a certificate with its chain, and of its key."""
+    """The PEM texts of a certificate with its chain, and of its key."""
 
     chain: bytes
     key: bytes
 
 
 def load_own(tls: TlsConfig, clock: Clock) -> OwnCertificate | None:
-    """What this process shows; None when no certificate is configured. Raises SecurityConfigError."""
+    """The certificate of this process; None if none is configured. Raises SecurityConfigError."""
     if tls.certificate is None or tls.key is None:
         return None
     chain = read_file(tls.certificate, "security.tls.certificate")
@@ -48,17 +48,17 @@ def load_own(tls: TlsConfig, clock: Clock) -> OwnCertificate | None:
 
 
 def load_authority(tls: TlsConfig, clock: Clock) -> bytes | None:
-    """PEM of the authorities whose peers are trusted; None: those of the machine.
+    """The PEM text of the authorities whose certificates are trusted; None for those of the machine.
 
-    Raises SecurityConfigError, also when all of them have expired.
+    Raises SecurityConfigError, also if all of them have expired.
     """
     if tls.ca is None:
         return None
     content = read_file(tls.ca, "security.tls.ca")
-    found = _certificates(content, tls.ca, "security.tls.ca")
+    authorities = _certificates(content, tls.ca, "security.tls.ca")
     now = _now(clock)
-    if all(each.not_valid_after_utc < now for each in found):
-        _check_dates(found[0], tls.ca, "security.tls.ca", clock)
+    if all(authority.not_valid_after_utc < now for authority in authorities):
+        _check_dates(authorities[0], tls.ca, "security.tls.ca", clock)
     return content
 
 
@@ -74,8 +74,8 @@ def _private_key(content: bytes, path: Path) -> PrivateKeyTypes:
         return serialization.load_pem_private_key(content, password=None)
     except TypeError:
         raise SecurityConfigError(
-            f"security.tls.key: {path} is encrypted, and services start without anybody to ask for its "
-            "password: store it decrypted, with mode 0600"
+            f"security.tls.key: {path} is encrypted, and a service cannot ask for its password: store it "
+            "decrypted, with mode 0600"
         ) from None
     except ValueError:
         raise SecurityConfigError(f"security.tls.key: {path} holds no private key in PEM form") from None

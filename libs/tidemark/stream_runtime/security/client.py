@@ -1,8 +1,8 @@
-"""What a caller needs: whom to trust, what to show. Used by every client of ours, services included.
+"""What our clients need, services included: the authorities to trust, a certificate and a token.
 
-The token is looked for in this order: TIDEMARK_TOKEN_FILE (`--token-file`), TIDEMARK_TOKEN, `security.token`,
-the token that a `tidemark run` on this machine left for its own processes. It is read again when its file
-changes. It never travels in the clear, but on loopback or where `services.allow_remote: true` says so.
+The token is the first of these: TIDEMARK_TOKEN_FILE (`--token-file`), TIDEMARK_TOKEN, `security.token`, the
+token that `tidemark run` on this machine makes for its own processes. It is read again when its file changes.
+It is sent unencrypted only on loopback, or if `services.allow_remote: true` allows it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ _log = logging.getLogger("tidemark.security")
 
 @dataclass(frozen=True)
 class ClientSecurity:
-    """`token` gives the newest one, or None. `credentials` None: in the clear; else they give another object
-    once the files changed that they come from.
+    """What a client shows and trusts.
+
+    `credentials` None: unencrypted; else it returns the same object until its files change. `server_name`:
+    the name that the server's certificate must have, in place of the address. `token` returns the newest
+    token or None. `clear_text_allowed`: the token may be sent unencrypted beyond loopback.
     """
 
     credentials: Callable[[], grpc.ChannelCredentials] | None = None
@@ -43,7 +46,9 @@ class ClientSecurity:
     clear_text_allowed: bool = False
 
     def token_for(self, address: Address) -> str | None:
-        """What to show there. Raises SecurityConfigError rather than send it in the clear."""
+        """The token for calls to the address. Raises SecurityConfigError if it would be sent unencrypted and
+        may not.
+        """
         token = self.token()
         clear = self.credentials is None and not self.clear_text_allowed
         if token is not None and clear and not is_loopback(address.host):
@@ -60,7 +65,7 @@ IN_THE_CLEAR: Final = ClientSecurity()
 def client_security(
     config: TableConfigFile, clock: Clock | None = None, env: Mapping[str, str] | None = None
 ) -> ClientSecurity:
-    """What the configuration and the environment ask for. Raises SecurityConfigError."""
+    """The client's side of the configuration and the environment. Raises SecurityConfigError."""
     tls = config.security.tls
     return ClientSecurity(
         credentials=None if tls is None else _credentials(tls, clock or SystemClock()),
@@ -71,10 +76,10 @@ def client_security(
 
 
 def https_context(config: TableConfigFile) -> ssl.SSLContext | None:
-    """How a process asks another of its own run over HTTPS; None where no TLS is configured.
+    """The TLS context by which `tidemark run` asks its own services over HTTPS; None if no TLS is configured.
 
-    The authority is checked, the name is not: a run's services are asked at addresses that no certificate
-    has to bear (0.0.0.0). Raises OSError for files that cannot be read.
+    The authority is checked but the name is not, because the services are asked at their listen addresses
+    (for instance 0.0.0.0), which no certificate must name. Raises OSError for files that cannot be read.
     """
     tls = config.security.tls
     if tls is None:

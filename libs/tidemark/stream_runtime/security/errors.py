@@ -1,4 +1,4 @@
-"""Errors of the security package. No text holds a secret."""
+"""Errors of the security package. Their texts contain no secrets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tidemark.stream_runtime.errors import StreamRuntimeError
 
 
 class SecurityConfigError(StreamRuntimeError):
-    """A certificate, key or token cannot be used; names the setting and its file, and what to do."""
+    """A certificate, key or token cannot be used. The text names the setting and its file, and what to do."""
 
     kind = ErrorKind.INVALID
 
 
 class Denial(Enum):
-    """Why a caller was turned away."""
+    """Why a call was refused. The values are reasons of the metric `refused_calls`."""
 
     NO_TOKEN = "no_token"
     BAD_TOKEN = "bad_token"
@@ -24,7 +24,7 @@ class Denial(Enum):
 
 
 class DeniedError(StreamRuntimeError):
-    """The caller is not known (`is_unknown`), or known and not allowed this."""
+    """The caller is unknown (`is_unknown`), or is known and may not do this."""
 
     kind = ErrorKind.INVALID
 
@@ -34,5 +34,5 @@ class DeniedError(StreamRuntimeError):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether other credentials would help (401 and UNAUTHENTICATED), or not (403)."""
+        """Whether other credentials would help (401, UNAUTHENTICATED), or not (403, PERMISSION_DENIED)."""
         return self.denial not in (Denial.ROLE, Denial.HOST)

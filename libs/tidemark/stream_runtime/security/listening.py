@@ -1,5 +1,5 @@
-"""Where a service may listen: on loopback; elsewhere if calls are encrypted and callers known, or on an
-explicit word.
+"""Decides where a service may listen: on loopback always; elsewhere if calls are encrypted and callers known,
+or if the configuration says `services.allow_remote: true`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ class ListenError(StreamRuntimeError):
 
 
 class AddressTakenError(ListenError):
-    """Another process has the port, or the host is not this machine: that may change."""
+    """Another process has the port, or the host is not this machine. Both may change."""
 
 
 def check_listen_address(listen: Address, allow_remote: bool, security: SecurityConfig | None = None) -> None:
-    """Raises ListenError for an address beyond loopback that is neither protected nor explicitly allowed.
-
-    One that is only allowed is warned of. `security` None: no protection is configured.
+    """Raises ListenError for an address beyond loopback that is neither protected by `security` nor allowed
+    by `allow_remote`. Warns of one that is only allowed. `security` None: no protection is configured.
     """
     if is_loopback(listen.host):
         return
@@ -49,17 +48,17 @@ def check_listen_address(listen: Address, allow_remote: bool, security: Security
 
 
 def _missing(section: SecurityConfig) -> str:
-    clear = "calls and tokens travel in the clear" if section.tokens else "calls travel in the clear"
-    anybody = "the services have no authentication: whoever gets there may do everything"
+    clear = "calls and tokens are not encrypted" if section.tokens else "calls are not encrypted"
+    anybody = "the services have no authentication: everybody who reaches them may do everything"
     if section.knows_callers:
         return clear
     return anybody if section.tls is not None else f"{clear}, and {anybody}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether every address of the host is this machine's own; False for one that nobody knows."""
+    """Whether every address of the host is a loopback address; False for an unknown host."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_loopback for entry in found)
+    return all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_loopback for entry in addresses)

@@ -1,9 +1,9 @@
-"""The token that `tidemark run` makes for its own processes, and for commands of its user.
+"""The token that `tidemark run` makes for its own processes, and for commands of the same user.
 
-With `security.tokens` set, the services must show each other something. Where nobody configured what, `run`
-makes a token at its start, leaves it in `state.path` (a folder of mode 0700, a file of mode 0600), and takes
-it away at its end. Whoever can read that file can read and change the table's state anyway, so it has all
-roles; the coordinator lets it in beside the configured list.
+If callers must be known (`security:`), the services need a token for each other. `run` makes one at its
+start, writes it into `state.path` (a folder of mode 0700, a file of mode 0600), and removes it at its end. It
+is accepted in addition to the configured list, with all roles, because a user who can read that file can read
+and change the table's state anyway.
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ TOKEN_FILE_VARIABLE: Final = "TIDEMARK_TOKEN_FILE"
 
 
 def local_token_path(state: Path) -> Path:
-    """Where it lies below `state.path`."""
+    """The path of its file in `state.path`."""
     return state / NAME
 
 
 def write_local_token(state: Path, ids: IdSource) -> None:
-    """Makes a new one; a former one is worth nothing any more."""
+    """Writes a new token. It replaces a former one, which is not accepted any more."""
     path = local_token_path(state)
     path.unlink(missing_ok=True)
     create_secret(path, new_token(ids) + "\n")
 
 
 def remove_local_token(state: Path) -> None:
-    """Repeatable."""
+    """Removes the file. Repeatable."""
     local_token_path(state).unlink(missing_ok=True)
 
 
 def own_token(config: TableConfigFile) -> dict[str, str]:
-    """The environment by which the processes of a run show its token, whatever the user's own is."""
+    """The environment variable with which the processes of a run use its token, whatever the user's token is;
+    {} if callers need not be known.
+    """
     if not config.security.knows_callers:
         return {}
     return {TOKEN_FILE_VARIABLE: str(local_token_path(config.state.path))}
 
 
 def with_local_token(configured: AccessList, state: Path) -> AccessList:
-    """The list, and whoever shows the local token if there is one."""
+    """The list, with the local token added if there is one."""
     path = local_token_path(state)
     try:
         token = read_secret(path, "security.token").decode("ascii").strip()

@@ -1,6 +1,6 @@
-"""Which role each method of every gRPC service asks for. What is not in the table is refused.
+"""The role that a caller needs for each method of our gRPC services. A method without a role here is refused.
 
-A method that is new in `proto/` gets its line here; a unit test walks all services that we define.
+Add a line here for each new method in `proto/`; a unit test checks that no method of our services is missing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, NamedTuple
 
 
 class Role(Enum):
-    """What a caller may do. Roles do not follow from each other, but for `GRANTS`."""
+    """What a caller may do. A role includes others only as `GRANTS` says."""
 
     READ = "read"
-    """Look: status, lookups, epochs, dead letters with their records, metrics, the web page."""
+    """See status, lookups, epochs, dead letters with their records, metrics and the web page."""
     OPERATE = "operate"
-    """Also change how the table is served (flush, pause, resume, retry, replay, skip, accept topics), or
-    have it read (verify).
+    """Also change how the table is served (flush, pause, resume, retry, replay, skip, accept topics), and
+    start verifications.
     """
     SERVICE = "service"
-    """Be one of the table's own processes: take leases, begin and report epochs."""
+    """Act as one of the table's own processes: take leases, begin and report epochs."""
 
 
 GRANTS: Final[Mapping[Role, frozenset[Role]]] = MappingProxyType(
@@ -35,14 +35,14 @@ ALL_ROLES: Final = frozenset(Role)
 
 
 class Caller(NamedTuple):
-    """Who calls, by the name that the tokens' file gives them."""
+    """A caller: its name in the list of tokens (or in its certificate), and its roles."""
 
     name: str
     roles: frozenset[Role]
 
 
-# Whether a process serves is what load balancers and probes ask; the answer is one word. Not Health/Watch: it
-# holds a stream for as long as its caller likes.
+# Methods that need no role, because load balancers and probes ask whether a process serves. Health/Watch
+# needs one, since it holds a stream for as long as its caller likes.
 OPEN: Final = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List"})
 
 _ADMIN: Final[Mapping[str, Role]] = {
@@ -95,9 +95,9 @@ METHOD_ROLES: Final[Mapping[str, Role]] = MappingProxyType(
         for method, role in methods.items()
     }
 )
-"""By full method name (`/package.Service/Method`)."""
+"""The role by full method name (`/package.Service/Method`)."""
 
 
 def is_allowed(method: str, roles: frozenset[Role]) -> bool:
-    """Whether a caller with these roles may call the method; False for one that no table names."""
+    """Whether a caller with these roles may call the method; False for a method that is not in the tables."""
     return method in OPEN or METHOD_ROLES.get(method) in roles

@@ -1,7 +1,7 @@
-"""Reads files that hold secrets, and notices when they were replaced.
+"""Reads files with secrets, and notices when they change.
 
-A file that anybody on the machine can read or write is refused. Its group may read it: that is how containers
-get mounted secrets. A link is followed, for the same reason; what counts is the file it leads to.
+A file that its group can write, or other users can read or write, is refused. Its group may read it, and a
+link is followed to its file, because container platforms mount secrets like that.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ T = TypeVar("T")
 
 
 def read_file(path: Path, setting: str) -> bytes:
-    """The content of a file that is no secret. Raises SecurityConfigError."""
+    """The content of a file without secrets, of any mode. Raises SecurityConfigError."""
     return _read(path, setting, secret=False)
 
 
 def read_secret(path: Path, setting: str) -> bytes:
-    """The content of a file that only its owner and group can read. Raises SecurityConfigError."""
+    """The content of a file that only its owner and group can read. Raises SecurityConfigError, also for a
+    file that others can read or change.
+    """
     return _read(path, setting, secret=True)
 
 
 def create_secret(path: Path, text: str) -> None:
-    """A new file of mode 0600; a link is not followed. Raises FileExistsError."""
+    """Writes a new file of mode 0600; does not follow a link. Raises FileExistsError."""
     _write(path, text, os.O_EXCL)
 
 
 def append_secret(path: Path, text: str) -> None:
-    """Adds to a file, which is made with mode 0600 where there is none; a link is not followed."""
+    """Appends to a file, or creates it with mode 0600; does not follow a link. Raises OSError."""
     _write(path, text, os.O_APPEND)
 
 
@@ -51,15 +53,15 @@ def _write(path: Path, text: str, how: int) -> None:
 
 def _read(path: Path, setting: str, *, secret: bool) -> bytes:
     try:
-        # By an opener: a bare descriptor would stay open where there is a folder of that name.
+        # By an opener, since open() raises for the descriptor of a folder and would leave it open.
         with open(path, "rb", opener=lambda name, _: os.open(name, _READING)) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise SecurityConfigError(f"{setting}: {path} is no file")
-            if secret and found.st_mode & _OPEN_TO_OTHERS:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise SecurityConfigError(f"{setting}: {path} is not a file")
+            if secret and status.st_mode & _OPEN_TO_OTHERS:
                 raise SecurityConfigError(
                     f"{setting}: {path} can be read or changed by others (mode "
-                    f"{stat.S_IMODE(found.st_mode):04o}): chmod 600 it"
+                    f"{stat.S_IMODE(status.st_mode):04o}): chmod 600 it"
                 )
             content = file.read(BYTES_MAX + 1)
     except OSError as error:
@@ -70,24 +72,25 @@ def _read(path: Path, setting: str, *, secret: bool) -> bytes:
 
 
 def stamp(path: Path) -> Stamp | None:
-    """Changes when the file is replaced or written; None while there is none."""
+    """A value that changes when the file is replaced or written; None while there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class Reloaded(Generic[T]):
-    """What is read from files, read anew when one of them changed. Thread-safe.
+    """A value that `load` reads from files, and reads anew when one of them has changed. Thread-safe.
 
-    When the new content cannot be used the former one stays, and `complain` hears why, once a change.
+    If the new content cannot be used, the former value stays, and `complain` gets the reason, once for each
+    change.
     """
 
     def __init__(
         self, paths: tuple[Path, ...], load: Callable[[], T], complain: Callable[[str], None]
     ) -> None:
-        """Loads at once: raises what `load` raises."""
+        """Loads the value at once, and raises what `load` raises."""
         self._paths = paths
         self._load = load
         self._complain = complain
@@ -96,7 +99,7 @@ class Reloaded(Generic[T]):
         self._value = load()
 
     def current(self) -> T:
-        """The newest content that could be used."""
+        """The newest value that could be loaded: the same object until a file changes."""
         with self._lock:
             stamps = self._look()
             if stamps != self._stamps:
@@ -104,7 +107,7 @@ class Reloaded(Generic[T]):
                 try:
                     self._value = self._load()
                 except SecurityConfigError as error:
-                    self._complain(f"{error}; what was read before stays in use")
+                    self._complain(f"{error}; the content that was read before stays in use")
             return self._value
 
     def _look(self) -> list[Stamp | None]:

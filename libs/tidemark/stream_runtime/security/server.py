@@ -1,6 +1,6 @@
-"""What a service needs to be called safely: certificates, which may be replaced while it runs, and callers.
+"""The server's side of security: certificates, which may be replaced while the service runs, and access.
 
-TLS is 1.2 or newer: gRPC offers nothing older, the HTTP side is told so.
+TLS is version 1.2 or newer. gRPC offers nothing older; the HTTP side is configured so.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ServerTls:
         """Raises SecurityConfigError for files that no server can use."""
         if tls.certificate is None or tls.key is None:
             raise SecurityConfigError(
-                "security.tls.certificate: is required to serve (with security.tls.key): callers of this "
-                "service are promised TLS"
+                "security.tls.certificate: a service needs it (with security.tls.key), because its callers "
+                "expect TLS"
             )
         self.requires_certificates = tls.client_auth is ClientAuth.REQUIRE
         paths = tuple(path for path in (tls.certificate, tls.key, tls.ca) if path is not None)
@@ -50,7 +50,7 @@ class ServerTls:
         self._files = Reloaded(paths, load, _log.error)
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Each handshake shows the newest certificate that could be used."""
+        """Credentials that use the newest certificate that could be loaded, at each handshake."""
         offered = self._files.current()
 
         def newest() -> Any:
@@ -66,7 +66,7 @@ class ServerTls:
         )
 
     def https_context(self) -> Callable[[], ssl.SSLContext]:
-        """A function that gives the context for the next connection: another one when files have changed."""
+        """A function that returns the context for the next connection: the same one until a file changes."""
         offered = self._files.current()
         context = self._https(*offered)
 
@@ -82,8 +82,8 @@ class ServerTls:
     def _https(self, own: OwnCertificate, authority: bytes | None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # What was checked is what is used: not the files, which may have changed since. The module takes
-        # files only; this one is ours alone and gone at once.
+        # The checked contents must be used, and the files may have changed since. The ssl module takes only a
+        # file, so they go into a temporary one, which only we can read.
         with tempfile.TemporaryDirectory(prefix="tidemark-tls-") as folder:
             pair = Path(folder, "pair.pem")
             pair.touch(mode=0o600)
@@ -97,7 +97,7 @@ class ServerTls:
 
 
 class ServerSecurity:
-    """`tls` None: in the clear. `access` is one for all ports of a process."""
+    """The security of a service. `tls` None: unencrypted. All ports of a process share `access`."""
 
     def __init__(self, tls: ServerTls | None, access: AccessControl, config: SecurityConfig) -> None:
         self.tls = tls
@@ -108,8 +108,8 @@ class ServerSecurity:
 def server_security(
     config: TableConfigFile, clock: Clock, refused: RefusedCalls | None = None
 ) -> ServerSecurity:
-    """What the configuration asks for. ``refused``: where refusals are counted, with those of the process's
-    other ports. Raises SecurityConfigError for a file that cannot be used.
+    """The security that the configuration asks for. ``refused`` counts the refusals; all ports of a process
+    share it. Raises SecurityConfigError for a file that cannot be used.
     """
     section = config.security
     tls = None if section.tls is None else ServerTls(section.tls, clock)
@@ -119,7 +119,7 @@ def server_security(
 
 
 def open_security() -> ServerSecurity:
-    """Of a service without a configuration: in the clear, open to whoever reaches the port."""
+    """The security of a service without a configuration: unencrypted, and open to all who reach the port."""
     return ServerSecurity(None, AccessControl(None, SystemClock(), any_certificate=False), SecurityConfig())
 
 

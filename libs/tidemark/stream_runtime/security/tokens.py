@@ -1,14 +1,14 @@
-"""Bearer tokens: 244 random bits, of which a service keeps only the hash.
+"""Bearer tokens of 244 random bits, and the list of accepted callers, which has only the tokens' hashes.
 
-Who is let in stands in a text (a file of mode 0600, or a variable of the environment), one line each:
+The list is a text (a file of mode 0600, or an environment variable) with a line for each caller:
 
     # roles        credential                        name
     read           sha256:9f86d081884c7d65…          grafana
     operate        sha256:60303ae22b998861…          anna
     service        cert:assigner.tidemark.internal   assigners
 
-`sha256` is the hash of a token's text; a plain hash is enough for what nobody can guess. `cert` is a name in
-a client's certificate (subject alternative name, or common name), which TLS has proved. Several roles are
+`sha256` is the hash of a token's text. It needs no salt, because nobody can guess a token. `cert` is a name
+in a client's certificate (subject alternative name or common name), which TLS has verified. Several roles are
 separated by commas. `tidemark token` makes a token and its line.
 """
 
@@ -39,41 +39,48 @@ _ENTRIES_MAX: Final = 10_000
 
 
 def new_token(ids: IdSource) -> str:
-    """A token that nobody can guess; its prefix lets scanners for leaked secrets find it."""
+    """A new random token. By its prefix, scanners for leaked secrets can find it."""
     return PREFIX + (ids.uuid() + ids.uuid()).replace("-", "")
 
 
 def token_line(token: str, roles: Collection[Role], name: str) -> str:
-    """The line that lets the token in. Raises SecurityConfigError for a name that no line can hold."""
+    """The line of the list by which the token is accepted. Raises SecurityConfigError for a wrong name."""
     if not _NAME.fullmatch(name):
-        raise SecurityConfigError(f"{name!r} is no name for a token: letters, digits and . _ @ + - only")
+        raise SecurityConfigError(
+            f"{name!r} cannot be the name of a token: it may have letters, digits and . _ @ + - only"
+        )
     listed = ",".join(role.value for role in Role if role in roles)
     return f"{listed} sha256:{hashlib.sha256(token.encode()).hexdigest()} {name}"
 
 
 @dataclass(frozen=True)
 class AccessList:
-    """Who is let in: callers by the hash of their token, and by a name in their certificate."""
+    """The accepted callers, by the hash of their token, and by a name in their certificate."""
 
     by_digest: tuple[tuple[bytes, Caller], ...]
     by_certificate: Mapping[str, Caller]
 
     def holder(self, token: str) -> Caller | None:
-        """Who holds the token. Takes the same time for every token: each entry is compared, whole."""
+        """The caller with this token; None if it is not in the list.
+
+        It compares all entries in constant time, so that the time tells nothing about the list.
+        """
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        found: Caller | None = None
+        holder: Caller | None = None
         for known, caller in self.by_digest:
             if hmac.compare_digest(known, digest):
-                found = caller
-        return found
+                holder = caller
+        return holder
 
     def owner(self, names: Collection[str]) -> Caller | None:
-        """Whose certificate it is, by the names in it."""
+        """The caller whose certificate has one of these names; None if none is in the list."""
         return next((self.by_certificate[name] for name in names if name in self.by_certificate), None)
 
 
 def parse_access_list(text: str, where: str) -> AccessList:
-    """Raises SecurityConfigError that names `where` and the line, never its content: it may be a token."""
+    """Parses the list. Raises SecurityConfigError, whose text has `where` and the number of the line but not
+    its content, which may be a token.
+    """
     digests: list[tuple[bytes, Caller]] = []
     certificates: dict[str, Caller] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -103,18 +110,20 @@ def _roles(text: str) -> frozenset[Role]:
 
 def _unreadable(where: str, number: int) -> SecurityConfigError:
     return SecurityConfigError(
-        f"{where}: line {number} is none of `ROLES sha256:HASH NAME` and `ROLES cert:NAME NAME` with the "
-        f"roles {', '.join(role.value for role in Role)}: make it by `tidemark token`"
+        f"{where}: line {number} is neither `ROLES sha256:HASH NAME` nor `ROLES cert:NAME NAME` with the "
+        f"roles {', '.join(role.value for role in Role)}: make the line with `tidemark token`"
     )
 
 
 def read_source(source: SecretSource, setting: str, env: Mapping[str, str] | None = None) -> str:
-    """The secret text. Raises SecurityConfigError without showing any of it."""
+    """The secret text from its file or environment variable. Raises SecurityConfigError, which shows nothing
+    of it.
+    """
     if source.file is not None:
         try:
             return read_secret(source.file, setting).decode("utf-8")
         except UnicodeDecodeError:
-            raise SecurityConfigError(f"{setting}: {source.file} is no text") from None
+            raise SecurityConfigError(f"{setting}: {source.file} is not a text in UTF-8") from None
     assert source.env is not None
     text = (os.environ if env is None else env).get(source.env, "")
     if not text.strip():
@@ -123,11 +132,11 @@ def read_source(source: SecretSource, setting: str, env: Mapping[str, str] | Non
 
 
 def checked_token(text: str, where: str) -> str:
-    """A token as it is shown to others. Raises SecurityConfigError without showing it."""
+    """The token without surrounding white space. Raises SecurityConfigError, which does not show it."""
     token = text.strip()
     if not _SHOWABLE.fullmatch(token) or not _TOKEN_CHARS_MIN <= len(token) <= _TOKEN_CHARS_MAX:
         raise SecurityConfigError(
             f"{where} holds no token ({_TOKEN_CHARS_MIN} to {_TOKEN_CHARS_MAX} printable characters, no "
-            "spaces): make one by `tidemark token`"
+            "spaces): make one with `tidemark token`"
         )
     return token

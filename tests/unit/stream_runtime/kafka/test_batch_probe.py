@@ -73,12 +73,12 @@ def test_the_header_tells_the_end_of_a_deadly_batch_with_one_question() -> None:
 def test_without_a_header_of_that_batch_the_offsets_are_asked(found: BatchOffsets | None) -> None:
     def header(_: int) -> BatchOffsets:
         if found is None:
-            raise HeaderUnavailableError("SASL's mechanism GSSAPI is not served here")
+            raise HeaderUnavailableError("the SASL mechanism GSSAPI is not supported")
         return found
 
     assert last_of_batch(lambda offset: Probe(offset >= 13), 10, 20, header) == 12
 
 
 def test_where_even_the_end_ends_the_reader_nothing_is_known() -> None:
-    with pytest.raises(KafkaUnavailableError, match="so does who reads at the end"):
+    with pytest.raises(KafkaUnavailableError, match="so does one that reads at the partition's end"):
         last_of_batch(lambda _: Probe(False), 10, 13)

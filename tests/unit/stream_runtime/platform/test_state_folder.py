@@ -87,4 +87,4 @@ def test_mounted_folder_of_root_is_taken_as_it_is(
     owned_by(monkeypatch, 0, mode)
     with caplog.at_level(logging.WARNING, "tidemark.state"):
         prepare_state_folder(tmp_path / "state")
-    assert ("open to everybody" in caplog.text) is warned
+    assert ("open to all users" in caplog.text) is warned

@@ -217,7 +217,7 @@ def test_reflection_lists_the_services(channel):
 
 
 def test_taken_port_is_refused(server):
-    with pytest.raises(ListenError, match="another process has it"):
+    with pytest.raises(ListenError, match="another process has the port"):
         start_server(server.address, [])
 
 

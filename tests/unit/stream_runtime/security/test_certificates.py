@@ -89,7 +89,7 @@ def test_authority_is_checked_too(tmp_path: Path):
 
 
 def test_server_needs_a_certificate_of_its_own(authority: Authority):
-    with pytest.raises(SecurityConfigError, match=r"security\.tls\.certificate: is required to serve"):
+    with pytest.raises(SecurityConfigError, match=r"security\.tls\.certificate: a service needs it"):
         ServerTls(TlsConfig(ca=authority.ca), CLOCK)
 
 
@@ -104,7 +104,10 @@ def test_https_and_grpc_take_the_replaced_certificate_and_keep_the_old_one_for_a
     with caplog.at_level(logging.ERROR, "tidemark.security"):
         assert context() is first
         assert context() is first
-    assert caplog.text.count("holds no certificate in PEM form; what was read before stays in use") == 1
+    assert (
+        caplog.text.count("holds no certificate in PEM form; the content that was read before stays in use")
+        == 1
+    )
     authority.issue("localhost")
     assert context() is not first
 

@@ -125,7 +125,7 @@ def test_roles_hold_over_tls(serve, authority, tmp_path):
     error = refused(server, STATUS, showing(config, SERVICE))
     assert error.status is denied
     assert "writer may not call" in error.details
-    assert "takes the role read" in error.details
+    assert "needs the role read" in error.details
     assert security.access.refused.counts() == NOBODY | {"role": 3}
 
 
@@ -251,7 +251,7 @@ def test_client_shows_its_replaced_certificate_without_a_restart(serve, authorit
         assert call(begin, b"x") == b"xx"
         show("new.internal")
         assert call(pause, b"x") == b"xx"
-        with pytest.raises(RpcError, match="takes the role service"):
+        with pytest.raises(RpcError, match="needs the role service"):
             call(begin, b"x")
         (folder / "own.crt").write_text("no certificate")
         assert call(pause, b"x") == b"xx", "what was read before stays in use"

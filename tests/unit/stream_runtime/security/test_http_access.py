@@ -106,7 +106,7 @@ def test_strangers_are_asked_for_a_password(servers, tmp_path, authorization):
 def test_role_that_does_not_read_is_told_so(servers, tmp_path):
     status, body, _ = ask(servers.start(with_tokens(tmp_path)), Authorization=f"Bearer {SERVICE}")
     assert status == 403
-    assert "takes the role read" in body
+    assert "needs the role read" in body
 
 
 def test_health_is_open(servers, tmp_path):

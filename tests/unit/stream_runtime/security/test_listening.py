@@ -30,7 +30,11 @@ def test_elsewhere_is_refused_without_protection(host: str):
 
 @pytest.mark.parametrize(
     ("section", "missing"),
-    [("{}", "clear"), (f"{{{TOKENS}}}", "tokens travel in the clear"), (f"{{{TLS}}}", "no authentication")],
+    [
+        ("{}", "calls are not encrypted"),
+        (f"{{{TOKENS}}}", "tokens are not encrypted"),
+        (f"{{{TLS}}}", "no authentication"),
+    ],
 )
 def test_half_a_protection_is_refused_unless_said_explicitly(
     tmp_path: Path, section: str, missing: str, caplog: pytest.LogCaptureFixture

@@ -80,7 +80,7 @@ def test_certificate_name_is_a_credential():
     ],
 )
 def test_other_lines_are_refused_by_number_without_showing_them(line):
-    with pytest.raises(SecurityConfigError, match=r"tokens\.txt: line 2 is none of") as failed:
+    with pytest.raises(SecurityConfigError, match=r"tokens\.txt: line 2 is neither") as failed:
         parse_access_list(f"# first\n{line}\n", "tokens.txt")
     assert READER not in str(failed.value)
     assert not TOKEN.search(str(failed.value))
@@ -106,7 +106,7 @@ def test_every_entry_is_compared_in_constant_time(monkeypatch):
 
 def test_names_that_would_break_a_line_are_refused():
     for name in ("", "two words", "line\nbreak", "#", "x" * 101):
-        with pytest.raises(SecurityConfigError, match="no name for a token"):
+        with pytest.raises(SecurityConfigError, match="cannot be the name of a token"):
             token_line(READER, [Role.READ], name)
 
 
@@ -131,7 +131,7 @@ def test_secret_file_of_owner_and_group_is_read(tmp_path: Path, mode: int):
 def test_what_is_no_file_is_refused_by_its_name(tmp_path: Path):
     with pytest.raises(SecurityConfigError, match="security.token: .*gone: No such file"):
         read_source(SecretSource(file=tmp_path / "gone"), "security.token")
-    with pytest.raises(SecurityConfigError, match="is no file|Is a directory"):
+    with pytest.raises(SecurityConfigError, match="is not a file|Is a directory"):
         read_source(SecretSource(file=tmp_path), "security.token")
     (tmp_path / "large").touch(mode=0o600)
     (tmp_path / "large").write_bytes(b"x" * ((1 << 20) + 1))

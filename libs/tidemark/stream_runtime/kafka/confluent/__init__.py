@@ -1,7 +1,7 @@
-"""The real broker, through confluent-kafka (librdkafka). `ConfluentKafkaClient` is all that others use.
+"""The Kafka ports on a real broker, by confluent-kafka (librdkafka). Services use `ConfluentKafkaClient`.
 
-A `ConfluentKafkaClient` holds settings only: it may be pickled and sent to another process. What it makes may
-not cross a fork; a forked child that inherits a live client dies in an assert at its exit.
+A `ConfluentKafkaClient` has settings and no connection, so it may be pickled and sent to another process. The
+clients that it makes do not survive a fork: a child that inherits one dies of a failed assertion at its exit.
 """
 
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient

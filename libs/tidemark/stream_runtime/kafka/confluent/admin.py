@@ -1,4 +1,4 @@
-"""Topics and offsets of a real broker; every call has a deadline."""
+"""The port `Admin` (topics and offsets) on a real broker. Every call has a deadline."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _client: Any = confluent_kafka.admin
 _logger = logging.getLogger("tidemark.kafka")
 _TIMEOUT_S: Final = 15.0
 _LEADER_TIMEOUT_S: Final = 3.0
-"""For one attempt: a leader that died does not answer, and its successor is known within seconds."""
+"""For one request to leaders: a dead leader does not answer, and the next one is elected within seconds."""
 _CLIENT_S: Final = 2.0
-"""A client that gets no answer for so long is replaced."""
+"""A client without an answer for so long is replaced."""
 _METADATA_POLL_S: Final = 0.05
 _LOOKS_MAX: Final = 5
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Kafka's zero UUID: the broker has no ids for topics."""
+"""Kafka's zero UUID, which a broker without topic ids returns."""
 _ISOLATION: Final = {
     Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
     Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
@@ -51,6 +51,8 @@ _ISOLATION: Final = {
 
 
 class ConfluentAdmin:
+    """Implements `Admin`. Threads may share it."""
+
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
@@ -88,7 +90,9 @@ class ConfluentAdmin:
         self._wait_for_metadata(wanted, there=True)
 
     def _wait_for_metadata(self, names: Iterable[str], there: bool) -> None:
-        """The controller answers before every broker's metadata says so."""
+        """Waits until brokers' metadata has these topics, or no longer has them. The controller answers a
+        request to create or delete topics before the other brokers know of it.
+        """
         deadline = Deadline(self._clock, _TIMEOUT_S)
         while late := [name for name in names if (self.partitions(name) is not None) is not there]:
             if deadline.is_over:
@@ -126,33 +130,33 @@ class ConfluentAdmin:
                 raise translate(metadata.error, f"metadata of {topic}")
             if len(cluster.brokers) == 1:
                 break
-            # The broker that was asked may hear of a new topic later than the others.
+            # The broker that answered may learn of a new topic later than others.
             self._clock.sleep(_METADATA_POLL_S)
         return None
 
     def topic_states(self, topics: Iterable[str]) -> dict[str, TopicState]:
         wanted = list(topics)
-        found = self._topic_states_once(wanted) if wanted else {}
+        states = self._topic_states_once(wanted) if wanted else {}
         for _ in range(_LOOKS_MAX - 1):
-            missing = [topic for topic in wanted if topic not in found]
+            missing = [topic for topic in wanted if topic not in states]
             if not missing:
                 break
-            # The broker that was asked may hear of a new topic later than the others.
+            # The broker that answered may learn of a new topic later than others.
             self._clock.sleep(_METADATA_POLL_S)
-            found |= self._topic_states_once(missing)
-        return found
+            states |= self._topic_states_once(missing)
+        return states
 
     def _topic_states_once(self, topics: list[str]) -> dict[str, TopicState]:
         answers = self._admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S)
-        found: dict[str, TopicState] = {}
+        states: dict[str, TopicState] = {}
         for topic, future in answers.items():
             try:
                 described = _result(future, f"description of topic {topic}")
             except MissingTopicError:
                 continue
             given = str(described.topic_id) if described.topic_id is not None else _NO_ID
-            found[topic] = TopicState(len(described.partitions), "" if given == _NO_ID else given)
-        return found
+            states[topic] = TopicState(len(described.partitions), "" if given == _NO_ID else given)
+        return states
 
     def describe(self, topic: str) -> TopicDescription:
         partitions = self.partitions(topic)
@@ -163,8 +167,8 @@ class ConfluentAdmin:
         return TopicDescription(topic, partitions, len(metadata.partitions[0].replicas), config)
 
     def _describe_config(self, resource: Any) -> dict[str, str]:
-        """Asks again when there was no answer: librdkafka waits for one as long as for any other request
-        (`socket.timeout.ms`), whatever this one may take, and does not ask twice.
+        """The settings of a topic or broker. Sends the request again if there was no answer: librdkafka waits
+        for `socket.timeout.ms`, whatever `request_timeout` says, and does not send it twice.
         """
         deadline = Deadline(self._clock, _TIMEOUT_S)
         while True:
@@ -212,11 +216,12 @@ class ConfluentAdmin:
     def _ask_leaders(
         self, topic_partitions: Iterable[TopicPartition], ask: Callable[[], dict[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
-        """Asks until there is an answer, each time of the leaders as the cluster names them then.
+        """Repeats `ask` until it has an answer or the deadline is over; refreshes the leaders before each
+        repetition, and replaces the client every `_CLIENT_S`.
 
-        Left alone, librdkafka goes on asking the leader that it knows: seen for as long as a killed broker
-        was away, and until its metadata were refreshed for another reason. With the leader epoch of before a
-        restart it was seen to ask on for minutes, whatever the metadata said; a new client does not.
+        The reason: librdkafka goes on asking the leader that it knows. It was seen to do so for as long as a
+        killed broker was away, until something else refreshed its metadata. With a leader epoch from before a
+        broker's restart it asked for minutes, whatever the metadata said; a new client did not.
         """
         deadline, patience = Deadline(self._clock, _TIMEOUT_S), Deadline(self._clock, _CLIENT_S)
         while True:
@@ -238,8 +243,8 @@ class ConfluentAdmin:
             _logger.info("leaders of %s: %s", topic, client_error(error).str())
 
     def leader(self, topic_partition: TopicPartition) -> tuple[str, int]:
-        """Host and port of the partition's leader, as clients of this listener reach it. Raises
-        KafkaUnavailableError when there is none now.
+        """Host and port of the partition's leader, as the listener of `bootstrap.servers` advertises them.
+        Raises KafkaUnavailableError if the partition has no leader now.
         """
         topic, partition = topic_partition
         cluster = self._refused.metadata(self._admin, f"leader of {topic}[{partition}]", _TIMEOUT_S, topic)
@@ -258,10 +263,10 @@ class ConfluentAdmin:
     def offsets_for_time(
         self, topic_partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        found = self._list_offsets(list(topic_partitions), _client.OffsetSpec.for_timestamp(timestamp_ms))
+        offsets = self._list_offsets(list(topic_partitions), _client.OffsetSpec.for_timestamp(timestamp_ms))
         return {
             tp: offset if offset >= 0 else self.end_offset(tp, Isolation.READ_UNCOMMITTED)
-            for tp, offset in found.items()
+            for tp, offset in offsets.items()
         }
 
     def _list_offsets(
@@ -287,8 +292,8 @@ class ConfluentAdmin:
         for client, future in answers.items():
             doing = f"offsets of {client.topic}[{client.partition}]"
             offset = _result(future, doing, _LEADER_TIMEOUT_S).offset
-            # What librdkafka reports, without an error, when the leader's answer got lost. Taken for an
-            # offset it would lie before everything: who waits until an end is passed would not wait at all.
+            # librdkafka returns this, without an error, if the leader's answer was lost. As an offset it
+            # would be below all others: a caller that reads up to this end would read nothing.
             if offset == OFFSET_INVALID:
                 raise KafkaUnavailableError(f"{doing}: the leader's answer was lost")
             offsets[TopicPartition(client.topic, client.partition)] = offset
@@ -303,10 +308,10 @@ class ConfluentAdmin:
         answers = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, clients)], request_timeout=_TIMEOUT_S
         )
-        found = _result(answers[group], f"offsets of group {group}").topic_partitions
+        committed = _result(answers[group], f"offsets of group {group}").topic_partitions
         return {
             TopicPartition(client.topic, client.partition): client.offset
-            for client in found
+            for client in committed
             if client.offset >= 0
         }
 
@@ -317,14 +322,15 @@ class ConfluentAdmin:
         return self._least("log.segment.bytes", 1 << 30)
 
     def _least(self, setting: str, default: int) -> int:
-        """Of all brokers'."""
+        """The least value that any broker has for a setting."""
         servers = self._settings.section["bootstrap.servers"]
         cluster = self._refused.metadata(self._admin, f"metadata of the cluster at {servers}", _TIMEOUT_S)
         resources = [
             _client.ConfigResource(_client.ResourceType.BROKER, str(broker)) for broker in cluster.brokers
         ]
         return min(
-            (int(self._describe_config(each).get(setting, default)) for each in resources), default=default
+            (int(self._describe_config(broker).get(setting, default)) for broker in resources),
+            default=default,
         )
 
     def check_broker(self) -> None:
@@ -335,7 +341,7 @@ class ConfluentAdmin:
             if config.get("transaction.partition.verification.enable", "true") != "true":
                 raise KafkaConfigError(
                     f"broker {broker}: transaction.partition.verification.enable must be true: "
-                    "without it a torn transaction can be named in the ledger"
+                    "without it a ledger entry can name batches of an aborted transaction"
                 )
             timeout_max_ms = int(config.get("transaction.max.timeout.ms", "900000"))
             if timeout_max_ms < self._settings.transaction_timeout_ms:
@@ -349,10 +355,12 @@ class ConfluentAdmin:
 
 
 class _Closed:
-    """In the client's place: a question that another thread still had ends as without an answer."""
+    """Takes the client's place after `close`, so that a request of another thread ends like one without an
+    answer.
+    """
 
     def __getattr__(self, name: str) -> Any:
-        raise KafkaUnavailableError(f"{name}: this client of Kafka is closed")
+        raise KafkaUnavailableError(f"{name}: this Kafka client is closed")
 
 
 def _result(future: Any, doing: str, timeout_s: float = _TIMEOUT_S) -> Any:

@@ -1,11 +1,11 @@
-"""First and last offset of a record batch, from its header as the broker sends it: nothing is unpacked.
+"""Reads the first and last offset of a record batch from its header, without unpacking its records.
 
-The client library shows records, never the batch that holds them, and it unpacks a batch whole. So this asks
-the partition's leader itself, with one Fetch request, and reads the first bytes of the answer alone.
+librdkafka returns records and not the batch that holds them, and it unpacks whole batches. So this module
+sends one Fetch request to the partition's leader itself, and reads only the first bytes of the answer.
 Sources: https://kafka.apache.org/protocol.html and https://kafka.apache.org/documentation/#recordbatch
 
-Served are plain connections and TLS, without SASL or with PLAIN and SCRAM. With another mechanism
-(GSSAPI, OAUTHBEARER), or a setting that is not known here, nothing is told.
+Supported are connections with and without TLS, and without SASL or with PLAIN and SCRAM. Another mechanism
+(GSSAPI, OAUTHBEARER), or a setting of TLS or SASL that is not in `_SERVED`, raises HeaderUnavailableError.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 _FETCH: Final = 1
 _FETCH_VERSION: Final = 4
-"""The oldest that all brokers still have; to a small limit they answer with one whole batch."""
+"""The oldest version that all brokers support. With a small limit of bytes they answer one whole batch."""
 _HANDSHAKE: Final = 17
 _AUTHENTICATE: Final = 36
 _TIMEOUT_S: Final = 10.0
 _WAIT_MS: Final = 1_000
 _ANSWER_MAX: Final = 1 << 20
-"""Of what is read whole: authentication, and what stands before the batch."""
+"""The most bytes that are read at once: answers to authentication, and the fields before the batch."""
 _MAGIC: Final = 2
 _BATCH: Final = struct.Struct(">qiibIhi")
 _CLIENT: Final = b"tidemark-batch-header"
@@ -50,7 +50,7 @@ _SERVED: Final = frozenset(
 
 
 class BatchOffsets(NamedTuple):
-    """Of a record batch, both inclusive."""
+    """The first and last offset of a record batch, both inclusive."""
 
     first: int
     last: int
@@ -63,8 +63,10 @@ class HeaderUnavailableError(Exception):
 def batch_offsets(
     settings: Mapping[str, Any], leader: tuple[str, int], place: TopicPartition, offset: int
 ) -> BatchOffsets:
-    """Of the batch that holds the offset, or of the next one behind it. ``settings``: a client's; ``leader``:
-    host and port of the partition's. Raises HeaderUnavailableError after a bounded time.
+    """The offsets of the batch that holds ``offset``, or of the next batch if none holds it.
+
+    ``settings`` are those of a librdkafka client; ``leader`` is host and port of the partition's leader.
+    Raises HeaderUnavailableError, after a bounded time.
     """
     try:
         with _Connection(settings, leader) as connection:
@@ -78,12 +80,12 @@ class _Connection:
         protocol = str(settings.get("security.protocol", "plaintext")).lower()
         for key in settings:
             if key.startswith(("ssl.", "sasl.", "enable.ssl.")) and key not in _SERVED:
-                raise HeaderUnavailableError(f"kafka.{key} is not served here")
+                raise HeaderUnavailableError(f"kafka.{key} is not supported for reading a batch's header")
         self._socket = socket.create_connection(leader, _TIMEOUT_S)
         try:
             self._socket.settimeout(_TIMEOUT_S)
             if protocol in _TLS:
-                # The one in TLS takes the descriptor over: to close the plain one closes nothing any more.
+                # wrap_socket takes the descriptor over, so from here on only the new object can close it.
                 self._socket = _tls(settings).wrap_socket(self._socket, server_hostname=leader[0])
             self._calls = 0
             if protocol.startswith("sasl"):
@@ -94,7 +96,8 @@ class _Connection:
 
     def fetch(self, place: TopicPartition, offset: int) -> BatchOffsets:
         name = place.topic.encode()
-        # No replica, at least a byte, of uncommitted records too; a limit that every batch exceeds.
+        # Replica -1 (a client), wait, at least 1 byte, at most 1 byte, isolation 0 (uncommitted records too).
+        # Every batch exceeds the limit of 1 byte, so the broker answers exactly one.
         body = struct.pack(">iiiib", -1, _WAIT_MS, 1, 1, 0)
         body += struct.pack(">ih", 1, len(name)) + name
         body += struct.pack(">iiqi", 1, place.partition, offset, 1)
@@ -120,7 +123,9 @@ class _Connection:
         mechanism = str(settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "")))
         user, password = str(settings.get("sasl.username", "")), str(settings.get("sasl.password", ""))
         if mechanism != "PLAIN" and mechanism not in ScramClient.HASHES:
-            raise HeaderUnavailableError(f"SASL's mechanism {mechanism} is not served here")
+            raise HeaderUnavailableError(
+                f"the SASL mechanism {mechanism} is not supported for reading a batch's header"
+            )
         name = mechanism.encode()
         self._send(_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
         self._refuse_error(self._answer())
@@ -161,10 +166,10 @@ class _Connection:
             raise HeaderUnavailableError(f"the broker's answer has a part of {size} bytes")
         parts = bytearray()
         while len(parts) < size:
-            found = self._socket.recv(size - len(parts))
-            if not found:
+            received = self._socket.recv(size - len(parts))
+            if not received:
                 raise HeaderUnavailableError("the broker closed the connection")
-            parts += found
+            parts += received
         return bytes(parts)
 
     def __enter__(self) -> _Connection:
@@ -177,7 +182,9 @@ class _Connection:
 
 
 def _tls(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    """As the client library has it: the machine's authorities unless others are given, host names checked."""
+    """TLS as librdkafka does it: with the machine's authorities unless `ssl.ca.location` names others, and
+    with the host name checked unless that is switched off.
+    """
     context = ssl.create_default_context(cafile=settings.get("ssl.ca.location"))
     if settings.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False

@@ -1,16 +1,19 @@
-"""Where the record batch ends that nobody can read: asked by reading at later offsets, in child processes.
+"""Finds the last offset of an unreadable record batch by reading at later offsets, in child processes.
 
-The client says of a batch that it cannot read where that begins, whichever of its offsets is asked for. So
-the end is found by bisection: an offset of the batch fails with the same beginning, the first one behind it
-does not. A batch may also unpack to more than there is memory: whoever reads it dies of it, which is an
-answer, too, but does not say which batch it was. Another deadly batch may follow, with good records in
-between. Then the batch's header tells (`batch_header`); where the header cannot be had, the offsets are asked
-one by one, and the first one that can be read ends the range.
+There are two kinds of unreadable batches:
 
-The parent (`BatchProbe`) writes one line for each question to the child (`python -m` this module), which
-answers with one line. The child reads in a fork for each question, so that it has a Kafka client of its own,
-and may die, within some 50 ms. Settings, passwords among them, go the same way, and never into an argument
-list.
+1. librdkafka reports an error that names the batch's first offset, whichever of its offsets is read. Then the
+   end is found by bisection. Example: the batch at 100 to 149. Reading at 149 fails with first offset 100;
+   reading at 150 succeeds, or fails with another first offset.
+2. The batch unpacks to more than the memory there is, and the process that reads it dies. That does not tell
+   which batch it was: another such batch may follow, with good records between the two. Then the batch's
+   header names its last offset (`batch_header`). If the header cannot be read, all offsets are tried one by
+   one, and the range ends before the first one that can be read.
+
+The parent (`BatchProbe`) writes one line for each question to a child (`python -m` this module), which
+answers one line. The child forks for each question, and the fork reads with a Kafka client of its own, in
+about 50 ms; so the fork may die. The child gets its settings, passwords among them, in a line, too: an
+argument list could be read by other users.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ _log = logging.getLogger("tidemark.kafka")
 
 
 class Probe(NamedTuple):
-    """What reading at an offset came to. ``readable``: a record, or the end; else ``base`` is where the
-    unreadable batch begins, -1 when the reader died of it.
+    """The result of reading at an offset. ``readable``: a record came, or the partition ends there. Else
+    ``base`` is the first offset of the unreadable batch, -1 if the reader died of it.
     """
 
     readable: bool
@@ -46,14 +49,15 @@ class Probe(NamedTuple):
 
 
 Header = Callable[[int], BatchOffsets]
-"""Of the batch that holds an offset; raises HeaderUnavailableError."""
+"""Returns first and last offset of the batch that holds an offset; raises HeaderUnavailableError."""
 
 
 def last_of_batch(ask: Callable[[int], Probe], offset: int, end: int, header: Header | None = None) -> int:
-    """The last offset of the unreadable batch that holds ``offset``; ``offset`` itself when it can be read.
+    """The last offset of the unreadable batch that holds ``offset``; ``offset`` itself if it can be read.
 
-    ``end``: the partition's end. About 2 log2(n) questions for a batch of n offsets, n of them where whoever
-    reads it dies and no ``header`` can be had.
+    ``end`` is the partition's high watermark. For a batch of n offsets ``ask`` is called about 2 log2(n)
+    times, or n times if its readers die and ``header`` does not help. Raises KafkaUnavailableError if
+    readers die at the partition's end as well: then the batch is not the cause.
     """
     first = ask(offset)
     if first.readable:
@@ -62,9 +66,13 @@ def last_of_batch(ask: Callable[[int], Probe], offset: int, end: int, header: He
         if (found := _by_header(header, offset)) is not None:
             return min(found, max(end - 1, offset))
         if not ask(end).readable:
-            raise KafkaUnavailableError(f"who reads offset {offset} dies, and so does who reads at the end")
+            raise KafkaUnavailableError(
+                f"a process that reads at offset {offset} dies, and so does one that reads at the "
+                "partition's end: the batch is not the cause"
+            )
         behind = (at for at in range(offset + 1, end) if not _same(first, ask(at)))
         return next(behind, max(end, offset + 1)) - 1
+    # Doubling steps from a good guess `inside` the batch until one is `outside`, then halving between both.
     inside, step = offset, 1
     while inside + step < end and _same(first, ask(inside + step)):
         inside += step
@@ -86,8 +94,8 @@ def _by_header(header: Header | None, offset: int) -> int | None:
         first, last = header(offset)
     except HeaderUnavailableError as error:
         _log.warning(
-            "the header of the record batch at offset %d cannot be read, so its end is asked for offset by "
-            "offset, about a second each: %s",
+            "the header of the record batch at offset %d cannot be read, so each offset of the batch is "
+            "tried, which takes about a second each: %s",
             offset,
             error,
         )
@@ -100,17 +108,17 @@ def _same(first: Probe, other: Probe) -> bool:
 
 
 class BatchProbe:
-    """Asks a child process; a context manager that ends it. Used by one thread."""
+    """Asks a child process to read at offsets. A context manager that ends the child. Used by one thread."""
 
     def __init__(self, settings: Mapping[str, Any], topic_partition: TopicPartition) -> None:
-        """``settings``: those of a consumer."""
+        """``settings`` are those of a librdkafka consumer."""
         memory = spare_memory_bytes()
         self._setup = json.dumps({"settings": dict(settings), "place": topic_partition, "memory": memory})
         self._place = topic_partition
         self._child: subprocess.Popen[str] | None = None
 
     def ask(self, offset: int) -> Probe:
-        """Raises KafkaUnavailableError when nothing can be told now."""
+        """Reads at the offset. Raises KafkaUnavailableError if that has no result now."""
         child = self._started()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -122,7 +130,7 @@ class BatchProbe:
         if not line:
             self._end()
             raise KafkaUnavailableError(
-                f"{topic}[{partition}] offset {offset}: the child that reads it is gone"
+                f"{topic}[{partition}] offset {offset}: the child process that reads it has ended"
             )
         answer = json.loads(line)
         if "unavailable" in answer:
@@ -162,7 +170,7 @@ class BatchProbe:
 
 
 def _answer(setup: Mapping[str, Any], place: TopicPartition, offset: int) -> dict[str, Any]:
-    """What a fork says that reads at the offset; if it dies, that the batch cannot be read."""
+    """Reads at the offset in a fork and returns its answer. If the fork dies, the batch is unreadable."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -171,7 +179,7 @@ def _answer(setup: Mapping[str, Any], place: TopicPartition, offset: int) -> dic
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read()
     _, status = os.waitpid(pid, 0)
-    # Who answered and died then, died of the batch behind the one that was asked for.
+    # A fork that answered and died afterwards died of the next batch, which its client had fetched, too.
     if said:
         answer: dict[str, Any] = json.loads(said)
         return answer
@@ -186,7 +194,7 @@ def _answer_and_end(setup: Mapping[str, Any], place: TopicPartition, offset: int
         limit_own_memory(setup["memory"])
         answer = _read(setup["settings"], place, offset)
     except (MemoryError, SystemError):
-        # Kafka's client says SystemError where it cannot make an object, for want of memory as a rule.
+        # confluent-kafka raises SystemError if it cannot create an object, usually for lack of memory.
         os.abort()
     except Exception as error:
         answer = {"unavailable": f"{type(error).__name__}: {error}"}
@@ -195,7 +203,9 @@ def _answer_and_end(setup: Mapping[str, Any], place: TopicPartition, offset: int
 
 
 def _read(settings: Mapping[str, Any], place: TopicPartition, offset: int) -> dict[str, Any]:
-    """The client ends with the process: meanwhile it may fetch what nobody asked for, and die of that."""
+    """Reads one message. The client is not closed after an answer, since closing waits for the batches that
+    it fetches meanwhile, and the process could die of one of them; it ends with the process.
+    """
     consumer = AssignedConsumer(dict(settings), "probe")
     consumer.assign({place: offset})
     waited_s = 0.0
@@ -206,13 +216,15 @@ def _read(settings: Mapping[str, Any], place: TopicPartition, offset: int) -> di
         if messages or place in ends:
             return {"readable": True, "base": -1}
         waited_s += _STEP_S
-    # Waits for a batch that is unpacked just now, and dies of it if it is too large.
+    # Closing waits for a batch that is being unpacked, and the process dies of it if it is too large.
     consumer.close()
     return {"unavailable": "nothing came"}
 
 
 def main() -> None:
-    """The child: a line with settings, then an offset a line, an answer a line, until its parent is gone."""
+    """The child process. It reads one line with settings, then offsets, one a line; it answers each with one
+    line of JSON, and ends with its parent.
+    """
     end_with_parent()
     setup = json.loads(sys.stdin.readline())
     place = TopicPartition(*setup["place"])

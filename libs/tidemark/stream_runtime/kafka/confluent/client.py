@@ -1,4 +1,4 @@
-"""Makes clients of one real cluster."""
+"""`KafkaClient` on a real cluster."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PROBE_GROUP: Final = "tidemark-probe"
 
 
 class ConfluentKafkaClient:
-    """The `KafkaClient` of a real cluster. Holds settings only, so it may be pickled; see the package's note
-    on forks.
+    """Makes Kafka clients with the settings of one cluster. It has no connection itself, so it may be
+    pickled. The clients that it makes do not survive a fork.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ConfluentKafkaClient:
         message_bytes_max: int = 16 << 20,
         transaction_timeout_ms: int = 10_000,
     ) -> None:
-        """`section` is the configuration's kafka section, with a real `bootstrap.servers`. Raises
+        """`section` is the section `kafka:` of the configuration, with the addresses of real brokers. Raises
         KafkaConfigError.
         """
         self._settings = ClientSettings(dict(section), message_bytes_max, transaction_timeout_ms)
@@ -44,8 +44,8 @@ class ConfluentKafkaClient:
     def from_config(
         cls, config: TableConfigFile, bootstrap_servers: str | None = None, clock: Clock | None = None
     ) -> ConfluentKafkaClient:
-        """The client a table's configuration asks for; `bootstrap_servers` replaces `embedded` once it
-        runs.
+        """The client for a table's configuration. `bootstrap_servers` replaces the configured ones, for an
+        embedded broker whose address is known only once it runs.
         """
         kafka = (
             config.kafka
@@ -87,12 +87,12 @@ class ConfluentKafkaClient:
             admin.close()
 
     def careful_settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Of a consumer of another process, for committed records: one that fetches few record batches at a
-        time, and one that fetches one.
+        """librdkafka settings for consumers of committed records in a child process: for one that fetches few
+        record batches at a time, and for one that fetches a single batch.
         """
         few = self._settings.few_batches_reader(_READER_GROUP)
         return few, self._settings.one_batch_reader(_READER_GROUP, Isolation.READ_COMMITTED)
 
     def inspection(self) -> ClusterInspection:
-        """For diagnosis; no service needs it."""
+        """A client that reads facts about the cluster, for `tidemark doctor`."""
         return ClusterInspection(self._settings)

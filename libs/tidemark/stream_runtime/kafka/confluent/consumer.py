@@ -1,6 +1,4 @@
-"""A consumer whose events are sorted into messages, partition ends and errors, which both readers share; and
-the one that reads assigned partitions forward from a real broker.
-"""
+"""The port `PartitionReader` on a real broker; and `AssignedConsumer`, which it shares with `RangeReader`."""
 
 from __future__ import annotations
 
@@ -32,14 +30,16 @@ from tidemark.stream_runtime.kafka.ports import (
 
 _METADATA_TIMEOUT_S: Final = 10.0
 _FIRST_CHUNK: Final = 16
-# The client's method hands out a result *and* leaves an exception behind when a header's name is not UTF-8;
-# only a call that checks for that raises it here, and not somewhere later. The interpreter's own fast call
-# does not check, `methodcaller` does.
+# If a header's name is not UTF-8, the client's method returns a result *and* leaves an exception set.
+# The interpreter's fast call of a method does not check for that, so the exception would appear in some later
+# call. `methodcaller` checks, and raises it here.
 _headers: Final = methodcaller("headers")
 
 
 class Events(NamedTuple):
-    """One poll's worth. `ends`: partition → the offset where nothing more is readable for now."""
+    """The events of one poll, sorted. `ends`: partition -> the offset at which nothing more is readable now.
+    `error` is the first error.
+    """
 
     messages: list[Message]
     ends: dict[TopicPartition, int]
@@ -47,7 +47,9 @@ class Events(NamedTuple):
 
 
 class AssignedConsumer:
-    """A librdkafka consumer used by `assign` alone."""
+    """A librdkafka consumer that is only used with explicit assignments, never with subscriptions. Its events
+    come sorted (`Events`).
+    """
 
     def __init__(self, settings: dict[str, Any], name: str) -> None:
         self._outage: Any = None
@@ -64,7 +66,9 @@ class AssignedConsumer:
             self._outage = error
 
     def check_exists(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """A missing topic gives no event at all when it is assigned, so it is asked for first."""
+        """Raises MissingTopicError for a partition that does not exist. librdkafka would report nothing at
+        all about an assigned partition of a missing topic.
+        """
         for topic, partition in topic_partitions:
             if partition >= self._partitions.get(topic, 0):
                 self._partitions[topic] = self._count_partitions(topic)
@@ -81,8 +85,8 @@ class AssignedConsumer:
         return len(metadata.partitions)
 
     def resolve(self, topic_partition: TopicPartition, position: int) -> int:
-        """An offset for OFFSET_BEGINNING and OFFSET_END; of a read_committed consumer the latter is the
-        LSO.
+        """The offset that OFFSET_BEGINNING or OFFSET_END stands for now; other positions are offsets already.
+        For a read_committed consumer OFFSET_END is the last stable offset (LSO).
         """
         if position not in (OFFSET_BEGINNING, OFFSET_END):
             return position
@@ -111,10 +115,11 @@ class AssignedConsumer:
         self._consumer.unassign()
 
     def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> Events:
-        """Waits for the first event only, then takes what is there (consume alone waits until it has all).
+        """Waits up to `timeout_s` for the first event, then takes those that are there without waiting.
+        (`consume` alone would wait until it has `max_messages`.)
 
-        What is taken at a time doubles, so that a few messages of a megabyte each end it as early as many
-        small ones: a batch that unpacks to a thousand times its size waits in the client, once.
+        It takes 16 events, then 32, 64 …, and stops once it has `max_bytes`. So it does not take thousands of
+        messages of a megabyte each before it looks at their size.
         """
         first = self._consumer.poll(timeout_s)
         if first is None:
@@ -123,11 +128,11 @@ class AssignedConsumer:
         batch, size, chunk = [first], _size(first), _FIRST_CHUNK
         while len(batch) < max_messages and size < max_bytes:
             wanted = min(chunk, max_messages - len(batch))
-            found = self._consumer.consume(wanted, 0)
-            batch += found
-            if len(found) < wanted:
+            events = self._consumer.consume(wanted, 0)
+            batch += events
+            if len(events) < wanted:
                 break
-            size += sum(map(_size, found))
+            size += sum(map(_size, events))
             chunk *= 2
         self._outage = None
         return self._sort(batch)
@@ -179,6 +184,10 @@ def _size(event: Any) -> int:
 
 
 class ConfluentPartitionReader:
+    """Implements `PartitionReader`. If a poll has messages and an error, it returns the messages, and the
+    next poll raises the error.
+    """
+
     def __init__(self, settings: ClientSettings, isolation: Isolation, group: str) -> None:
         self._consumer = AssignedConsumer(settings.partition_reader(isolation, group), f"reader {group}")
         self._positions: dict[TopicPartition, int] = {}
@@ -215,7 +224,7 @@ class ConfluentPartitionReader:
         for message in messages:
             self._positions[message.topic_partition] = message.offset + 1
         for topic_partition, offset in ends.items():
-            # The end lies past markers and aborted messages; an older event must not move us back.
+            # The end is behind markers and aborted messages. An older event must not move the position back.
             self._positions[topic_partition] = max(offset, self._positions.get(topic_partition, 0))
         if failure is not None and not messages:
             raise failure

@@ -1,6 +1,7 @@
-"""What a cluster says about itself: brokers, settings, topics, and what this user may do. Reads only.
+"""Reads facts about a cluster for `tidemark doctor`: brokers, settings, topics, and what this user may do.
 
-For diagnosis, so an answer that is refused is an answer too: None, not an error.
+If the broker does not let this user see something, the answer is None and not an error, because that is a
+fact, too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _REFUSED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """`brokers`: address by id; `cluster_id` may be empty."""
+    """The cluster's id (may be empty), and its brokers' addresses by broker id."""
 
     cluster_id: str
     brokers: dict[int, str]
@@ -37,8 +38,11 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`settings` None: this user may not see them. `allowed`: Kafka's names of operations; None: not told.
-    `hidden`: this user may not even see whether the topic is there; nothing else is known then.
+    """A topic, as far as this user may see it.
+
+    `replicas` is the least of any partition. `settings` is None if the user may not see them. `allowed` has
+    Kafka's names of the operations that the user may do, None if the broker does not tell. `hidden`: the user
+    may not even see whether the topic exists; then nothing else is known.
     """
 
     partitions: int
@@ -49,7 +53,7 @@ class TopicFacts:
 
 
 class ClusterInspection:
-    """One connection for all questions. Errors are those of `stream_runtime.kafka`."""
+    """One client for all questions. Its methods raise KafkaError."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._refused = RefusedLogin()
@@ -61,22 +65,21 @@ class ClusterInspection:
         self._servers = settings.section["bootstrap.servers"]
 
     def cluster(self) -> ClusterFacts:
-        """Raises KafkaUnavailableError when nobody answers."""
-        found = self._metadata(None)
-        return ClusterFacts(
-            found.cluster_id or "", {number: f"{b.host}:{b.port}" for number, b in found.brokers.items()}
-        )
+        """The cluster's id and brokers. Raises KafkaUnavailableError if no broker answers."""
+        metadata = self._metadata(None)
+        brokers = {number: f"{broker.host}:{broker.port}" for number, broker in metadata.brokers.items()}
+        return ClusterFacts(metadata.cluster_id or "", brokers)
 
     def topics(self) -> list[str]:
         """The names of all topics that this user may see."""
         return sorted(self._metadata(None).topics)
 
     def broker_settings(self, broker: int) -> dict[str, str] | None:
-        """All settings of one broker; None when this user may not see them."""
+        """All settings of one broker; None if this user may not see them."""
         return self._settings(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
 
     def topic(self, name: str) -> TopicFacts | None:
-        """None when there is no such topic."""
+        """The facts about a topic; None if there is no such topic."""
         metadata = self._metadata(name).topics[name]
         if metadata.error is not None:
             if metadata.error.code() == ClientError.UNKNOWN_TOPIC_OR_PART:
@@ -85,7 +88,7 @@ class ClusterInspection:
                 return TopicFacts(0, 0, None, frozenset(), hidden=True)
             raise translate(metadata.error, f"metadata of {name}")
         settings = self._settings(_client.ConfigResource(_client.ResourceType.TOPIC, name))
-        replicas = min((len(each.replicas) for each in metadata.partitions.values()), default=0)
+        replicas = min((len(partition.replicas) for partition in metadata.partitions.values()), default=0)
         return TopicFacts(len(metadata.partitions), replicas, settings, self._allowed(name))
 
     def _allowed(self, topic: str) -> frozenset[str] | None:
@@ -117,4 +120,4 @@ class ClusterInspection:
 
 
 def _operations(given: Iterable[Any] | None) -> frozenset[str] | None:
-    return None if given is None else frozenset(each.name for each in given)
+    return None if given is None else frozenset(operation.name for operation in given)

@@ -1,4 +1,4 @@
-"""An idempotent producer without transactions, fast in batches."""
+"""The port `PlainProducer` (idempotent, without transactions) on a real broker."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _QUEUE_FULL_WAITS_MAX: Final = 1_200
 
 
 class ConfluentPlainProducer:
+    """Implements `PlainProducer`. Raises KafkaUnavailableError if its queue stays full for a minute."""
+
     def __init__(self, settings: ClientSettings) -> None:
         self._failure: Any = None
         self._log = ConnectionLog("plain producer")
@@ -51,7 +53,7 @@ class ConfluentPlainProducer:
                 self._producer.poll(_QUEUE_FULL_WAIT_S)
             except KafkaException as error:
                 raise translate(client_error(error), f"message to {topic}") from None
-        raise KafkaUnavailableError(f"the queue stays full: the broker takes nothing for {topic}")
+        raise self._queue_stays_full(topic)
 
     def produce_batch(
         self, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], partition: int = -1
@@ -64,7 +66,9 @@ class ConfluentPlainProducer:
         return count
 
     def _queue_batch(self, topic: str, batch: list[dict[str, Any]], partition: int) -> None:
-        """librdkafka queues what it can and marks the rest; the rest is tried again while it is full."""
+        """Queues all messages. librdkafka queues as many as it has room for and marks the others with
+        `_error`; these are queued again after a short wait.
+        """
         for _ in range(_QUEUE_FULL_WAITS_MAX):
             queued = self._producer.produce_batch(topic, batch, partition, self._report)
             self._producer.poll(0)
@@ -72,7 +76,13 @@ class ConfluentPlainProducer:
                 return
             batch = [self._without_error(topic, message) for message in batch if "_error" in message]
             self._producer.poll(_QUEUE_FULL_WAIT_S)
-        raise KafkaUnavailableError(f"the queue stays full: the broker takes nothing for {topic}")
+        raise self._queue_stays_full(topic)
+
+    @staticmethod
+    def _queue_stays_full(topic: str) -> KafkaUnavailableError:
+        return KafkaUnavailableError(
+            f"the producer's queue stays full: the broker acknowledges no message to {topic}"
+        )
 
     def _without_error(self, topic: str, message: dict[str, Any]) -> dict[str, Any]:
         error = message.pop("_error")
@@ -89,5 +99,5 @@ class ConfluentPlainProducer:
             raise KafkaUnavailableError(f"{left} messages were not acknowledged in {timeout_s} s")
 
     def close(self) -> None:
-        """Lets go of the connection; what was not flushed is lost."""
+        """Drops the client and its connection; messages that were not flushed are lost."""
         self._producer = None

@@ -1,7 +1,7 @@
-"""Reads exact ranges of committed messages with one cached consumer.
+"""The port `RangeReader` on a real broker: reads exact ranges of committed messages with one consumer.
 
-Between calls nothing is assigned, so that nothing is fetched ahead. Ranges of different partitions are read
-side by side, ranges of one partition one after the other.
+Between calls no partition is assigned, so librdkafka fetches nothing in advance. Ranges of different
+partitions are read at the same time, ranges of one partition one after the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POLL_TIMEOUT_S: Final = 0.1
 
 
 class _RangeRead:
-    """The state of one call: which range of each partition is being read, and what came."""
+    """The state of one `read_many`: the range of each partition that is read now, and the messages so far."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         self.answers: list[list[Message]] = [[] for _ in ranges]
@@ -33,20 +33,24 @@ class _RangeRead:
 
     @property
     def current(self) -> dict[TopicPartition, int]:
-        """Where to read: the first offset of each partition's current range."""
+        """By partition the first offset of the range that is to be read now."""
         return {tp: self._ranges[indexes[0]].first for tp, indexes in self._waiting.items()}
 
     def is_done(self) -> bool:
+        """Whether all ranges are complete."""
         return not self._waiting
 
     def missing(self) -> str:
-        """The first range that is not complete, for an error text."""
+        """Partition and last offset of a range that is not complete, for an error text."""
         topic_partition, indexes = next(iter(self._waiting.items()))
         last = self._ranges[indexes[0]].last
         return f"{topic_partition.topic}[{topic_partition.partition}] offset {last}"
 
     def take(self, message: Message) -> bool:
-        """Keeps a message of a current range; True when that completed the range."""
+        """Keeps the message if it belongs to its partition's current range. True if that completes the range.
+
+        Raises OffsetOutOfRangeError for a message behind the range: then the last one does not exist.
+        """
         indexes = self._waiting.get(message.topic_partition)
         if indexes is None:
             return False
@@ -58,13 +62,15 @@ class _RangeRead:
         return message.offset == wanted.last
 
     def check_end(self, topic_partition: TopicPartition, end: int) -> None:
-        """A partition end in front of `last` means wait; behind it, that no such message exists."""
+        """Takes the news that nothing is readable at `end`. At or before `last` the message may still come;
+        behind it the message does not exist, and OffsetOutOfRangeError is raised.
+        """
         indexes = self._waiting.get(topic_partition)
         if indexes is not None and end > self._ranges[indexes[0]].last:
             raise self._no_such_message(self._ranges[indexes[0]])
 
     def next_range(self, topic_partition: TopicPartition) -> int | None:
-        """Goes on to the partition's next range: its first offset, or None when there is none."""
+        """Goes on to the partition's next range and returns its first offset, None if there is none."""
         indexes = self._waiting[topic_partition]
         indexes.popleft()
         if indexes:
@@ -79,6 +85,8 @@ class _RangeRead:
 
 
 class ConfluentRangeReader:
+    """Implements `RangeReader`."""
+
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._consumer = AssignedConsumer(settings.range_reader(), "range reader")
         self._clock = clock
@@ -109,7 +117,7 @@ class ConfluentRangeReader:
         messages, ends, failure = self._consumer.poll(_POLL_MESSAGES, min(_POLL_TIMEOUT_S, remaining_s))
         completed: set[TopicPartition] = set()
         for message in messages:
-            # What was fetched behind a completed range belongs to no range; the next one is fetched anew.
+            # Messages behind a completed range are dropped; the next range's are fetched anew.
             if message.topic_partition not in completed and reading.take(message):
                 completed.add(message.topic_partition)
         for topic_partition in completed:

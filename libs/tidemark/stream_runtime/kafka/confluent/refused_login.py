@@ -1,5 +1,7 @@
-"""Why no connection comes about. A call of librdkafka only says that none did ("transport failure"); that the
-broker refused user, certificate or connection comes beside it, to `error_cb`, when the client is polled.
+"""Adds to an error of librdkafka why it has no connection.
+
+A call's own error only says that there is none ("transport failure"). That the broker refused the user, the
+certificate or the connection is reported separately: to the callback `error_cb`, when the client is polled.
 """
 
 from __future__ import annotations
@@ -16,27 +18,28 @@ from tidemark.stream_runtime.kafka.confluent.translate import (
     translate,
 )
 
-# A connection that ends or is silent in the middle of a login is reported as a refusal as well; it is none.
+# librdkafka reports a connection that ends or stalls during a login as a refused login, too. It is not one.
 _CUT_OFF: Final = ("Local: Broker transport failure", "Local: Timed out")
 
 
 class RefusedLogin:
-    """Given to one client as its `error_cb`."""
+    """The `error_cb` of one client: remembers the newest refusal."""
 
     def __init__(self) -> None:
         self._newest: ClientError | None = None
         self._unreached = ""
 
     def __call__(self, error: ClientError) -> None:
-        """The call that confluent-kafka makes for each error that no answer carries."""
-        if error.code() in UNKNOWN_USER and not any(each in error.str() for each in _CUT_OFF):
+        """Takes an error that belongs to no request; confluent-kafka calls it."""
+        if error.code() in UNKNOWN_USER and not any(text in error.str() for text in _CUT_OFF):
             self._newest = error
         elif error.code() in UNREACHED:
             self._unreached = error.str()
 
     def metadata(self, client: Any, doing: str, timeout_s: float, topic: str | None = None) -> Any:
-        """What its client knows of the cluster, or of one topic. Raises KafkaError: the refusal, if one came
-        meanwhile. What was refused earlier is not why this call fails.
+        """The metadata of the cluster, or of one topic, by `client`.
+
+        Raises KafkaError: the refusal if one came during the call, since earlier ones are not its cause.
         """
         client.poll(0)
         self._newest, self._unreached = None, ""

@@ -1,4 +1,4 @@
-"""The client's side of SCRAM (RFC 5802, RFC 7677) without channel binding, as Kafka's brokers speak it."""
+"""The client side of a SCRAM login (RFC 5802, RFC 7677) without channel binding, as Kafka's brokers do it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _ITERATIONS_MAX: Final = 1_000_000
 
 
 class ScramClient:
-    """One authentication. Raises ValueError for an answer of who does not know the password either."""
+    """One login. Call `first`, `proof` and `check` in this order. They raise ValueError if the answer is not
+    that of a broker that knows the password.
+    """
 
     HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
-        """``nonce``: never used before, without a comma."""
+        """``nonce`` is a text that was never used before, without a comma."""
         self._hash = self.HASHES[mechanism]
         self._password = password.encode()
         self._nonce = nonce
@@ -30,12 +32,14 @@ class ScramClient:
         return f"n,,{self._first}".encode()
 
     def proof(self, answer: bytes) -> bytes:
-        """The client's last message, to the server's first."""
+        """The client's last message, with the proof that it knows the password. ``answer`` is the server's
+        first message.
+        """
         said = answer.decode()
         parts = _parts(said)
         nonce, rounds = parts["r"], int(parts["i"])
         if not nonce.startswith(self._nonce) or not 0 < rounds <= _ITERATIONS_MAX:
-            raise ValueError("the broker's answer is not to this authentication")
+            raise ValueError("the broker's answer does not belong to this login")
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, base64.b64decode(parts["s"]), rounds)
         last = f"c=biws,r={nonce}"
         signed = f"{self._first},{said},{last}".encode()
@@ -46,10 +50,10 @@ class ScramClient:
         return f"{last},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, answer: bytes) -> None:
-        """The server's last message."""
+        """Checks the server's last message, by which the broker proves that it knows the password."""
         given = base64.b64decode(_parts(answer.decode()).get("v", ""))
         if not hmac.compare_digest(given, self._signature):
-            raise ValueError("the broker does not know the password either")
+            raise ValueError("the broker could not prove that it knows the password")
 
     def _hmac(self, key: bytes, content: bytes) -> bytes:
         return hmac.new(key, content, self._hash).digest()

@@ -1,7 +1,8 @@
-"""Every librdkafka setting we rely on, said out loud, by kind of client.
+"""The librdkafka settings of each kind of client, with every setting that Tidemark relies on.
 
-Order of precedence: our defaults, then the `kafka:` section of the configuration, then what correctness
-needs. A section that sets one of the last kind is refused rather than overruled in silence.
+There are three layers, of which a later one wins: our defaults, the section `kafka:` of the configuration,
+and the settings on which correctness rests (`_OURS`). A section that has one of the last is refused, because
+ignoring it silently would mislead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tidemark.stream_runtime.kafka.ports import Isolation
 _RECEIVE_BYTES_MIN: Final = 100_000_000
 _RECEIVE_MARGIN_BYTES: Final = 1 << 20
 
-# Correctness rests on these; the kafka: section may not touch them.
+# Correctness rests on these, so the section kafka: may not set them.
 _OURS: Final = frozenset(
     {
         "acks",
@@ -39,7 +40,10 @@ _OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What all clients of one cluster share. Raises KafkaConfigError for a section it cannot obey."""
+    """Makes the settings of all clients of one cluster. `section` is the configuration's section `kafka:`.
+
+    Raises KafkaConfigError for a section that sets what Tidemark sets, or without addresses of brokers.
+    """
 
     section: Mapping[str, str]
     message_bytes_max: int = 16 << 20
@@ -48,12 +52,12 @@ class ClientSettings:
     def __post_init__(self) -> None:
         for key in self.section:
             if key in _OURS:
-                raise KafkaConfigError(f"kafka.{key} is set by Tidemark and must not be given: remove it")
+                raise KafkaConfigError(f"kafka.{key} is set by Tidemark itself: remove it")
         servers = self.section.get("bootstrap.servers")
         if not servers or servers == EMBEDDED:
             raise KafkaConfigError(
                 f"kafka.bootstrap.servers must be host:port of a running broker, not {servers!r}: "
-                "the embedded one is started by `tidemark run`, which tells the services its address"
+                "`tidemark run` starts the embedded broker and tells the services its address"
             )
 
     def transactional_producer(self, transactional_id: str) -> dict[str, Any]:
@@ -63,7 +67,7 @@ class ClientSettings:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": self.transaction_timeout_ms,
                 "message.timeout.ms": self.transaction_timeout_ms,
-                # Or flush waits 30 s for a topic that does not exist.
+                # Else flush waits 30 s for a topic that does not exist.
                 "topic.metadata.propagation.max.ms": 5_000,
             }
         )
@@ -83,7 +87,7 @@ class ClientSettings:
             {
                 "fetch.wait.max.ms": 100,
                 "fetch.queue.backoff.ms": 20,
-                # These count what is compressed, and a whole fetch is unpacked at once: at 50 to 1, 200 MiB.
+                # Limits of compressed bytes. A fetch is unpacked as a whole: 4 MiB at 50 to 1 are 200 MiB.
                 "fetch.message.max.bytes": 1 << 20,
                 "fetch.max.bytes": 4 << 20,
                 "queued.max.messages.kbytes": 32 << 10,
@@ -93,9 +97,11 @@ class ClientSettings:
     def one_batch_reader(
         self, group: str, isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> dict[str, Any]:
-        """Fetches as little as a broker gives: the record batch that holds the offset. The next one follows
-        within a millisecond when the first was taken before the client looked at its queue, else late: who
-        must not fetch it closes the client.
+        """A consumer that fetches the least that a broker returns: the one record batch that holds the
+        offset.
+
+        It fetches the next batch later by itself, possibly within a millisecond (if the first message was
+        taken before the client looked at its queue). A caller that must not fetch that one closes the client.
         """
         return self._consumer(
             isolation,
@@ -110,7 +116,9 @@ class ClientSettings:
         )
 
     def few_batches_reader(self, group: str) -> dict[str, Any]:
-        """Fetches little, though more than a batch at a time when batches are small."""
+        """A consumer of committed records that fetches little at a time, but several batches if they are
+        small.
+        """
         return {
             **self.one_batch_reader(group, Isolation.READ_COMMITTED),
             "fetch.queue.backoff.ms": 1,
@@ -120,7 +128,9 @@ class ClientSettings:
         }
 
     def range_reader(self) -> dict[str, Any]:
-        """Small prefetch: the default one was measured to fetch 133 MB to read a range of 1 MB."""
+        """A consumer of committed records that fetches little in advance. With librdkafka's defaults it was
+        measured to fetch 133 MB for a range of 1 MB.
+        """
         return self._consumer(
             Isolation.READ_COMMITTED,
             "tidemark-ranges",
@@ -143,7 +153,7 @@ class ClientSettings:
             "socket.nagle.disable": True,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
-            # The log line of a closed connection is how a doubtful end of a transaction is noticed.
+            # By this log line a doubtful end of a transaction is noticed (`connection_log`).
             "log.connection.close": True,
             **self.section,
         }
@@ -170,9 +180,9 @@ class ClientSettings:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
-                # Else a damaged batch is handed out as records that nobody wrote.
+                # Else a damaged batch would be returned as records that no producer wrote.
                 "check.crcs": True,
-                # Any other value jumps over deleted ranges in silence.
+                # Any other value silently skips deleted ranges.
                 "auto.offset.reset": "error",
                 "receive.message.max.bytes": receive_bytes,
             }

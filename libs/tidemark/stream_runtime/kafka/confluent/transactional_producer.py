@@ -1,9 +1,12 @@
-"""A transactional producer on librdkafka, which speaks Kafka's transaction protocol without an epoch per
-transaction.
+"""The port `TransactionalProducer` on librdkafka, whose transaction protocol has no epoch per transaction.
 
-Rules kept here (each was seen to matter): delivery callbacks only append; a `SystemError` from flush is a
-fatal error in disguise; an end that timed out has an unknown outcome and spends the producer; a refused size,
-a logged disconnect, a slow or failed end make it doubtful.
+This module keeps four rules, each of which was seen to matter:
+
+- A delivery callback only appends to a list.
+- A `SystemError` from `flush` is a fatal error that librdkafka reported in a callback.
+- A commit or abort that timed out has an unknown outcome, and the producer is spent.
+- A message that the broker found too large, a lost connection, and a slow or failed commit or abort make the
+  producer doubtful.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ _Report = tuple[Delivery, Any, int]
 
 
 class ConfluentTransactionalProducer:
+    """Implements `TransactionalProducer`."""
+
     def __init__(self, settings: ClientSettings, transactional_id: str, clock: Clock) -> None:
         self._settings = settings
         self._transactional_id = transactional_id
@@ -79,11 +84,11 @@ class ConfluentTransactionalProducer:
         self._lifecycle.to(ProducerState.READY)
 
     def _connect(self, timeout_s: float) -> None:
-        """Waits for the cluster's metadata first.
+        """Waits for the cluster's metadata before `init_transactions`.
 
-        Without it librdkafka often has no broker to ask for its coordinator, and asks again 0.5 s later: init
-        took 0.51 s about every other time without, and 0.03 s with it. (Metadata of a single topic does not
-        do.)
+        Without metadata librdkafka often knows no broker that it could ask for the transaction coordinator,
+        and tries again 0.5 s later: `init` took 0.51 s about every other time, and 0.03 s with metadata.
+        Metadata of a single topic is not enough.
         """
         try:
             self._producer.list_topics(timeout=timeout_s)
@@ -110,7 +115,8 @@ class ConfluentTransactionalProducer:
         reports = self._reports
 
         def report(error: Any, message: Any) -> None:
-            # Only appends: an exception, or a look into the error, would hide a fatal error from flush().
+            # Nothing but append: an exception here, or reading the error, would hide a fatal error from
+            # flush().
             reports.append((delivery, error, -1 if message is None else message.offset()))
 
         for _ in range(_QUEUE_FULL_WAITS_MAX):
@@ -131,7 +137,9 @@ class ConfluentTransactionalProducer:
                 if isinstance(translated, MessageTooLargeError):
                     raise translated from None
                 raise self._fail(translated) from None
-        raise self._fail(KafkaUnavailableError("the producer's queue stays full: the broker takes nothing"))
+        raise self._fail(
+            KafkaUnavailableError("the producer's queue stays full: the broker acknowledges no message")
+        )
 
     def flush(self, timeout_s: float = 30.0) -> None:
         self._lifecycle.require("flush", ProducerState.OPEN)
@@ -148,7 +156,7 @@ class ConfluentTransactionalProducer:
             raise self._fail(worst)
 
     def _settle(self) -> KafkaError | None:
-        """Gives every report to its delivery; returns the worst error (a fenced producer above all)."""
+        """Puts every report into its delivery; returns the first error, or FencedError if there is one."""
         reports = list(self._reports)
         self._reports.clear()
         worst: KafkaError | None = None
@@ -174,8 +182,8 @@ class ConfluentTransactionalProducer:
         )
 
     def _metadata_of(self, group: str) -> Any:
-        """Metadata without membership: the broker takes it always; fencing is the transactional id's
-        business.
+        """Metadata of a consumer group without a member, which the broker accepts from every producer. So it
+        fences nobody; the transactional id does.
         """
         if group not in self._group_metadata:
             settings = self._settings.partition_reader(Isolation.READ_COMMITTED, group)
@@ -225,7 +233,7 @@ class ConfluentTransactionalProducer:
         return self._lifecycle.fail(error, fatal=True)
 
     def _hidden_fatal_error(self) -> KafkaError:
-        """flush() raised SystemError: any further call tells what the fatal error was."""
+        """The fatal error behind a SystemError of flush(). The next call of the client reports it."""
         try:
             self._producer.abort_transaction(1.0)
         except KafkaException as error:
@@ -234,7 +242,9 @@ class ConfluentTransactionalProducer:
                 return self._fail(translated)
         except SystemError:
             pass
-        return self._fail(ProducerFatalError(f"flush of {self._transactional_id} met a fatal error"))
+        return self._fail(
+            ProducerFatalError(f"flush of {self._transactional_id}: the Kafka client had a fatal error")
+        )
 
     def _call(self, name: str, call: Any) -> None:
         try:
@@ -243,7 +253,9 @@ class ConfluentTransactionalProducer:
             raise self._fail(translate(client_error(error), f"{name} of {self._transactional_id}")) from None
 
     def _fail(self, error: KafkaError) -> KafkaError:
-        """Notes the error and what the port promises about it: doubt after a refused size or a time-out."""
+        """Notes the error in the producer's state and returns the one to raise. A message that is too large
+        and a time-out make the producer doubtful; a time-out becomes an AbortableError.
+        """
         if isinstance(error, MessageTooLargeError | KafkaUnavailableError):
             self._doubtful = True
         if isinstance(error, KafkaUnavailableError):
@@ -251,9 +263,8 @@ class ConfluentTransactionalProducer:
         return self._lifecycle.fail(error, fatal=isinstance(error, FencedError | ProducerFatalError))
 
     def close(self) -> None:
-        """An open transaction is left to the next producer's `init()`.
-
-        librdkafka's own close would try to end it; letting go of the handle does not.
+        """Drops the client. librdkafka's own close would try to end an open transaction; dropping it does
+        not. The next producer's `init()` ends it.
         """
         self._lifecycle.to(ProducerState.CLOSED)
         self._producer = None

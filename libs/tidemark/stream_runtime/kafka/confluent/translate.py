@@ -1,4 +1,4 @@
-"""librdkafka's errors as ours, grouped by what the caller must do."""
+"""Translates librdkafka's errors into ours, which are grouped by what the caller must do."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _NOT_ALLOWED: Final = frozenset(
         ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-# Seen for a second or two after a broker was started again.
+# These were seen for a second or two after a broker was started again.
 _LEADER_CHANGING: Final = frozenset(
     {
         ClientError.FENCED_LEADER_EPOCH,
@@ -77,7 +77,7 @@ _UNREADABLE: Final = frozenset(
         ClientError.INVALID_MSG_SIZE,
     }
 )
-# About one connection: its text says why there is none.
+# Errors of a single connection; the text has the reason.
 UNREACHED: Final = frozenset({ClientError._RESOLVE, ClientError._TRANSPORT})
 UNAVAILABLE: Final = frozenset(
     {
@@ -93,7 +93,7 @@ UNAVAILABLE: Final = frozenset(
 
 
 def translate(error: ClientError, doing: str) -> KafkaError:
-    """Our error for one of librdkafka's; `doing` says what was tried, on what."""
+    """Our error for one of librdkafka's. `doing` begins the text: the operation, and the topic or id."""
     code = error.code()
     text = f"{doing}: {error.name()}: {error.str()}"
     if code in _FENCED:
@@ -115,7 +115,7 @@ def translate(error: ClientError, doing: str) -> KafkaError:
         )
     if code in _NOT_ALLOWED:
         return KafkaConfigError(
-            f"{text}: this user lacks an ACL; docs/security.md has those that each service needs"
+            f"{text}: this user lacks an ACL: docs/security.md lists those that each service needs"
         )
     if code in _REFUSED_SETTING:
         return KafkaConfigError(
@@ -129,7 +129,7 @@ def translate(error: ClientError, doing: str) -> KafkaError:
 
 
 def translate_read(event: Any, error: ClientError) -> KafkaError:
-    """Our error for one that a consumer handed out as an event about a partition."""
+    """Our error for one that a consumer returned as an event of a partition."""
     topic, partition = event.topic(), event.partition()
     if error.code() in _UNREADABLE and topic is not None:
         base = event.offset()
@@ -139,6 +139,6 @@ def translate_read(event: Any, error: ClientError) -> KafkaError:
 
 
 def client_error(exception: Any) -> ClientError:
-    """The `KafkaError` inside of a `KafkaException`."""
+    """The `confluent_kafka.KafkaError` inside a `KafkaException`."""
     error: ClientError = exception.args[0]
     return error
