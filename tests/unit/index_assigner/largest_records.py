@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -50,6 +51,8 @@ WIDTHS: Final = (1, 8, 40)
 """Columns of the inner records."""
 WIDEST: Final = 200
 """Columns of inner records that nulls stand for."""
+WHOLE: Final = Fraction(1)
+QUARTER_LESS: Final = Fraction(3, 4)
 _KINDS: Final = ("boolean", "long", "string", "double", "int", "float", "bytes", "string")
 _PROTOBUF_KINDS: Final = {
     "boolean": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
@@ -216,11 +219,23 @@ def contents(format_: str, width: int) -> dict[str, Content]:
     return found
 
 
-def largest_taken(format_: str, made_of: RecordKeyer, content: Content, width: int) -> Content:
-    """The content, or as much of it as is taken for a row, within a quarter."""
-    while keyed(made_of, [FORMATS[format_].make("a", content, width)]).refused:
-        content = Content(*(count * 3 // 4 for count in content))
-    return content
+def taken_within_a_quarter(made_of: RecordKeyer, make: Callable[[Fraction], bytes]) -> Fraction:
+    """How much of a content is taken for a row where all of it is refused: three quarters of it, or of that,
+    and so on. ``make``: a record of that much of it.
+
+    What is refused costs most, so few are tried: the powers are doubled until one is taken, then halved in.
+    """
+
+    def refused(power: int) -> bool:
+        return keyed(made_of, [make(QUARTER_LESS**power)]).refused > 0
+
+    least, most = 0, 1
+    while refused(most):
+        least, most = most, 2 * most
+    while most - least > 1:
+        between = (least + most) // 2
+        least, most = (between, most) if refused(between) else (least, between)
+    return QUARTER_LESS**most
 
 
 class Special(NamedTuple):
@@ -319,20 +334,35 @@ def _write(rows: pa.Table, made_of: RecordKeyer) -> None:
     write_base_file(attach_meta_columns(user, keys, "", "20240101000000000", 0, name, 0), schema)
 
 
-def _cases(format_: str) -> Iterator[tuple[str, RecordKeyer, list[bytes]]]:
-    make = FORMATS[format_].make
+class _Kind(NamedTuple):
+    """``make``: a record of a key, with so much of what has room in a record of the largest size."""
+
+    name: str
+    keyer: RecordKeyer
+    make: Callable[[str, Fraction], bytes]
+
+
+def _kinds(format_: str) -> Iterator[_Kind]:
+    def with_content(width: int, content: Content, key: str, share: Fraction) -> bytes:
+        return FORMATS[format_].make(key, Content(*(int(count * share) for count in content)), width)
+
+    def special(one: Special, key: str, share: Fraction) -> bytes:
+        return one.make(key, int(one.most * share))
+
     for width in FORMATS[format_].widths:
         made_of = keyer(format_, width)
         for name, content in contents(format_, width).items():
-            yield f"one of {name}", made_of, [make("a", content, width)]
-            taken = largest_taken(format_, made_of, content, width)
-            yield f"{MANY} of {name}", made_of, [make(f"k{at}", taken, width) for at in range(MANY)]
+            yield _Kind(name, made_of, partial(with_content, width, content))
     for each in specials(format_):
-        count = each.most
-        yield f"one of {each.name}", each.keyer, [each.make("a", count)]
-        while keyed(each.keyer, [each.make("a", count)]).refused:
-            count = count * 3 // 4
-        yield f"{MANY} of {each.name}", each.keyer, [each.make(f"k{at}", count) for at in range(MANY)]
+        yield _Kind(each.name, each.keyer, partial(special, each))
+
+
+def _try_cases(format_: str, became: Callable[[str, RecordKeyer, list[bytes]], _Keyed]) -> None:
+    """``became``: takes the records of a case and says what became of them."""
+    for name, made_of, make in _kinds(format_):
+        alone = became(f"one of {name}", made_of, [make("a", WHOLE)])
+        share = taken_within_a_quarter(made_of, partial(make, "a")) if alone.refused else WHOLE
+        became(f"{MANY} of {name}", made_of, [make(f"k{at}", share) for at in range(MANY)])
 
 
 def _peak_bytes() -> int:
@@ -346,11 +376,15 @@ def main() -> None:
     keyed(keyer(format_, 8), [FORMATS[format_].make("a", Content(lines=2, texts=2), 8)])
     before = _peak_bytes()
     told: dict[str, Any] = {"before": [before, 0]}
-    for name, made_of, values in _cases(format_):
+
+    def measured(name: str, made_of: RecordKeyer, values: list[bytes]) -> _Keyed:
         size = sum(map(len, values))
         Path("/proc/self/clear_refs").write_text("5")
-        rows, _ = keyed(made_of, values)
-        told[name] = [_peak_bytes() - before - size, rows]
+        became = keyed(made_of, values)
+        told[name] = [_peak_bytes() - before - size, became.rows]
+        return became
+
+    _try_cases(format_, measured)
     json.dump(told, sys.stdout)
 
 
