@@ -103,7 +103,7 @@ def test_the_header_says_first_and_last_offset_whatever_the_codec_and_whoever_se
             batch_offsets(settings, leader, lacking, 0)
     with pytest.raises(HeaderUnavailableError, match="no record batch|error 1"):
         batch_offsets(settings, leader, place, 7 * len(Codec))
-    with pytest.raises(HeaderUnavailableError, match="ssl.keystore.location is not served"):
+    with pytest.raises(HeaderUnavailableError, match="ssl.keystore.location is not supported"):
         batch_offsets({**settings, "ssl.keystore.location": "x"}, leader, place, 0)
     with pytest.raises(HeaderUnavailableError):
         batch_offsets(settings, ("127.0.0.1", 1), place, 0)
@@ -134,7 +134,7 @@ def test_over_tls_with_scram(tmp_path: Path, java: JavaRuntime) -> None:
             with pytest.raises(HeaderUnavailableError, match="SASL") as told:
                 header({**settings, "sasl.password": "hush-wrong"})
             assert "hush" not in str(told.value)
-            with pytest.raises(HeaderUnavailableError, match="GSSAPI is not served"):
+            with pytest.raises(HeaderUnavailableError, match="GSSAPI is not supported"):
                 header({**settings, "sasl.mechanism": "GSSAPI"})
 
 

@@ -119,7 +119,7 @@ def test_storage_that_refuses_stops_tagging_and_is_tried_again_by_itself(
             rounds.loop.round(lambda: None)
         assert asked
         assert os.strerror(number) in (rounds.view.trouble or "")
-        assert "tried again by itself" in (rounds.view.trouble or "")
+        assert "tries again by itself" in (rounds.view.trouble or "")
         for stage in Stage:
             assert pause_of(stage, rounds.view, 0, LIMITS).reason == rounds.view.trouble
         assert rounds.view.halted is None
