@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 REACHED: Final = "reached"
-SEEDS: Final = 1_000
-"""As many fixed worlds run; they are to reach each required state together."""
+FIXED_SEEDS_FILE: Final = Path(__file__).with_name("fixed_seeds.txt")
+"""One a line, written by `choose_seeds`."""
+FIXED_SEEDS: Final = tuple(map(int, FIXED_SEEDS_FILE.read_text(encoding="utf-8").split()))
+"""The worlds of these seeds are to reach each required state together, whatever the commit."""
 CHUNK: Final = 25
-CHUNKS: Final = SEEDS // CHUNK
+CHUNKS: Final = tuple(FIXED_SEEDS[first : first + CHUNK] for first in range(0, len(FIXED_SEEDS), CHUNK))
 REQUIRED: Final = frozenset({
     "rewind",
     "void",
@@ -117,4 +120,6 @@ class ReachedStates:
 
     def missing(self) -> list[str]:
         """States that no world reached; none where not all chunks ran."""
-        return sorted(each for each in REQUIRED if not self.counts[each]) if self._chunks >= CHUNKS else []
+        if self._chunks < len(CHUNKS):
+            return []
+        return sorted(state for state in REQUIRED if not self.counts[state])

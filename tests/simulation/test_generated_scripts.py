@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.reached_states import SEEDS
 from tests.simulation.world.generate import generate
 from tests.simulation.world.script import Event, Script, Setup
 
+SCRIPTS: Final = 1_000
 _ROWS: Final = frozenset({"up", "del", "null"})
 _USUAL: Final = Setup()
 _RICHER: Final = (
@@ -23,7 +23,7 @@ _RICHER: Final = (
 
 @pytest.fixture(scope="module")
 def scripts() -> list[Script]:
-    return [generate(seed) for seed in range(SEEDS)]
+    return [generate(seed) for seed in range(SCRIPTS)]
 
 
 def fed(script: Script) -> list[Event]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.reached_states import CHUNK, CHUNKS, REACHED, REQUIRED, SEEDS, ReachedStates
+from tests.simulation.choose_seeds import WITNESSES, choose
+from tests.simulation.reached_states import CHUNKS, FIXED_SEEDS, REACHED, REQUIRED, ReachedStates
 
 _REPOSITORY = Path(__file__).parents[2]
 _MISSED = "foreign move in an attempt"
@@ -36,31 +37,49 @@ def run_of(folder: Path, chunks: int, states: list[str], *arguments: str) -> sub
 def test_a_run_of_all_chunks_that_misses_a_state_fails_and_names_it(
     tmp_path: Path, workers: list[str]
 ) -> None:
-    done = run_of(tmp_path, CHUNKS, sorted(REQUIRED - {_MISSED}), *workers)
+    done = run_of(tmp_path, len(CHUNKS), sorted(REQUIRED - {_MISSED}), *workers)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     assert f"no random world reached ['{_MISSED}']" in done.stdout
-    assert f"{CHUNKS} passed" in done.stdout
+    assert f"{len(CHUNKS)} passed" in done.stdout
 
 
 def test_a_run_of_all_chunks_that_reaches_all_states_passes(tmp_path: Path) -> None:
-    done = run_of(tmp_path, CHUNKS, sorted(REQUIRED))
+    done = run_of(tmp_path, len(CHUNKS), sorted(REQUIRED))
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
-    assert f"worlds reached {CHUNKS:6} times: {_MISSED}" in done.stdout
+    assert f"worlds reached {len(CHUNKS):6} times: {_MISSED}" in done.stdout
 
 
 def test_a_run_of_fewer_chunks_may_miss_states(tmp_path: Path) -> None:
-    done = run_of(tmp_path, CHUNKS - 1, [])
+    done = run_of(tmp_path, len(CHUNKS) - 1, [])
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
     assert "no random world reached" not in done.stdout
 
 
 def test_each_required_state_is_missed_where_no_chunk_has_it() -> None:
     states = ReachedStates()
-    for number in range(CHUNKS):
+    for number in range(len(CHUNKS)):
         assert states.missing() == [], f"{number} chunks"
         states.note([(REACHED, {})])
     assert states.missing() == sorted(REQUIRED)
 
 
 def test_the_chunks_are_all_fixed_seeds() -> None:
-    assert CHUNK * CHUNKS == SEEDS
+    assert tuple(seed for chunk in CHUNKS for seed in chunk) == FIXED_SEEDS
+    assert len(set(FIXED_SEEDS)) == len(FIXED_SEEDS) >= 300
+
+
+def test_rare_states_choose_seeds_first_and_the_lowest_ones_fill() -> None:
+    often, rare = frozenset({"often"}), frozenset({"often", "rare"})
+    reached = {seed: rare if seed in (70, 90) else often if seed % 2 else frozenset() for seed in range(100)}
+    assert choose(reached, 6) == sorted([70, 90, *[seed for seed in range(100) if seed % 2][:2], 0, 2])
+    assert WITNESSES == 4
+
+
+def test_no_state_is_lost_by_choosing() -> None:
+    reached = {
+        seed: frozenset(f"state {n}" for n in range(40) if seed % (n + 2) == 0) for seed in range(1, 400)
+    }
+    chosen = choose(reached, 30)
+    for n in range(40):
+        of_all = sum(f"state {n}" in states for states in reached.values())
+        assert sum(f"state {n}" in reached[seed] for seed in chosen) >= min(of_all, WITNESSES)

@@ -1,0 +1,84 @@
+"""Chooses the fixed seeds of `make simulation`: few worlds that together reach every required state, rare
+ones several times, so that a change of the product that costs one world its state does not fail the level.
+
+    python -m tests.simulation.choose_seeds [--first 0] [--count 1000] [--keep 300] [--jobs 2]
+
+runs ``count`` seeds and writes ``fixed_seeds.txt``. To be run again where a change takes a state away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final
+
+from tests.simulation.reached_states import FIXED_SEEDS_FILE, REQUIRED
+from tests.simulation.world.generate import generate
+from tests.simulation.world.world import run_script
+
+WITNESSES: Final = 4
+"""So many chosen worlds reach a state, or all that do where there are fewer."""
+_CHUNK: Final = 10
+
+
+def choose(reached: Mapping[int, Collection[str]], keep: int) -> list[int]:
+    """``keep`` of the seeds, in ascending order. ``reached``: the required states that each seed's world has.
+
+    A rare state chooses first. Example: four worlds reach `foreign column`, so all four are taken; then a
+    state of nine worlds takes as many more as it lacks of `WITNESSES`. The lowest seeds fill what is left.
+    """
+    found = Counter(state for states in reached.values() for state in states)
+    chosen: set[int] = set()
+    for state in sorted(found, key=lambda name: (found[name], name)):
+        witnesses = [seed for seed, states in reached.items() if state in states]
+        lacking = min(WITNESSES, len(witnesses)) - len(chosen.intersection(witnesses))
+        # Of the worlds that reach it those that reach most besides: they spare others.
+        rest = sorted(
+            (seed for seed in witnesses if seed not in chosen), key=lambda seed: (-len(reached[seed]), seed)
+        )
+        chosen.update(rest[: max(lacking, 0)])
+    fill = [seed for seed in sorted(reached) if seed not in chosen]
+    return sorted([*chosen, *fill[: max(keep - len(chosen), 0)]])
+
+
+def reached_by(seeds: Sequence[int]) -> dict[int, frozenset[str]]:
+    """The required states of these seeds' worlds. Raises ValueError for a world that breaks a guarantee."""
+    reached = {}
+    for seed in seeds:
+        outcome = run_script(generate(seed))
+        if outcome.violations:
+            raise ValueError(f"seed {seed} breaks a guarantee: TIDEMARK_SEED={seed} make simulation")
+        reached[seed] = REQUIRED.intersection(outcome.reached)
+    return reached
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 1 when a required state was not reached."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.choose_seeds")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1_000, help="so many seeds are run")
+    parser.add_argument("--keep", type=int, default=300, help="so many are written")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    last = options.first + options.count
+    chunks = [range(at, min(at + _CHUNK, last)) for at in range(options.first, last, _CHUNK)]
+    reached: dict[int, frozenset[str]] = {}
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        for part in pool.map(reached_by, chunks):
+            reached |= part
+            sys.stderr.write(f"\r{len(reached)} of {options.count} worlds")
+    sys.stderr.write("\n")
+    chosen = choose(reached, options.keep)
+    FIXED_SEEDS_FILE.write_text("".join(f"{seed}\n" for seed in chosen), encoding="utf-8")
+    missing = sorted(REQUIRED.difference(*(reached[seed] for seed in chosen)))
+    sys.stdout.write(f"{len(chosen)} seeds in {FIXED_SEEDS_FILE.name}; not reached: {missing or 'none'}\n")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
