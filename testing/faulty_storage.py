@@ -76,6 +76,10 @@ class FaultyStorage:
         """
         self._faults.append(_Fault(operation, nth, when))
 
+    def fail_no_more(self) -> None:
+        """Forgets the faults that have not struck yet."""
+        self._faults.clear()
+
     def crash(self, chosen: Callable[[str], bool] = lambda path: True) -> list[str]:
         """Undoes the unsynced deletions of files that `chosen(path)` picks; returns the paths that came
         back.

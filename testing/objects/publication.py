@@ -112,6 +112,9 @@ class ObjectTerm:
 
     def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
         wanted, own = set(paths), f"-{self._term.offset}-{self._term.ledger}"
+        opened = _read(self._store, f"{ATTEMPTS}/{epoch}-{attempt}")
+        if opened is not None and opened.decode().endswith(own):
+            return []
         return [
             _ticket(upload_id, upload.path, upload.data)
             for upload_id, upload in self._store.uploads().items()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from pathlib import Path
+from typing import Any, cast
 
 from testing.clock import ManualClock
-from testing.faulty_storage import FaultyStorage
+from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
 from testing.ids import SeededIds
 from testing.memory_storage import InMemoryStorage
 from testing.objects.publication import ObjectAttempt, ObjectPublication
@@ -49,6 +52,44 @@ def over_folders(storage: FolderStorage) -> Table:
     return Table(publication, lambda token: PosixAttempt(storage, token), clock)
 
 
+class Repeating:
+    """A publication, term or attempt where a fault strikes in each call of `CHANGES`, by turns before and
+    after the effect; the call is then made again, as callers do.
+    """
+
+    def __init__(self, inner: object, storage: FaultyStorage, whens: Iterator[When]) -> None:
+        self._inner, self._storage, self._whens = inner, storage, whens
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name == "open_term":
+            return lambda term: Repeating(found(term), self._storage, self._whens)
+        return partial(self._twice, found) if name in CHANGES else found
+
+    def _twice(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        self._storage.fail("*", when=next(self._whens))
+        try:
+            return call(*args, **named)
+        except InjectedFaultError:
+            return call(*args, **named)
+        finally:
+            self._storage.fail_no_more()
+
+
+CHANGES = {"prepare", "publish", "put_pending", "open_attempt", "close_attempt", "replace", "remove_older"}
+"""The repeatable calls that change something. A term is begun once, and its lock has tests of its own."""
+
+
+def over_failing_folders() -> Table:
+    storage, whens = FaultyStorage(InMemoryStorage()), cycle(When)
+    table = over_folders(storage)
+    return Table(
+        cast(Publication, Repeating(table.publication, storage, whens)),
+        lambda token: cast(Attempt, Repeating(PosixAttempt(storage, token), storage, whens)),
+        table.clock,
+    )
+
+
 def over_objects(_: Path) -> Table:
     clock = ManualClock()
     store = ObjectStore(clock=clock)
@@ -59,6 +100,6 @@ def over_objects(_: Path) -> Table:
 MADE: dict[str, Callable[[Path], Table]] = {
     "posix": lambda path: over_folders(LocalStorage(path / "table")),
     "posix in memory": lambda _: over_folders(InMemoryStorage()),
-    "posix with faults": lambda _: over_folders(FaultyStorage(InMemoryStorage())),
+    "posix, where each change fails once": lambda _: over_failing_folders(),
     "objects": over_objects,
 }

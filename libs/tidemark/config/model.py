@@ -54,7 +54,7 @@ class InputFormat(Enum):
 
 
 class InputFraming(Enum):
-    """What precedes a value's own bytes."""
+    """The header in front of each record's value: none, or Confluent's."""
 
     NONE = "none"
     CONFLUENT = "confluent"

@@ -48,7 +48,7 @@ EPOCH_STEPS: Final[Mapping[tuple[EpochStatus, type[EpochStep]], EpochStatus]] = 
 
 
 def epoch_status(state: FoldState) -> EpochStatus:
-    """Of the epoch after the last committed one, which is never committed itself."""
+    """The status of the epoch that comes after the last committed one. So it is never COMMITTED."""
     if state.planned is None:
         return EpochStatus.GATHERING
     return EpochStatus.PLANNED if state.decided is None else EpochStatus.DECIDED

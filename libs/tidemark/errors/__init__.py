@@ -27,11 +27,11 @@ class ErrorKind(Enum):
 
 
 class TidemarkError(Exception):
-    """Base of every error that Tidemark raises on purpose; `kind` says what to do."""
+    """Base of every error that Tidemark raises on purpose. `kind` says what the caller must do."""
 
     kind: ErrorKind = ErrorKind.INVALID
 
 
 def kind_of(error: BaseException | None) -> ErrorKind | None:
-    """What to do about an error; None for one that is not Tidemark's, so nobody knows."""
+    """The error's kind; None for an error that is not Tidemark's, because nobody knows what it asks for."""
     return error.kind if isinstance(error, TidemarkError) else None

@@ -61,7 +61,7 @@ class KeyColumns:
 
     @classmethod
     def of_rows(cls, rows: Sequence[KeyOrWhyNot]) -> KeyColumns:
-        """From one key, or its problem, a row."""
+        """Builds the columns from one (key, error, problem) per row."""
         keys, errors, problems = zip(*rows, strict=True) if rows else ((), (), ())
         return cls(pa.array(keys, pa.string()), pa.array(errors, pa.string()), pa.array(problems, pa.int8()))
 

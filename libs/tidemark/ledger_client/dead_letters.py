@@ -113,7 +113,7 @@ class WholeLetter:
 
     @classmethod
     def of(cls, message: Message) -> WholeLetter:
-        """From a message of the dead-letter topic."""
+        """Parses one message of `<table>.dead-letter`."""
         return cls(DeadLetter.of(message), message.key, message.value, original_headers(message))
 
 

@@ -49,7 +49,9 @@ class AvroKeys:
         )
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
-        """Returns per Kafka key the record key, or why it is none. Raises InputWaitsError."""
+        """For each Kafka key its record key, or the reason why it has none. Raises InputWaitsError while the
+        registry has no final answer about a schema.
+        """
         ids = schema_ids([key or b"" for key in keys])
         framed = ids != NOT_FRAMED
         if not framed.any():

@@ -246,7 +246,9 @@ def _name_bytes(described: Any) -> int:
 
 
 def _flat(described: Any) -> type[Message]:
-    """The flat type: the same fields, but bytes for texts, and any number of bytes for messages."""
+    """A message type with the same fields, in which text and message fields are bytes. Parsing with it counts
+    elements without building nested messages.
+    """
     file = descriptor_pb2.FileDescriptorProto(name="flat.proto", package="flat", syntax="proto2")
     made = file.message_type.add(name="Flat")
     for member in described.fields:

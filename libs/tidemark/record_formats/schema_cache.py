@@ -189,7 +189,10 @@ class SchemaCache(Generic[T]):
         if failing is not None and (refused := self._still_failing(schema_id, failing, now_s)):
             return refused
         if now_s < self._retry_at_s:
-            raise InputWaitsError("the schema registry did not answer, and is asked again in a moment")
+            raise InputWaitsError(
+                f"the schema registry did not answer for schema {schema_id}; it is asked again in "
+                f"{self._retry_at_s - now_s:.1f} s, and the batch waits"
+            )
         try:
             stored = self._source.fetch(schema_id)
         except UnknownSchemaError:

@@ -28,7 +28,9 @@ class LiveKeys:
 
     @property
     def rules(self) -> str:
-        """What the live keys depend on besides the files, as one text."""
+        """Everything besides the files that decides which keys are live: merge mode, ordering field, delete
+        field, schema fingerprint. A stored digest is used only while this text is the same.
+        """
         ordering = self._ordering.name if self._ordering is not None else ""
         marks_deletes = IS_DELETED_FIELD in self._schema.arrow.names
         deletes = IS_DELETED_FIELD if marks_deletes else ""

@@ -50,11 +50,13 @@ _TAGS_DO_NOT_HOLD: Final = (
 _log: Final = logging.getLogger("tidemark.writer")
 
 PlanTasks = Callable[[commit_pb2.BeginResponse, int], list[bytes]]
-"""(what the epoch covers, how many tasks run at once) -> the bytes of each Spark task."""
+"""Divides an epoch into Spark tasks: it is given the epoch's ranges, and how many tasks run at once, and
+returns the bytes of each task.
+"""
 
 
 class Engine(Protocol):
-    """What the loop needs of Spark (`job.SparkEngine`)."""
+    """The part of Spark that the loop calls. `job.SparkEngine` implements it."""
 
     @property
     def slots(self) -> int:

@@ -61,8 +61,8 @@ class HeldTickets:
         self._held.pop(ticket.handle, None)
 
     def conflict(self, ticket: Ticket, content: bytes) -> None:
-        """For a name that is taken: raises TimelineConflictError when the file there has another content,
-        unless the name decides.
+        """Called when the ticket's name is taken. Returns if the name decides or the file has the ticket's
+        content; else raises TimelineConflictError.
         """
         if not ticket.name_decides and self._storage.read(ticket.path) != content:
             raise TimelineConflictError(

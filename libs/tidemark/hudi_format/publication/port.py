@@ -127,6 +127,11 @@ class Term(Publisher, Protocol):
     def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
         """Tickets for the files that the attempt prepared under these names in terms that have ended. It is
         for work that outlives a coordinator; the tickets are published or revoked like any others.
+
+        None while the attempt is open in this term: its writers may still prepare files under these names.
+        So whoever wants to adopt does so before it opens the attempt. ``paths``: only names that contain the
+        attempt's instant. A file system does not know which attempt linked a file. For the name of another
+        attempt's file it may return a visible ticket, with which nothing changes.
         """
         ...
 

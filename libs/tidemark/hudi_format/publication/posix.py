@@ -81,7 +81,10 @@ class PosixTerm:
         return Settled()
 
     def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
-        # What an attempt prepared is linked already, so a ticket is due for every file that is there.
+        if self._storage.exists(folders.attempt_dir(self._term.offset, epoch, attempt)):
+            return []
+        # What an attempt prepared is linked already, so a ticket is due for every file that is there. Which
+        # attempt linked it nobody knows: callers name only paths that contain the attempt's instant.
         infos = [(path, self._storage.stat(path)) for path in paths]
         return [Ticket(path, info.size) for path, info in infos if info is not None]
 

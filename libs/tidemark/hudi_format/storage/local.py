@@ -148,7 +148,10 @@ class LocalStorage:
             with contextlib.suppress(FileNotFoundError):  # the parent was deleted meanwhile
                 self._link_new(os.path.dirname(target), target, path, data)
                 return
-        raise FileMissingError(f"the folder of {path!r} is deleted again and again by somebody else")
+        raise FileMissingError(
+            f"cannot create {path!r}: its folder was deleted {_PARENT_RETRIES_MAX} times while the file was "
+            "being made; find the process that deletes it"
+        )
 
     def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
         staging = self._absolute(checked_file_path(staging_dir))

@@ -65,8 +65,8 @@ class Members:
         lanes: Mapping[Stage, Iterable[str]],
         position: Callable[[Stage, str], int] = lambda *_: 0,
     ) -> None:
-        """``lanes``: by stage, those to work on at first. ``position``: a lane's next offset that counts,
-        now.
+        """``lanes``: the lanes of each stage when the coordinator starts. ``position``: returns the next
+        offset of a lane that no counting transaction covers.
         """
         self._table = table
         self._position = position

@@ -55,7 +55,7 @@ def _goes_elsewhere(stat: WriteStat) -> bool:
 
 
 def refuse_awaited(timeline: Timeline, awaited: AwaitedPlan) -> None:
-    """Raises AttemptLostError, with the reason in ``awaited``, while that clustering is pending."""
+    """Raises AttemptLostError (without a rewind) while the clustering that ``awaited`` names is pending."""
     clustering = timeline.find(awaited.instant)
     if clustering is not None and not clustering.is_completed:
         raise AttemptLostError(awaited.reason, rewind=False, awaited=awaited.instant)

@@ -255,7 +255,7 @@ class CoordinatorMetrics:
         )
 
     def _verification(self, verification: PeriodicVerification) -> Iterable[Metric]:
-        """From the first verification on. Before, `verify_agrees` would read 0, and 0 is the alarm."""
+        """From the first verification on. Before it `verify_agrees` would be 0, which is the alarm."""
         last, decided = verification.last, verification.decided
         if last is not None:
             yield self._gauge("verify_seconds", "How long the last verification took", last.seconds)

@@ -42,8 +42,10 @@ class TakeOver:
         """Counts entries that were read from files."""
         self._read += entries
 
-    def take(self, entries: int) -> bool:
-        """Whether a block with so many entries may be stored; if so, counts them as stored."""
+    def try_take(self, entries: int) -> bool:
+        """Counts a block's entries as stored and returns True; returns False, and counts nothing, once the
+        lookup has stored all that it may.
+        """
         if self._taken >= max(self._min, self._read * _TAKEN_OVER_SHARE):
             return False
         self._taken += entries
@@ -86,7 +88,7 @@ class MetadataTableReader:
         for blocks in chain(kept, self._read(shard, unread, take_over)):
             _match(blocks, keys, located)
             first = (name, blocks.numbers[0])
-            if take_over is not None and take_over.take(len(blocks)):
+            if take_over is not None and take_over.try_take(len(blocks)):
                 self._store.take_over_blocks(shard, blocks)
                 self._forget(first)
             else:

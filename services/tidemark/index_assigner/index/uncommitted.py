@@ -40,7 +40,9 @@ _ENTRY_OVERHEAD: Final = 200 + SLOT.itemsize
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Slots from the previous mark's end up to ``end`` belong to the transaction at this ledger offset."""
+    """The end of one transaction's slots. Marks 3 and 5 mean: slots 0-2 are the first transaction's, slots
+    3-4 the second's.
+    """
 
     end: int
     ledger_offset: int

@@ -14,7 +14,9 @@ from tidemark.stream_runtime.clock import Clock
 
 @dataclass(frozen=True)
 class TransactionLimits:
-    """From ``limits.transaction_*``."""
+    """How long, and for how much input, a transaction waits: the settings `limits.transaction_interval`,
+    `transaction_records` and `transaction_bytes`.
+    """
 
     interval_ms: int
     records: int

@@ -106,5 +106,7 @@ class MetadataPartition(Protocol[ChangesT, MergedT]):
         ...
 
     def merge(self, parts: Iterable[StoredEntries]) -> MergedT:
-        """What the parts of one slice, oldest first, add up to. Raises CorruptFileError."""
+        """Merges the entries of one slice's base and log files, given oldest first. Raises
+        CorruptFileError.
+        """
         ...
