@@ -7,6 +7,7 @@ from tidemark.config.errors import ConfigError
 from tidemark.config.load import load_config
 from tidemark.config.model import (
     Address,
+    ConfiguredTableType,
     DebeziumConfig,
     EpochConfig,
     IndexConfig,
@@ -22,15 +23,15 @@ from tidemark.config.model import (
     SchemaRegistryConfig,
     ServicesConfig,
     StateConfig,
-    TableConfig,
     TableConfigFile,
-    TableType,
+    TableSection,
     UnknownFields,
 )
 
 __all__ = [
     "Address",
     "ConfigError",
+    "ConfiguredTableType",
     "DebeziumConfig",
     "EpochConfig",
     "IndexConfig",
@@ -46,9 +47,8 @@ __all__ = [
     "SchemaRegistryConfig",
     "ServicesConfig",
     "StateConfig",
-    "TableConfig",
     "TableConfigFile",
-    "TableType",
+    "TableSection",
     "UnknownFields",
     "load_config",
 ]

@@ -17,12 +17,12 @@ from tidemark.config.model import (
     InputFraming,
     InputPartitioning,
     LimitsConfig,
-    TableConfig,
+    TableSection,
 )
 from tidemark.config.partial import UNREAD, changed
 
 
-def check_input(problems: Problems, file: Path, config: InputConfig, table: TableConfig) -> InputConfig:
+def check_input(problems: Problems, file: Path, config: InputConfig, table: TableSection) -> InputConfig:
     """Notes each setting that is missing for the format, or has no meaning with it; returns `input` without
     those.
     """
@@ -36,19 +36,19 @@ def check_input(problems: Problems, file: Path, config: InputConfig, table: Tabl
     return usable
 
 
-def _registry(config: InputConfig, _: TableConfig) -> str | None:
+def _registry(config: InputConfig, _: TableSection) -> str | None:
     if config.format.is_avro and config.schema_registry is None:
         return f"is required with input.format: {config.format.value}: {{url: http://host:8081}}"
     return None
 
 
-def _framing(config: InputConfig, _: TableConfig) -> str | None:
+def _framing(config: InputConfig, _: TableSection) -> str | None:
     if config.format.is_avro and config.framing is InputFraming.NONE:
         return f"must be confluent with input.format: {config.format.value}: leave it out"
     return None
 
 
-def _protobuf(config: InputConfig, _: TableConfig) -> str | None:
+def _protobuf(config: InputConfig, _: TableSection) -> str | None:
     wanted = config.format is InputFormat.PROTOBUF
     if wanted and config.protobuf is None:
         return "is required with input.format: protobuf: {descriptor: orders.desc, message: shop.Order}"
@@ -57,25 +57,25 @@ def _protobuf(config: InputConfig, _: TableConfig) -> str | None:
     return None
 
 
-def _debezium(config: InputConfig, _: TableConfig) -> str | None:
+def _debezium(config: InputConfig, _: TableSection) -> str | None:
     if not config.format.is_debezium and config.debezium is not None:
         return f"has no meaning with input.format: {config.format.value}"
     return None
 
 
-def _delete_field(config: InputConfig, _: TableConfig) -> str | None:
+def _delete_field(config: InputConfig, _: TableSection) -> str | None:
     if config.format.is_debezium and config.delete_field is not None:
         return f"has no meaning with input.format: {config.format.value}: op says what a delete is"
     return None
 
 
-def _debezium_ordering(config: InputConfig, table: TableConfig) -> str | None:
+def _debezium_ordering(config: InputConfig, table: TableSection) -> str | None:
     if config.format.is_debezium and config.debezium is not None and table.ordering is None:
         return "fills the column that table.ordering names: name one there, of type long"
     return None
 
 
-_INPUT_CHECKS: Final[dict[str, Callable[[InputConfig, TableConfig], str | None]]] = {
+_INPUT_CHECKS: Final[dict[str, Callable[[InputConfig, TableSection], str | None]]] = {
     "schema_registry": _registry,
     "framing": _framing,
     "protobuf": _protobuf,
@@ -128,7 +128,7 @@ def with_partitions(file: Path, config: InputConfig, lanes: int) -> InputConfig:
     return changed(config, partitions=partitions)
 
 
-def without_unusable_columns(problems: Problems, file: Path, table: TableConfig) -> TableConfig:
+def without_unusable_columns(problems: Problems, file: Path, table: TableSection) -> TableSection:
     """Notes each configured column that the schema lacks, and removes it. Removes the schema if it is
     invalid.
     """

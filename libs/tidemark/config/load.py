@@ -26,8 +26,8 @@ from tidemark.config.model import (
     LimitsConfig,
     ServicesConfig,
     StateConfig,
-    TableConfig,
     TableConfigFile,
+    TableSection,
     TelemetryConfig,
     VerifyConfig,
 )
@@ -38,7 +38,7 @@ from tidemark.config.spark_master import check_spark
 _FILE_BYTES_MAX: Final = 1 << 20
 _NODES_MAX: Final = 100_000
 _SECTIONS: Final[Mapping[str, type[Any]]] = {
-    "table": TableConfig,
+    "table": TableSection,
     "input": InputConfig,
     "state": StateConfig,
     "epoch": EpochConfig,

@@ -25,7 +25,7 @@ _MIB: Final = 1024 * _KIB
 _GIB: Final = 1024 * _MIB
 
 
-class TableType(Enum):
+class ConfiguredTableType(Enum):
     MERGE_ON_READ = "merge_on_read"
     COPY_ON_WRITE = "copy_on_write"
 
@@ -115,12 +115,12 @@ class IndexConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableConfig:
+class TableSection:
     """`path` is an absolute local path or a URI; `ordering` None means order of arrival."""
 
     name: str = _field(values.topic_prefix)
     path: str = _field(values.path_or_uri)
-    type: TableType = _field(values.one_of(TableType), TableType.MERGE_ON_READ)
+    type: ConfiguredTableType = _field(values.one_of(ConfiguredTableType), ConfiguredTableType.MERGE_ON_READ)
     record_key: tuple[str, ...] = _field(values.names(at_least=1))
     partition: tuple[str, ...] = _field(values.names(at_least=0), ())
     ordering: str | None = _field(values.text, None)
@@ -317,7 +317,7 @@ class TableConfigFile:
     """The content of one YAML file. `file` is its absolute path."""
 
     file: Path
-    table: TableConfig
+    table: TableSection
     input: InputConfig
     kafka: KafkaSection
     state: StateConfig

@@ -33,7 +33,8 @@ class IncompleteRangeError(ProtocolError):
     kind = ErrorKind.CORRUPT
 
 
-class InvalidTransitionError(ProtocolError):
-    """The caller asked a lifecycle for a move that its table does not list: a defect of the caller."""
+class LaneTransitionError(ProtocolError):
+    """The caller asked a lane's lifecycle for a move that its table does not list: a defect of the caller."""
 
     kind = ErrorKind.INVALID
+    error_reason = "INVALID_TRANSITION"

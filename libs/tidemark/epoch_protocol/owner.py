@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from tidemark.epoch_protocol.errors import InvalidTransitionError
+from tidemark.epoch_protocol.errors import LaneTransitionError
 from tidemark.epoch_protocol.fold import Verdict
 
 
@@ -44,9 +44,9 @@ assert set(LANE_TRANSITIONS) == set(LaneStatus)
 
 
 def move(current: LaneStatus, target: LaneStatus) -> LaneStatus:
-    """Returns ``target``. Raises InvalidTransitionError when the table does not list the move."""
+    """Returns ``target``. Raises LaneTransitionError when the table does not list the move."""
     if target not in LANE_TRANSITIONS[current]:
-        raise InvalidTransitionError(f"a lane cannot go from {current.value} to {target.value}")
+        raise LaneTransitionError(f"a lane cannot go from {current.value} to {target.value}")
     return target
 
 

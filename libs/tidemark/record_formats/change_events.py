@@ -41,7 +41,7 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 
 
 @dataclass
-class Changes:
+class ChangeEffects:
     """The effects of the events of one batch, collected event by event. Positions are those of the batch."""
 
     ordering: EnvelopeOrdering | None

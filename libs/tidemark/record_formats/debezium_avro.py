@@ -12,7 +12,7 @@ from tidemark.record_formats.avro_columns import UnresolvedError
 from tidemark.record_formats.avro_keys import AvroKeys
 from tidemark.record_formats.avro_rows import AvroRows, Defaults
 from tidemark.record_formats.avro_schema import AvroType
-from tidemark.record_formats.change_events import Changes
+from tidemark.record_formats.change_events import ChangeEffects
 from tidemark.record_formats.decode_avro import FramedAvro
 from tidemark.record_formats.decoded_memory import MEMORY_MAX
 from tidemark.record_formats.decoder import (
@@ -67,7 +67,7 @@ class DebeziumAvro:
         self._framed = FramedAvro(self._images, source, clock, target.columns, memory_most)
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
-        changes = Changes(self._ordering)
+        changes = ChangeEffects(self._ordering)
         parts = []
         for schema, at in self._framed.by_schema(messages, positions, changes.refused):
             events, kept, unreadable = schema.datums.read([messages[i].value or b"" for i in at], at)
@@ -95,7 +95,7 @@ class DebeziumAvro:
     def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         return key_is_missing(name)
 
-    def _take(self, changes: Changes, event: Mapping[str, Any], position: int) -> str | None:
+    def _take(self, changes: ChangeEffects, event: Mapping[str, Any], position: int) -> str | None:
         before, after = event.get("before"), event.get("after")
         taken = changes.takes(position, event.get("op"), before is not None, after is not None)
         if self._ordering is not None:

@@ -21,7 +21,7 @@ from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.key_text import keys_from_text
 from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.record_formats.change_events import Changes
+from tidemark.record_formats.change_events import ChangeEffects
 from tidemark.record_formats.decode_json import JsonDecoder, JsonReading, json_refusal
 from tidemark.record_formats.decoder import (
     DecodedRecords,
@@ -83,7 +83,7 @@ class DebeziumJson:
         self._by_schema: OrderedDict[bytes, _Images] = OrderedDict()
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
-        changes = Changes(self._ordering)
+        changes = ChangeEffects(self._ordering)
         contents: Sequence[Any] = (
             [messages[i].value or b"" for i in positions] if self._framed is None else ()
         )
@@ -134,7 +134,7 @@ class DebeziumJson:
     def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         return key_is_missing(name)
 
-    def _take(self, changes: Changes, event: Any, position: int) -> str | None:
+    def _take(self, changes: ChangeEffects, event: Any, position: int) -> str | None:
         taken = changes.takes(position, _plain(event.op), _is_there(event.before), _is_there(event.after))
         if self._ordering is not None:
             holder = event.source if self._ordering.position.in_source else event

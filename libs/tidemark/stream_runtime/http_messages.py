@@ -52,33 +52,33 @@ def text_answer(status: int, text: str) -> Answer:
     return Answer(f"{text}\n".encode(), status=status)
 
 
-class BadRequestError(Exception):
+class BadHttpRequestError(Exception):
     """The request cannot be handed to a route. The exception's argument is the `Answer` for the client."""
 
 
 def parsed_request(head: bytes, certificate_names: tuple[str, ...], peer: str) -> tuple[str, Request]:
     """Parses request line and headers (`head` ends with an empty line) into the method (GET or HEAD) and the
-    request. Raises BadRequestError.
+    request. Raises BadHttpRequestError.
     """
     line, _, rest = head.partition(b"\r\n")
     words = line.decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise BadRequestError(text_answer(400, "this is not an HTTP/1.1 request"))
+        raise BadHttpRequestError(text_answer(400, "this is not an HTTP/1.1 request"))
     method, address, _ = words
     if method not in ("GET", "HEAD"):
-        raise BadRequestError(text_answer(501, "only GET and HEAD are answered"))
+        raise BadHttpRequestError(text_answer(501, "only GET and HEAD are answered"))
     if len(address) > REQUEST_TARGET_CHARS_MAX:
         too_long = f"the address is longer than {REQUEST_TARGET_CHARS_MAX} characters"
-        raise BadRequestError(text_answer(414, too_long))
+        raise BadHttpRequestError(text_answer(414, too_long))
     try:
         target = urlsplit(address)
         fields = parse_qs(target.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
     except ValueError:
-        raise BadRequestError(text_answer(400, "this address cannot be read")) from None
+        raise BadHttpRequestError(text_answer(400, "this address cannot be read")) from None
     try:
         headers = {name.lower(): value for name, value in parse_headers(BytesIO(rest)).items()}
     except HTTPException:
-        raise BadRequestError(text_answer(431, "this request has too many headers")) from None
+        raise BadHttpRequestError(text_answer(431, "this request has too many headers")) from None
     query = {name: values[0] for name, values in fields.items()}
     return method, Request(target.path, query, headers, certificate_names, peer)
 

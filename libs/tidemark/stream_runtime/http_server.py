@@ -34,7 +34,7 @@ from tidemark.config.model import Address
 from tidemark.config.security_model import SecurityConfig
 from tidemark.stream_runtime.http_messages import (
     Answer,
-    BadRequestError,
+    BadHttpRequestError,
     Request,
     encoded_head,
     parsed_request,
@@ -264,7 +264,7 @@ class _Serving:
             return
         try:
             method, request = parsed_request(head, _certificate_names(writer), peer)
-        except BadRequestError as error:
+        except BadHttpRequestError as error:
             await self._written(writer, error.args[0], with_body=True)
             return
         quick = request.path in QUICK_PATHS

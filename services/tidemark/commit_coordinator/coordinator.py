@@ -27,15 +27,15 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 from tidemark.commit_coordinator.commit.commit_effects import decide, finish
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.domain.actions import (
-    Action,
     CleanVoided,
     CloseEmpty,
     Decide,
     Finish,
     FreeLock,
+    NextAction,
     OpenAttempt,
     Plan,
-    Rewind,
+    RewindLanes,
     VoidAttempt,
     Wait,
 )
@@ -107,7 +107,7 @@ class Coordinator:
         self._said: str | None = None
         state = context.fold().state
         self.seen = Observed(tried_before=(state.committed.epoch, state.attempts))
-        self.doing: Action = Wait("starting")
+        self.doing: NextAction = Wait("starting")
 
     def hurry(self) -> None:
         """Lets the next epoch be planned as soon as a transaction counts, before its interval is over."""
@@ -133,7 +133,7 @@ class Coordinator:
         if state.paused != paused:
             self._context.log.append(TaggingPaused(self._context.term, paused, reason))
 
-    def step(self, poll_s: float = _POLL_S) -> Action:
+    def step(self, poll_s: float = _POLL_S) -> NextAction:
         """Reads new entries and carries out one action, which it returns. Refused I/O is tried again.
 
         Raises SupersededError when another coordinator took over, and errors that no retry cures.
@@ -214,7 +214,7 @@ class Coordinator:
         with bound(**_named(self.doing)):
             self._try(self.doing, state)
 
-    def _try(self, action: Action, state: FoldState) -> None:
+    def _try(self, action: NextAction, state: FoldState) -> None:
         context = self._context
         try:
             self._carry_out(action)
@@ -246,7 +246,7 @@ class Coordinator:
             if not isinstance(self.doing, Wait):
                 self.seen.lock_held = None
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: NextAction) -> None:
         HANDLERS[type(action)](self, action)
 
     def _wait(self, action: Wait) -> None:
@@ -297,7 +297,7 @@ class Coordinator:
     def _clean_voided(self, action: CleanVoided) -> None:
         self.seen.cleaned_up(action.voided, clean_voided(self._context, action))
 
-    def _rewind(self, action: Rewind) -> None:
+    def _rewind(self, action: RewindLanes) -> None:
         self._tell_rewinding()
         rewind(self._context, action)
         self.seen.rewind_due = None
@@ -358,7 +358,7 @@ class Coordinator:
             heartbeat.keep(self._context.publishing, instant)
 
 
-HANDLERS: Final[Mapping[type[Action], Callable[[Coordinator, Any], None]]] = {
+HANDLERS: Final[Mapping[type[NextAction], Callable[[Coordinator, Any], None]]] = {
     Wait: Coordinator._wait,
     Plan: Coordinator._plan,
     OpenAttempt: Coordinator._open_attempt,
@@ -367,13 +367,13 @@ HANDLERS: Final[Mapping[type[Action], Callable[[Coordinator, Any], None]]] = {
     Finish: Coordinator._finish,
     VoidAttempt: Coordinator._void_attempt,
     CleanVoided: Coordinator._clean_voided,
-    Rewind: Coordinator._rewind,
+    RewindLanes: Coordinator._rewind,
     FreeLock: Coordinator._free_lock,
 }
 """The method that carries out each action; the action's docstring says which entry it appends."""
 
 
-def _named(action: Action) -> dict[str, Any]:
+def _named(action: NextAction) -> dict[str, Any]:
     """Log fields for all lines during an action: its epoch, attempt and instant."""
     if isinstance(action, Plan):
         return {"epoch": action.epoch, "attempt": action.attempt}

@@ -18,7 +18,7 @@ from tidemark.stream_runtime.clock import Clock
 _GRACE_S: Final = 20.0
 
 
-class Status(Enum):
+class CheckStatus(Enum):
     OK = "ok"
     WARNING = "warning"
     FAILS = "fails"
@@ -29,25 +29,25 @@ class Status(Enum):
 class Finding:
     """One statement of a check. `remedy` says what to do about a warning or a failure."""
 
-    status: Status
+    status: CheckStatus
     text: str
     remedy: str = ""
 
 
 def ok(text: str) -> Finding:
-    return Finding(Status.OK, text)
+    return Finding(CheckStatus.OK, text)
 
 
 def warning(text: str, remedy: str) -> Finding:
-    return Finding(Status.WARNING, text, remedy)
+    return Finding(CheckStatus.WARNING, text, remedy)
 
 
 def fails(text: str, remedy: str) -> Finding:
-    return Finding(Status.FAILS, text, remedy)
+    return Finding(CheckStatus.FAILS, text, remedy)
 
 
 def skipped(text: str) -> Finding:
-    return Finding(Status.SKIPPED, text)
+    return Finding(CheckStatus.SKIPPED, text)
 
 
 class SkippedError(Exception):
@@ -72,7 +72,7 @@ class Result:
     seconds: float
 
     @property
-    def status(self) -> Status:
+    def status(self) -> CheckStatus:
         """The worst status of its findings."""
         statuses = {finding.status for finding in self.findings}
         return next(status for status in _WORST_FIRST if status in statuses)
@@ -91,7 +91,7 @@ class Result:
         }
 
 
-_WORST_FIRST: Final = (Status.FAILS, Status.WARNING, Status.OK, Status.SKIPPED)
+_WORST_FIRST: Final = (CheckStatus.FAILS, CheckStatus.WARNING, CheckStatus.OK, CheckStatus.SKIPPED)
 
 
 def run_checks(checks: Sequence[Check], clock: Clock, limit_s: float) -> Iterator[Result]:

@@ -15,7 +15,7 @@ from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.encoding import input_settings
 from tests.simulation.world.script import Setup
 from tidemark.config import InputStart, TableConfigFile, load_config
-from tidemark.config.model import InputPartitioning, TableType
+from tidemark.config.model import ConfiguredTableType, InputPartitioning
 from tidemark.hudi_format.schema import TableSchema
 
 TABLE: Final = "t"
@@ -95,7 +95,7 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
     layout = layout_of(setup)
     common = (setup.ordered, setup.shards, setup.lanes, setup.inputs)
     loaded = _loaded(*common, layout, inputs_of(setup), setup.format)
-    kind = TableType.MERGE_ON_READ if setup.type == "mor" else TableType.COPY_ON_WRITE
+    kind = ConfiguredTableType.MERGE_ON_READ if setup.type == "mor" else ConfiguredTableType.COPY_ON_WRITE
     index = replace(loaded.table.index, tombstone_ttl_ms=setup.ttl_ms)
     limits = loaded.limits
     return replace(

@@ -9,13 +9,13 @@ import pytest
 
 from tidemark.commit_coordinator.calls.inbox import Request
 from tidemark.commit_coordinator.coordinator import HANDLERS
-from tidemark.commit_coordinator.domain.actions import Action
+from tidemark.commit_coordinator.domain.actions import NextAction
 from tidemark.commit_coordinator.loop import TAKERS
 
 
 @pytest.mark.parametrize(
     ("union", "handlers", "parameter"),
-    [(Action, HANDLERS, "action"), (Request, TAKERS, "request")],
+    [(NextAction, HANDLERS, "action"), (Request, TAKERS, "request")],
     ids=["actions", "requests"],
 )
 def test_each_kind_has_a_handler_of_its_own(

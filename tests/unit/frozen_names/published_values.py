@@ -12,7 +12,7 @@ import tidemark.config
 import tidemark.hudi_format
 import tidemark.ledger_client
 import tidemark.stream_runtime
-from tidemark.commit_coordinator.domain.actions import Action
+from tidemark.commit_coordinator.domain.actions import NextAction, published_name
 from tidemark.epoch_protocol.stopped_lanes import StopReason
 from tidemark.errors import TidemarkError
 from tidemark.record_formats.refusals import DeadLetterReason
@@ -39,7 +39,7 @@ def published_values() -> set[str]:
         "stopped lane": [each.value for each in StopReason],
         "warning": [each.value for each in WarningKind],
         "difference": [each.value for each in Kind],
-        "doing": [each.__name__ for each in get_args(Action)],
+        "doing": [published_name(each) for each in get_args(NextAction)],
         "error": [reason_of(each.__new__(each)) for each in _errors()],
     }
     return {f"{what} {value}" for what, found in values.items() for value in found}

@@ -21,7 +21,7 @@ from tidemark.commit_coordinator.calls.lookups import KeyLookups
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.input.skips import InputSkips
-from tidemark.commit_coordinator.verification.verdict import Verdict
+from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol import fold
 from tidemark.epoch_protocol.dropped_fields import DROPPED_FIGURE
@@ -92,8 +92,10 @@ def _tell(service: CoordinatorService, cluster: MemoryCluster, verified: dict[st
     service._failures.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
     _epoch(service)
     differences = {"key-twice": {"count": 1, "examples": ["k1"]}}
-    service._verification._take(Verdict(verified, 1.0, 5))
-    service._verification._take(Verdict({**verified, "agrees": False, "differences": differences}, 1.0, 5))
+    service._verification._take(VerificationResult(verified, 1.0, 5))
+    service._verification._take(
+        VerificationResult({**verified, "agrees": False, "differences": differences}, 1.0, 5)
+    )
     letters = TopicPartition("orders.dead-letter", 0)
     message = Message("orders-in", 0, 3, b"k", b"{", (("trace", b"1"),), 1_234)
     [letter] = dead_letters([message], [Refusal(0, DeadLetterReason.NOT_JSON, "why")], letters.topic, 1 << 20)

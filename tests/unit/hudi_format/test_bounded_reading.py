@@ -22,7 +22,7 @@ from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.hfile.key_values import encode_entries
-from tidemark.hudi_format.hfile.layout import BlockType, Codec, Trailer, hadoop_vint, pack_block
+from tidemark.hudi_format.hfile.layout import Codec, HFileBlockType, Trailer, hadoop_vint, pack_block
 from tidemark.hudi_format.index_definitions import INDEX_DEFINITIONS_PATH, read_index_definitions
 from tidemark.hudi_format.parquet_files import open_parquet, parquet_damage
 from tidemark.hudi_format.parsed_avro import parsed_container, parsed_record, parsed_schema
@@ -170,11 +170,11 @@ def test_index_definitions_nested_deep_are_refused() -> None:
 def hfile_naming_one_block(times: int) -> bytes:
     keys = pa.array(["a", "b"])
     payload = encode_entries(keys, pa.array([b"1", b"2"])).data.tobytes()
-    block = pack_block(BlockType.DATA, payload, Codec.NONE, 1, -1)
+    block = pack_block(HFileBlockType.DATA, payload, Codec.NONE, 1, -1)
     key = struct.pack(">h", 1) + b"a"
     entry = struct.pack(">qi", 0, len(block)) + hadoop_vint(len(key)) + key
-    index = pack_block(BlockType.ROOT_INDEX, entry * times, Codec.NONE, 1, -1)
-    info = pack_block(BlockType.FILE_INFO, b"PBUF\x00", Codec.NONE, 1, -1)
+    index = pack_block(HFileBlockType.ROOT_INDEX, entry * times, Codec.NONE, 1, -1)
+    info = pack_block(HFileBlockType.FILE_INFO, b"PBUF\x00", Codec.NONE, 1, -1)
     trailer = Trailer(
         file_info_offset=len(block) + len(index),
         load_on_open_offset=len(block),

@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import STEPS, CoordinatorMetrics
 from tidemark.commit_coordinator.status.sampled_figures import Lags, SampledFigures, TableFigures
-from tidemark.commit_coordinator.verification.verdict import Verdict
+from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import EpochPlanned, Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
@@ -41,7 +41,7 @@ STAT = {
     "fileSizeInBytes": 1_000,
 }
 STOPPED = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken", 0)
-VERDICT = Verdict({"agrees": True, "differences": {}}, 2.0, 0)
+VERDICT = VerificationResult({"agrees": True, "differences": {}}, 2.0, 0)
 VERIFIED = {
     "every_commits": 5,
     "running": False,

@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
-from tidemark.commit_coordinator.verification.verdict import Verdict
+from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import Counts
 from tidemark.ledger_client.dead_letters import LetterRetention
@@ -26,8 +26,10 @@ from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.writer_metrics import WriterMetrics
 
 TAKEN_OVER = CoordinatorView(term=0, dead_letters=2, committed=Counts(input=90, inserts=70, dead_letters=5))
-DIFFERS = Verdict({"agrees": False, "differences": {"key-twice": {"count": 3, "examples": ["k"]}}}, 2.0, 0)
-UNDECIDED = Verdict({"error": "verify.timeout"}, 9.0, 0)
+DIFFERS = VerificationResult(
+    {"agrees": False, "differences": {"key-twice": {"count": 3, "examples": ["k"]}}}, 2.0, 0
+)
+UNDECIDED = VerificationResult({"error": "verify.timeout"}, 9.0, 0)
 
 
 def shown(metrics: Metrics) -> dict[str, float]:

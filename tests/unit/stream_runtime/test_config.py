@@ -10,10 +10,10 @@ import pytest
 from tidemark.config import (
     Address,
     ConfigError,
+    ConfiguredTableType,
     IndexKind,
     InputFormat,
     InputPartitioning,
-    TableType,
     load_config,
 )
 
@@ -83,7 +83,7 @@ def write(tmp_path: Path):
 
 def test_minimal_file_gets_the_documented_defaults(write, tmp_path):
     config = load_config(write(MINIMAL), {})
-    assert config.table.type is TableType.MERGE_ON_READ
+    assert config.table.type is ConfiguredTableType.MERGE_ON_READ
     assert config.table.index.kind is IndexKind.GLOBAL
     assert (config.table.index.shards, config.table.index.lanes) == (8, 8)
     assert config.table.index.tombstone_ttl_ms == 86_400_000
@@ -109,7 +109,7 @@ def test_the_page_may_be_elsewhere_or_nowhere(write, value, web):
 
 def test_full_file_is_read_with_its_units(write):
     config = load_config(write(FULL), {})
-    assert config.table.type is TableType.COPY_ON_WRITE
+    assert config.table.type is ConfiguredTableType.COPY_ON_WRITE
     assert (config.table.index.shards, config.table.index.lanes) == (32, 16)
     assert config.table.accept_properties == ("hoodie.of.another.version",)
     assert config.table.index.tombstone_ttl_ms == 36 * 3_600_000

@@ -15,7 +15,7 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.tidemark_cli.table_files import new_table, orders
-from tidemark.config import TableType, load_config
+from tidemark.config import ConfiguredTableType, load_config
 from tidemark.console.errors import CliError
 from tidemark.console.state_lock import state_lock
 from tidemark.demo.feeder import Feeder
@@ -36,7 +36,7 @@ def agree(_: str) -> None:
 
 def test_folder_holds_a_configuration_on_ports_of_its_own(tmp_path: Path):
     config = load_config(prepare_folder(tmp_path / "demo", "copy_on_write", Random(1), agree), env={})
-    assert config.table.type is TableType.COPY_ON_WRITE
+    assert config.table.type is ConfiguredTableType.COPY_ON_WRITE
     assert config.kafka.embedded
     ports = {config.services.coordinator.port, config.services.metrics.port}
     assert len(ports) == 2

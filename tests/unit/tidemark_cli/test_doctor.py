@@ -24,7 +24,7 @@ from tests.unit.tidemark_cli.table_files import new_table, write_config
 from tidemark.cli.main import main
 from tidemark.config import load_config
 from tidemark.doctor import broker, files, machine, places, trial
-from tidemark.doctor.checks import Check, Finding, SkippedError, Status, fails, ok, run_checks, warning
+from tidemark.doctor.checks import Check, CheckStatus, Finding, SkippedError, fails, ok, run_checks, warning
 from tidemark.index_assigner.input.positions import INPUT_STARTS_RECORD
 from tidemark.ledger_client.topics import topic_specs
 from tidemark.stream_runtime.clock import SystemClock
@@ -33,7 +33,7 @@ from tidemark.stream_runtime.kafka.confluent.inspection import ClusterFacts, Top
 from tidemark.stream_runtime.kafka.ports import Isolation
 
 
-def statuses(findings: Iterator[Finding]) -> list[Status]:
+def statuses(findings: Iterator[Finding]) -> list[CheckStatus]:
     return [each.status for each in findings]
 
 
@@ -53,7 +53,7 @@ def test_an_error_is_a_finding_with_the_checks_remedy():
 
     checks = [Check("broken", broken, "call somebody"), Check("skipped", not_asked, "-")]
     first, second = run_checks(checks, SystemClock(), 60.0)
-    assert (first.status, second.status) == (Status.FAILS, Status.SKIPPED)
+    assert (first.status, second.status) == (CheckStatus.FAILS, CheckStatus.SKIPPED)
     assert first.findings == (ok("so far"), fails("disk on fire", "call somebody"))
 
 
@@ -72,7 +72,7 @@ def test_a_check_that_hangs_fails_in_time_and_may_clean_up_at_the_end():
     results = list(
         run_checks([Check("hangs", hangs, "wait"), Check("next", next_one, "")], SystemClock(), 0.2)
     )
-    assert [each.status for each in results] == [Status.FAILS, Status.OK]
+    assert [each.status for each in results] == [CheckStatus.FAILS, CheckStatus.OK]
     assert "no answer within 0.2 s" in results[0].findings[0].text
     assert cleaned.is_set()
 
@@ -83,7 +83,7 @@ def test_the_worst_finding_is_the_checks_status():
         Check("broken", lambda: [fails("a", "b"), warning("c", "d")], ""),
     ]
     results = run_checks(checks, SystemClock(), 60.0)
-    assert [each.status for each in results] == [Status.WARNING, Status.FAILS]
+    assert [each.status for each in results] == [CheckStatus.WARNING, CheckStatus.FAILS]
 
 
 def test_this_machines_file_system_does_what_publishing_needs(tmp_path: Path):
@@ -96,7 +96,9 @@ def test_a_clock_that_is_off_is_noticed(tmp_path: Path):
     found = files.try_out(tmp_path, ManualClock(start_ms=SystemClock().now_ms() - 3_600_000))
     assert found.skew_ms == pytest.approx(3_600_000, abs=600_000)
     findings = list(places._behaviour(found, tmp_path, "table.path"))
-    assert [each.status for each in findings if "off this machine's clock" in each.text] == [Status.WARNING]
+    assert [each.status for each in findings if "off this machine's clock" in each.text] == [
+        CheckStatus.WARNING
+    ]
 
 
 def test_a_file_system_that_copies_instead_of_linking_is_refused(
@@ -144,7 +146,7 @@ def test_folder_on_nfs_is_named_with_how_to_mount_it(tmp_path: Path, monkeypatch
     mounts.write_text(f"23 22 0:5 / {tmp_path} rw shared:1 - nfs4 server:/x rw\n")
     monkeypatch.setattr(files, "_MOUNTS", mounts)
     (table,) = [each for each in places.table_folder(config, SystemClock(), SeededIds(1)) if each.remedy]
-    assert (table.status, "nfs4" in table.text) == (Status.WARNING, True)
+    assert (table.status, "nfs4" in table.text) == (CheckStatus.WARNING, True)
     assert "noac or actimeo=0" in table.remedy
     state = [each for each in places.state_folder(config, SystemClock(), SeededIds(1)) if "nfs4" in each.text]
     assert ["local disk" in each.remedy for each in state] == [True]
@@ -156,7 +158,7 @@ def test_folder_that_this_user_may_not_write_to_fails_with_what_to_do(
     config = load_config(write_config(tmp_path))
     monkeypatch.setattr(os, "access", lambda *_: False)
     found = list(places.table_folder(config, SystemClock(), SeededIds(1)))
-    (failing,) = [each for each in found if each.status is Status.FAILS]
+    (failing,) = [each for each in found if each.status is CheckStatus.FAILS]
     assert "(table.path) cannot be written to by user" in failing.text
     assert "chown or chmod it" in failing.remedy
 
@@ -168,9 +170,9 @@ def test_topics_that_are_hidden_are_not_taken_for_missing(tmp_path: Path):
         cluster=lambda: ClusterFacts("", {1: "k:1"}), topic=lambda _: hidden, topics=list
     )
     (own,) = broker.own_topics(cast(Any, inspection), config)
-    assert (own.status, "may not see 7 of" in own.text) == (Status.FAILS, True)
+    assert (own.status, "may not see 7 of" in own.text) == (CheckStatus.FAILS, True)
     (read,) = broker.input_topics(cast(Any, inspection), config)
-    assert read.status is Status.FAILS
+    assert read.status is CheckStatus.FAILS
     assert "--operation DESCRIBE --operation READ" in read.remedy
 
 
@@ -178,7 +180,7 @@ def test_transactions_are_tried_and_nothing_is_left():
     memory = MemoryBroker(SystemClock(), SeededIds(2))
     client = MemoryKafkaClient(memory)
     findings = list(trial.transactions(client, "orders", SystemClock(), SeededIds(1)))
-    assert {each.status for each in findings} == {Status.OK}
+    assert {each.status for each in findings} == {CheckStatus.OK}
     assert memory.topic(f"orders.doctor-{SeededIds(1).uuid()[:8]}") is None
 
 
@@ -187,29 +189,29 @@ def test_readers_that_see_what_was_aborted_are_refused(monkeypatch: pytest.Monke
     real = client.partition_reader
     monkeypatch.setattr(client, "partition_reader", lambda _: real(Isolation.READ_UNCOMMITTED))
     findings = list(trial.transactions(client, "orders", SystemClock(), SeededIds(1)))
-    assert [each.status for each in findings] == [Status.FAILS]
+    assert [each.status for each in findings] == [CheckStatus.FAILS]
     assert "readers see 3" in findings[0].text
 
 
 def test_skew_of_the_broker_is_a_warning():
-    assert statuses(trial._skew(10_500, 10_000, 11_000)) == [Status.OK]
-    assert statuses(trial._skew(4_000, 10_000, 11_000)) == [Status.WARNING]
+    assert statuses(trial._skew(10_500, 10_000, 11_000)) == [CheckStatus.OK]
+    assert statuses(trial._skew(4_000, 10_000, 11_000)) == [CheckStatus.WARNING]
     assert "-6.0 s" in next(trial._skew(4_000, 10_000, 11_000)).text
 
 
 @pytest.mark.parametrize(
     ("settings", "status"),
     [
-        ({"transaction.partition.verification.enable": "true"}, Status.OK),
-        ({"transaction.partition.verification.enable": "false"}, Status.FAILS),
-        ({}, Status.FAILS),
+        ({"transaction.partition.verification.enable": "true"}, CheckStatus.OK),
+        ({"transaction.partition.verification.enable": "false"}, CheckStatus.FAILS),
+        ({}, CheckStatus.FAILS),
         (
             {"transaction.partition.verification.enable": "true", "transaction.max.timeout.ms": "5000"},
-            Status.FAILS,
+            CheckStatus.FAILS,
         ),
     ],
 )
-def test_brokers_have_to_verify_transactions(settings: dict[str, str], status: Status):
+def test_brokers_have_to_verify_transactions(settings: dict[str, str], status: CheckStatus):
     assert statuses(broker._broker(1, settings, 10_000)) == [status]
 
 
@@ -220,7 +222,7 @@ def test_own_topics_that_were_changed_are_named_with_the_way_back(tmp_path: Path
     assert list(broker._differences(spec, sound)) == []
     changed = TopicFacts(2, 1, {**spec.config, "retention.ms": "1000", "max.message.bytes": "5"}, None)
     findings = list(broker._differences(spec, changed))
-    assert [each.status for each in findings] == [Status.FAILS] * 3
+    assert [each.status for each in findings] == [CheckStatus.FAILS] * 3
     assert "retention.ms=-1" in findings[1].remedy
     assert list(broker._differences(spec, TopicFacts(1, 1, None, None))) == []
 
@@ -228,14 +230,14 @@ def test_own_topics_that_were_changed_are_named_with_the_way_back(tmp_path: Path
 @pytest.mark.parametrize(("replicas", "in_sync", "warned"), [(3, "1", 1), (3, "2", 0), (1, "1", 0)])
 def test_three_replicas_of_which_one_is_enough_are_warned_of(replicas: int, in_sync: str, warned: int):
     found = list(broker._in_sync("t", TopicFacts(1, replicas, {"min.insync.replicas": in_sync}, None)))
-    assert [each.status for each in found] == [Status.WARNING] * warned
+    assert [each.status for each in found] == [CheckStatus.WARNING] * warned
     assert list(broker._in_sync("t", TopicFacts(1, replicas, None, None))) == []
 
 
 def test_missing_rights_on_a_topic_are_named():
     facts = TopicFacts(1, 1, None, frozenset({"DESCRIBE", "READ"}))
     (finding,) = broker._allowed("in", facts, frozenset({"READ", "WRITE"}))
-    assert (finding.status, "may not WRITE" in finding.text) == (Status.FAILS, True)
+    assert (finding.status, "may not WRITE" in finding.text) == (CheckStatus.FAILS, True)
     assert list(broker._allowed("in", facts, frozenset({"READ"}))) == []
 
 
@@ -253,14 +255,14 @@ def test_a_coordinator_that_cannot_set_how_long_letters_are_kept_is_a_warning(
     allowed: frozenset[str] | None, lacking: str
 ):
     found = list(broker._retention_kept("t.dead-letter", TopicFacts(1, 1, None, allowed)))
-    assert statuses(iter(found)) == ([Status.WARNING] if lacking else [])
+    assert statuses(iter(found)) == ([CheckStatus.WARNING] if lacking else [])
     assert all(lacking in each.text and "docs/security.md" in each.remedy for each in found)
 
 
 def test_more_memory_than_there_is_fails(tmp_path: Path):
     file = write_config(tmp_path)
     file.write_text(file.read_text().replace("path: ./state", "path: ./state, memory: 100TiB"))
-    assert statuses(machine.memory(load_config(file))) == [Status.FAILS]
+    assert statuses(machine.memory(load_config(file))) == [CheckStatus.FAILS]
 
 
 def test_broker_that_does_not_answer_fails_and_what_rests_on_it_is_skipped(

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.config import load_config
 from tidemark.doctor import broker
-from tidemark.doctor.checks import Status
+from tidemark.doctor.checks import CheckStatus
 from tidemark.ledger_client.topics import topic_specs
 from tidemark.stream_runtime.kafka.confluent.inspection import TopicFacts
 
@@ -20,5 +20,5 @@ def test_large_segments_of_a_former_version_s_topic_are_named_with_the_way_on(tm
     assert list(broker._segments(spec, sound)) == []
     large = TopicFacts(spec.partitions, 1, {**spec.config, "segment.bytes": str(1 << 30)}, None)
     (finding,) = broker._segments(spec, large)
-    assert (finding.status, f"segment.bytes={64 << 20}" in finding.remedy) == (Status.WARNING, True)
+    assert (finding.status, f"segment.bytes={64 << 20}" in finding.remedy) == (CheckStatus.WARNING, True)
     assert list(broker._segments(spec, TopicFacts(1, 1, None, None))) == []

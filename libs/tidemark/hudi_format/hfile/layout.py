@@ -45,7 +45,7 @@ _TRAILER_FIELDS: Final = {
 _HEADER: Final = struct.Struct(">8siiqBii")
 
 
-class BlockType(Enum):
+class HFileBlockType(Enum):
     """The magic of each kind of block."""
 
     DATA = b"DATABLK*"
@@ -71,7 +71,7 @@ class BlockHeader:
     compressed payload.
     """
 
-    block_type: BlockType
+    block_type: HFileBlockType
     on_disk_size: int
     uncompressed_size: int
     compressed_size: int
@@ -86,7 +86,7 @@ class BlockHeader:
             raise CorruptFileError(f"{name}: block header at offset {offset} is cut off")
         magic, on_disk, uncompressed, _, _, _, on_disk_data = _HEADER.unpack_from(data)
         try:
-            block_type = BlockType(magic)
+            block_type = HFileBlockType(magic)
         except ValueError:
             raise CorruptFileError(f"{name}: no HFile block at offset {offset}: magic {magic!r}") from None
         compressed = on_disk_data - HEADER_BYTES
@@ -99,7 +99,7 @@ class BlockHeader:
 
 
 def pack_block(
-    block_type: BlockType, payload: bytes | memoryview, codec: Codec, level: int, previous: int
+    block_type: HFileBlockType, payload: bytes | memoryview, codec: Codec, level: int, previous: int
 ) -> bytes:
     """The bytes of one block: header, payload compressed with the codec, and zeroes in place of unused
     checksums.

@@ -25,8 +25,8 @@ from tidemark.hudi_format.hfile.layout import (
     HEADER_BYTES,
     TRAILER_BYTES,
     BlockHeader,
-    BlockType,
     Codec,
+    HFileBlockType,
     Trailer,
     read_protobuf_fields,
     read_protobuf_varint,
@@ -133,7 +133,7 @@ class HFileReader:
     def file_info(self) -> dict[str, bytes]:
         """The pairs in the file info block: `schema`, `hfile.LASTKEY` and others."""
         offset = self._trailer.file_info_offset
-        _, payload = self._read_block_at(offset, BlockType.FILE_INFO)
+        _, payload = self._read_block_at(offset, HFileBlockType.FILE_INFO)
         try:
             if not payload.startswith(b"PBUF"):
                 raise IndexError("it does not start with PBUF")
@@ -158,14 +158,14 @@ class HFileReader:
     @cached_property
     def _blocks(self) -> list[IndexEntry]:
         offset = self._trailer.load_on_open_offset
-        _, payload = self._read_block_at(offset, BlockType.ROOT_INDEX)
+        _, payload = self._read_block_at(offset, HFileBlockType.ROOT_INDEX)
         entries = read_root_index(payload, self._trailer.data_index_count, self.name, offset)
         levels = self._trailer.index_levels
         if levels > _INDEX_LEVELS_MAX:
             raise CorruptFileError(f"{self.name}: the trailer claims {levels} index levels")
         for level in range(levels - 1, 0, -1):
             check_ranges(entries, offset, self.name)
-            kind = BlockType.LEAF_INDEX if level == 1 else BlockType.INTERMEDIATE_INDEX
+            kind = HFileBlockType.LEAF_INDEX if level == 1 else HFileBlockType.INTERMEDIATE_INDEX
             entries = [
                 child
                 for parent in entries
@@ -243,13 +243,13 @@ class HFileReader:
 
     def _payload(self, entry: IndexEntry, data: bytes) -> bytes:
         header = BlockHeader.unpack(data, self.name, entry.offset)
-        if header.block_type is not BlockType.DATA:
+        if header.block_type is not HFileBlockType.DATA:
             raise CorruptFileError(
                 f"{self.name}: {header.block_type.name} block at offset {entry.offset}, not DATA"
             )
         return unpack_payload(data, header, self._trailer.codec, self.name, entry.offset)
 
-    def _read_block_at(self, offset: int, expected: BlockType) -> tuple[BlockHeader, bytes]:
+    def _read_block_at(self, offset: int, expected: HFileBlockType) -> tuple[BlockHeader, bytes]:
         header = BlockHeader.unpack(self._source.read(offset, HEADER_BYTES), self.name, offset)
         if header.block_type is not expected:
             raise CorruptFileError(

@@ -25,8 +25,8 @@ from tidemark.hudi_format.hfile.layout import (
     DATA_BLOCK_BYTES_MAX,
     FILE_BYTES_MAX,
     KEY_BYTES_MAX,
-    BlockType,
     Codec,
+    HFileBlockType,
     Trailer,
     delimited,
     hadoop_vint,
@@ -91,9 +91,9 @@ def write_hfile(
     tail = [
         pack_block(kind, payload, options.codec, options.level, -1)
         for kind, payload in (
-            (BlockType.ROOT_INDEX, index),
-            (BlockType.ROOT_INDEX, b""),
-            (BlockType.FILE_INFO, info),
+            (HFileBlockType.ROOT_INDEX, index),
+            (HFileBlockType.ROOT_INDEX, b""),
+            (HFileBlockType.FILE_INFO, info),
         )
     ]
     trailer = Trailer(
@@ -141,7 +141,7 @@ def _data_blocks(keys: pa.Array, entries: BinaryColumn, options: HFileOptions) -
         payload = view[start : int(entries.offsets[last])]
         block = _Block(
             offset,
-            pack_block(BlockType.DATA, payload, options.codec, options.level, previous),
+            pack_block(HFileBlockType.DATA, payload, options.codec, options.level, previous),
             keys[first].as_py(),
         )
         yield block

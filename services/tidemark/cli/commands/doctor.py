@@ -54,7 +54,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     """Prints each result when its check has ended; with --json all at the end. Exit code 1 when a check
     fails.
     """
-    from tidemark.doctor.checks import Status, run_checks
+    from tidemark.doctor.checks import CheckStatus, run_checks
     from tidemark.doctor.plan import Patient, plan
     from tidemark.stream_runtime.clock import SystemClock
     from tidemark.stream_runtime.ids import SystemIds
@@ -69,10 +69,12 @@ def run_doctor(options: argparse.Namespace) -> int:
         if not options.json:
             output.answer(None, _lines(result, _in_colour()))
     counts = Counter(result.status.value for result in results)
-    healthy = counts[Status.FAILS.value] == 0
+    healthy = counts[CheckStatus.FAILS.value] == 0
     checks = [result.document() for result in results]
     document = {"healthy": healthy, "counts": dict(counts), "checks": checks}
-    summary = ", ".join(f"{counts[status.value]} {status.value}" for status in Status if counts[status.value])
+    summary = ", ".join(
+        f"{counts[status.value]} {status.value}" for status in CheckStatus if counts[status.value]
+    )
     output.answer(document, ["", f"{len(results)} checks: {summary}"])
     return 0 if healthy else 1
 

@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.verification.verdict import Verdict
+from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, original_headers
 from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.kafka.ports import Message
@@ -59,7 +59,7 @@ def whole_letter(message: Message, bytes_max: int) -> pb.ShowDeadLetterResponse:
     )
 
 
-def verification_message(verdict: Verdict) -> pb.Verification:
+def verification_message(verdict: VerificationResult) -> pb.Verification:
     """The message of a verification's result."""
     answer = verdict.answer
     return pb.Verification(

@@ -24,7 +24,7 @@ from tidemark.commit_coordinator.domain.actions import (
     CloseEmpty,
     OpenAttempt,
     Plan,
-    Rewind,
+    RewindLanes,
     VoidAttempt,
 )
 from tidemark.commit_coordinator.domain.next_action import AwaitedPlan
@@ -172,7 +172,7 @@ def _close(context: Context, voided: VoidedAttempt) -> Settled | NotBefore:
     return context.publishing.close_attempt(voided.epoch, voided.attempt)
 
 
-def rewind(context: Context, action: Rewind) -> None:
+def rewind(context: Context, action: RewindLanes) -> None:
     """Appends that all lanes go back to the last committed epoch, and which instants are seen from now on.
 
     Raises UnsupportedTableError when another engine restored the table without its record index, or built

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
-from tidemark.commit_coordinator.domain.actions import Action, Wait
+from tidemark.commit_coordinator.domain.actions import NextAction, Wait, published_name
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.epoch_protocol.committing import uncommitted_counts
 from tidemark.epoch_protocol.entries import Counts, Stage
@@ -62,7 +62,7 @@ class CoordinatorView:
 
 
 def take_view(
-    fold: Fold, seen: Observed, doing: Action, term: int, now_ms: int, inputs: InputPositions
+    fold: Fold, seen: Observed, doing: NextAction, term: int, now_ms: int, inputs: InputPositions
 ) -> CoordinatorView:
     """The view of this moment. ``doing``: the loop's latest action."""
     state = fold.state
@@ -70,7 +70,7 @@ def take_view(
     return CoordinatorView(
         at_ms=now_ms,
         term=term,
-        doing=type(doing).__name__,
+        doing=published_name(type(doing)),
         waiting_for=doing.reason if isinstance(doing, Wait) else "",
         halted=seen.halted,
         stopped=seen.stopped,

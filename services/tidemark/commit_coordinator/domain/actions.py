@@ -7,7 +7,7 @@ dies before that entry can be read, its successor chooses its next action as if 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned
 from tidemark.epoch_protocol.state import VoidedAttempt
@@ -104,7 +104,7 @@ class CleanVoided:
 
 
 @dataclass(frozen=True)
-class Rewind:
+class RewindLanes:
     """Append `Rewound` while no attempt is open.
 
     ``hold_lock``: keep the table's lock from here to the commit, because other writers' commits have led to
@@ -123,6 +123,22 @@ class FreeLock:
     """
 
 
-Action: TypeAlias = (
-    Wait | Plan | OpenAttempt | CloseEmpty | Decide | Finish | VoidAttempt | CleanVoided | Rewind | FreeLock
+NextAction: TypeAlias = (
+    Wait
+    | Plan
+    | OpenAttempt
+    | CloseEmpty
+    | Decide
+    | Finish
+    | VoidAttempt
+    | CleanVoided
+    | RewindLanes
+    | FreeLock
 )
+
+_PUBLISHED: Final[dict[type[NextAction], str]] = {RewindLanes: "Rewind"}
+
+
+def published_name(action: type[NextAction]) -> str:
+    """The action's name in `doing` of the status, which programs compare with: a renamed class keeps it."""
+    return _PUBLISHED.get(action, action.__name__)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from tidemark.epoch_protocol.errors import InvalidTransitionError
+from tidemark.epoch_protocol.errors import LaneTransitionError
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 
@@ -65,10 +65,10 @@ class _Lane:
     def to(self, lease: LaneLease, slot: int | None) -> None:
         """Moves the lane to ``lease`` and ``slot``; it may also stay in the same state.
 
-        Raises InvalidTransitionError when `LEASE_TRANSITIONS` does not list the move.
+        Raises LaneTransitionError when `LEASE_TRANSITIONS` does not list the move.
         """
         if lease is not self.lease and lease not in LEASE_TRANSITIONS[self.lease]:
-            raise InvalidTransitionError(f"a lane's lease cannot go from {self.lease.value} to {lease.value}")
+            raise LaneTransitionError(f"a lane's lease cannot go from {self.lease.value} to {lease.value}")
         self.lease, self.slot = lease, slot
 
 

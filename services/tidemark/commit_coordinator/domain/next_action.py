@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidemark.commit_coordinator.domain.actions import (
-    Action,
     CleanVoided,
     CloseEmpty,
     Decide,
     Finish,
     FreeLock,
+    NextAction,
     OpenAttempt,
     Plan,
-    Rewind,
+    RewindLanes,
     VoidAttempt,
     Wait,
 )
@@ -163,7 +163,7 @@ class Observed:
         self.awaited = AwaitedPlan(instant, reason, now_ms + AWAITED_LOOK_MS)
 
 
-def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
+def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> NextAction:
     """What to do next; the same inputs give the same answer."""
     if state.planned is not None:
         return _on_planned(state.planned, state.decided, seen)
@@ -175,7 +175,7 @@ def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
     if seen.halted is not None:
         return Wait(f"halted: {seen.halted}")
     if seen.rewind_due is not None:
-        return Rewind(seen.rewind_due, hold_lock=state.rewinds_in_row >= HOLD_LOCK_AFTER_REWINDS)
+        return RewindLanes(seen.rewind_due, hold_lock=state.rewinds_in_row >= HOLD_LOCK_AFTER_REWINDS)
     return _on_idle(state, seen, limits, now_ms)
 
 
@@ -212,7 +212,7 @@ def attempt_status(planned: EpochPlanned, decided: CommitDecided | None, seen: O
     return AttemptStatus.REPORTED if seen.reported == attempt else AttemptStatus.OPENED
 
 
-def _on_planned(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> Action:
+def _on_planned(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> NextAction:
     status = attempt_status(planned, decided, seen)
     if status is AttemptStatus.LOST:
         return _void(planned, decided, seen)
@@ -234,7 +234,7 @@ def _void(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) 
     return VoidAttempt(planned, problem.reason, problem.rewind)
 
 
-def _on_voided(voided: tuple[VoidedAttempt, ...], seen: Observed, now_ms: int) -> Action:
+def _on_voided(voided: tuple[VoidedAttempt, ...], seen: Observed, now_ms: int) -> NextAction:
     """Cleans the void attempts whose time has come; waits if files of all the others might still appear."""
     asked_ms = {v: seen.unsettled.get(v, 0) for v in voided}
     waiting = {v: at_ms for v, at_ms in asked_ms.items() if 0 < at_ms - now_ms <= SETTLE_MS_MAX}
@@ -248,7 +248,7 @@ def _on_voided(voided: tuple[VoidedAttempt, ...], seen: Observed, now_ms: int) -
     )
 
 
-def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
+def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> NextAction:
     if seen.awaited is not None and now_ms < seen.awaited.look_at_ms:
         return Wait(seen.awaited.reason, until_ms=seen.awaited.look_at_ms)
     # After a rewind the interval is not waited for: another writer's commit meanwhile would cause one more.

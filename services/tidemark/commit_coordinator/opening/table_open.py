@@ -16,8 +16,7 @@ from tidemark.commit_coordinator.opening.configured_columns import check_columns
 from tidemark.commit_coordinator.opening.table_creation import create_or_finish, is_half_made
 from tidemark.config import TableConfigFile
 from tidemark.config.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
-from tidemark.config.model import IndexKind
-from tidemark.config.model import TableType as ConfiguredType
+from tidemark.config.model import ConfiguredTableType, IndexKind
 from tidemark.config.origins import read_origins
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -38,8 +37,8 @@ from tidemark.stream_runtime.clock import Clock
 
 _LOOKS_MAX: Final = 5
 _TYPES: Final = {
-    ConfiguredType.MERGE_ON_READ: TableType.MERGE_ON_READ,
-    ConfiguredType.COPY_ON_WRITE: TableType.COPY_ON_WRITE,
+    ConfiguredTableType.MERGE_ON_READ: TableType.MERGE_ON_READ,
+    ConfiguredTableType.COPY_ON_WRITE: TableType.COPY_ON_WRITE,
 }
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.verification.process import VerifyProcess
-from tidemark.commit_coordinator.verification.verdict import Verdict, VerdictFile
+from tidemark.commit_coordinator.verification.verdict import VerdictFile, VerificationResult
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Fold
@@ -46,7 +46,7 @@ class AskedVerification:
         self.full = full
         self.begun = threading.Event()
         self.done = threading.Event()
-        self.verdict: Verdict | None = None
+        self.verdict: VerificationResult | None = None
 
 
 class PeriodicVerification:
@@ -74,7 +74,7 @@ class PeriodicVerification:
         self._changed = threading.Condition()
         self._commits = 0
         self._running = False
-        self._last: Verdict | None = None
+        self._last: VerificationResult | None = None
         self._asked: list[AskedVerification] = []
         self._agreed: VerifiedUpTo | None = None
         self._stopped = threading.Event()
@@ -154,13 +154,13 @@ class PeriodicVerification:
         return warnings
 
     @property
-    def last(self) -> Verdict | None:
+    def last(self) -> VerificationResult | None:
         """The result of this process's last verification, also one without a verdict."""
         with self._changed:
             return self._last
 
     @property
-    def decided(self) -> Verdict | None:
+    def decided(self) -> VerificationResult | None:
         """The last result that has a verdict, also that of a process before; it holds until the next one."""
         with self._changed:
             return self._decided
@@ -186,7 +186,7 @@ class PeriodicVerification:
             if self._stopped.is_set():
                 break
             seconds = round(self._clock.monotonic_s() - began_s, 3)
-            verdict = Verdict(answer, seconds, self._clock.now_ms())
+            verdict = VerificationResult(answer, seconds, self._clock.now_ms())
             self._take(verdict)
             if asked is not None:
                 asked.verdict = verdict
@@ -207,7 +207,7 @@ class PeriodicVerification:
     def _is_due(self) -> bool:
         return bool(self._every) and self._commits >= self._every
 
-    def _take(self, verdict: Verdict) -> None:
+    def _take(self, verdict: VerificationResult) -> None:
         with self._changed:
             self._last, self._running = verdict, False
             if verdict.agrees is None:
@@ -231,7 +231,7 @@ class PeriodicVerification:
             _log.error("%s", _alarm(verdict))
 
 
-def _ended(verdict: Verdict) -> LastVerification:
+def _ended(verdict: VerificationResult) -> LastVerification:
     answer = verdict.answer
     return LastVerification(
         agrees=verdict.agrees,
@@ -243,7 +243,7 @@ def _ended(verdict: Verdict) -> LastVerification:
     )
 
 
-def _alarm(verdict: Verdict) -> str:
+def _alarm(verdict: VerificationResult) -> str:
     kinds = verdict.answer["differences"]
     shown = "; ".join(f"{of['count']} {kind}, as {of['examples'][0]}" for kind, of in kinds.items())
     return (

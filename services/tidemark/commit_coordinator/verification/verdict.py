@@ -18,7 +18,7 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerificationResult:
     """The result of a verification; `seconds`: how long it took; `ended_ms`: when it ended (Unix epoch)."""
 
     answer: dict[str, Any]
@@ -60,7 +60,7 @@ class VerdictFile:
     def __init__(self, path: Path, table: str) -> None:
         self._path, self._table = path, table
 
-    def load(self) -> Verdict | None:
+    def load(self) -> VerificationResult | None:
         """The last saved verdict; None if there is none, or the file is damaged or of another table."""
         try:
             kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
@@ -71,9 +71,9 @@ class VerdictFile:
             return None
         if kept.table != self._table:
             return None
-        return Verdict(msgspec.to_builtins(kept.answer), kept.seconds, kept.ended_ms)
+        return VerificationResult(msgspec.to_builtins(kept.answer), kept.seconds, kept.ended_ms)
 
-    def save(self, verdict: Verdict) -> None:
+    def save(self, verdict: VerificationResult) -> None:
         """Replaces the saved verdict. If that fails it is logged, and the verdict holds in this process."""
         answer = {name: verdict.answer[name] for name in _KEPT if name in verdict.answer}
         document = {

@@ -75,7 +75,7 @@ class OwnedLane:
 class LaneTable:
     """Lane name -> status. A lane that is not listed is RELEASED.
 
-    Methods that change a status raise InvalidTransitionError for a change that the lifecycle does not have.
+    Methods that change a status raise LaneTransitionError for a change that the lifecycle does not have.
     """
 
     def __init__(self) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from tests.unit.epoch_protocol.builders import keyed, shuffled, tagged
 from tidemark.commit_coordinator.domain.actions import (
-    Action,
     CleanVoided,
     CloseEmpty,
     Decide,
     Finish,
+    NextAction,
     OpenAttempt,
     Plan,
-    Rewind,
+    RewindLanes,
     VoidAttempt,
     Wait,
 )
@@ -51,7 +51,7 @@ def counted(*offsets: int, rows: int = 1) -> list[CountedTagged]:
     return [CountedTagged(o, tagged({"0": (o, o + 1)}, {"0": 0}, rows=rows)) for o in offsets]
 
 
-def chosen(state: FoldState, seen: Observed) -> Action:
+def chosen(state: FoldState, seen: Observed) -> NextAction:
     return next_action(state, seen, LIMITS, NOW)
 
 
@@ -87,12 +87,12 @@ def test_an_epoch_without_rows_is_closed() -> None:
 
 def test_precedence_over_all_states() -> None:
     """Finish > planned attempt > clean > halted > rewind > plan, whatever else is the case."""
-    ranks: list[type[Action] | tuple[type[Action], ...]] = [
+    ranks: list[type[NextAction] | tuple[type[NextAction], ...]] = [
         Finish,
         (OpenAttempt, Decide, VoidAttempt, Wait),
         CleanVoided,
         Wait,
-        Rewind,
+        RewindLanes,
         Plan,
     ]
     for decided, planned, dirty, halted, due in itertools.product([True, False], repeat=5):
@@ -118,7 +118,7 @@ def test_a_void_attempt_that_is_not_settled_is_asked_again_at_its_time() -> None
     assert next_action(state, seen, LIMITS, NOW + 900) == CleanVoided((VOIDED,))
     seen.cleaned_up([VOIDED], {})
     assert (seen.cleaned, seen.unsettled) == ({VOIDED, other}, {})
-    assert chosen(state, seen) == Rewind("another writer")
+    assert chosen(state, seen) == RewindLanes("another writer")
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_void_attempt_for_ever() -> None:
@@ -132,7 +132,7 @@ def test_voided_attempts_are_cleaned_once_in_a_life() -> None:
     seen.cleaned.add(VOIDED)
     assert isinstance(chosen(state, seen), Wait)
     seen.rewind_due = "another writer"
-    assert chosen(state, seen) == Rewind("another writer")
+    assert chosen(state, seen) == RewindLanes("another writer")
 
 
 def test_a_plan_waits_for_its_interval_unless_it_is_full() -> None:

@@ -17,7 +17,7 @@ from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.verification.process import VerifyProcess
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
-from tidemark.commit_coordinator.verification.verdict import Verdict, VerdictFile
+from tidemark.commit_coordinator.verification.verdict import VerdictFile, VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.stream_runtime.clock import SystemClock
@@ -152,9 +152,9 @@ def test_a_coordinator_begins_with_the_verdict_in_its_state_folder(tmp_path: Pat
     config, clock = load_config(write_config(tmp_path)), SystemClock()
     assert PeriodicVerification.of(config, clock).decided is None
     VerdictFile(config.state.path / "verify" / "verdict.json", config.table.path).save(
-        Verdict(DIFFERS, 2.0, 9)
+        VerificationResult(DIFFERS, 2.0, 9)
     )
-    assert PeriodicVerification.of(config, clock).decided == Verdict(DIFFERS, 2.0, 9)
+    assert PeriodicVerification.of(config, clock).decided == VerificationResult(DIFFERS, 2.0, 9)
 
 
 def test_a_verdict_that_cannot_be_kept_holds_all_the_same(tmp_path: Path) -> None:

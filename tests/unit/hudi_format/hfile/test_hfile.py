@@ -41,14 +41,14 @@ def content(data: bytes) -> dict[str, bytes]:
 def test_block_that_promises_too_much_is_refused_before_it_unpacks() -> None:
     stored = gzip.compress(bytes(1 << 20))
     promised = layout.BLOCK_BYTES_MAX + 1
-    header = layout.BlockHeader(layout.BlockType.DATA, len(stored), promised, len(stored))
+    header = layout.BlockHeader(layout.HFileBlockType.DATA, len(stored), promised, len(stored))
     with pytest.raises(CorruptFileError, match=f"would take {promised} bytes"):
         layout.unpack_payload(bytes(layout.HEADER_BYTES) + stored, header, Codec.GZ, "t", 0)
 
 
 def test_gzip_bomb_ends_at_the_size_that_its_header_names() -> None:
     stored = gzip.compress(bytes(64 << 20))
-    header = layout.BlockHeader(layout.BlockType.DATA, len(stored), 1_000, len(stored))
+    header = layout.BlockHeader(layout.HFileBlockType.DATA, len(stored), 1_000, len(stored))
     with pytest.raises(CorruptFileError, match="is not 1000 bytes"):
         layout.unpack_payload(bytes(layout.HEADER_BYTES) + stored, header, Codec.GZ, "t", 0)
 
@@ -193,7 +193,7 @@ def test_a_key_that_is_too_long_is_refused() -> None:
 
 
 def test_a_payload_of_several_gzip_members_is_read_whole() -> None:
-    header = layout.BlockHeader(layout.BlockType.DATA, 0, 6, 0)
+    header = layout.BlockHeader(layout.HFileBlockType.DATA, 0, 6, 0)
     stored = gzip.compress(b"abc") + gzip.compress(b"def")
     whole = layout.BlockHeader(header.block_type, len(stored), 6, len(stored))
     assert layout.unpack_payload(bytes(33) + stored, whole, Codec.GZ, "t", 0) == b"abcdef"
@@ -208,7 +208,7 @@ def with_index_levels(levels: int) -> tuple[bytes, list[str]]:
     reader = HFileReader.from_bytes(flat, "t")
     entries = [(entry.offset, entry.size, entry.key) for entry in reader._blocks]
     for level in range(1, levels):
-        kind = layout.BlockType.LEAF_INDEX if level == 1 else layout.BlockType.INTERMEDIATE_INDEX
+        kind = layout.HFileBlockType.LEAF_INDEX if level == 1 else layout.HFileBlockType.INTERMEDIATE_INDEX
         parents = []
         for at in range(0, len(entries), 2):
             group = entries[at : at + 2]
@@ -224,7 +224,7 @@ def with_index_levels(levels: int) -> tuple[bytes, list[str]]:
         struct.pack(">qi", o, s) + layout.hadoop_vint(len(k) + 2) + struct.pack(">h", len(k)) + k
         for o, s, k in entries
     )
-    data += layout.pack_block(layout.BlockType.ROOT_INDEX, root, Codec.NONE, 1, -1)
+    data += layout.pack_block(layout.HFileBlockType.ROOT_INDEX, root, Codec.NONE, 1, -1)
     pairs = dict(
         zip(layout.Trailer.__slots__, [getattr(trailer, n) for n in layout.Trailer.__slots__], strict=True)
     )
