@@ -276,7 +276,7 @@ def test_the_page_and_the_metrics_say_what_is_wrong(path: CommitPath, tmp_path: 
     for said in (
         "in flight     epoch 1 attempt 1",
         "waits for writer writer-1, t.data[0]: no file yet",
-        "open          transaction of assign slot 0 (assigner-1) since 8000 ms",
+        "open          transaction of assign slot 0 (assigner-1) for 8000 ms",
         "nothing is scheduled here: compaction and cleaning are Hudi on Spark's",
         "table: last compaction never seen",
         "WARNING       halted: epoch 1 was given up",
