@@ -50,7 +50,7 @@ from tidemark.hudi_format.timeline.avro_records import (
 from tidemark.hudi_format.timeline.instant import Action, Instant, State
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
-    CompactionPlan,
+    RequestedCompaction,
     RollbackMetadata,
     RollbackPartition,
     RollbackPlan,
@@ -105,7 +105,7 @@ def _timeline() -> list[Target]:
         rolled_back=((_INSTANT, "deltacommit"),),
         partitions=(RollbackPartition(partition_path="p", deleted=("a", "b")),),
     )
-    compaction = CompactionPlan(
+    compaction = RequestedCompaction(
         operations=(
             CompactionOperation(
                 partition_path="p",

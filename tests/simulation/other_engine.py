@@ -46,7 +46,7 @@ from tidemark.hudi_format.timeline.avro_records import (
     group_stats,
 )
 from tidemark.hudi_format.timeline.service_records import (
-    CompactionPlan,
+    RequestedCompaction,
     RollbackPlan,
     encode_compaction_plan,
     encode_rollback_plan,
@@ -119,7 +119,7 @@ class OtherEngine:
         """Leaves a compaction (of nothing) pending on the timeline below ``root``; returns its instant."""
         self._look()
         instant = self._instants.next()
-        plan = encode_compaction_plan(CompactionPlan(operations=()))
+        plan = encode_compaction_plan(RequestedCompaction(operations=()))
         create_requested(Unfenced(self._storage), instant, Action.COMPACTION, plan, root=root)
         return instant
 

@@ -45,7 +45,7 @@ from tidemark.hudi_format.timeline.avro_records import (
 )
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
-    CompactionPlan,
+    RequestedCompaction,
     compaction_metrics,
     encode_compaction_plan,
 )
@@ -138,7 +138,7 @@ class RewritingEngine(OtherEngine):
             base_file=was.base_file,
             metrics=compaction_metrics([1 for _ in was.log_files], 1),
         )
-        plan = encode_compaction_plan(CompactionPlan(operations=(operation,)))
+        plan = encode_compaction_plan(RequestedCompaction(operations=(operation,)))
         requested = create_requested(Unfenced(self._storage), self._instants.next(), Action.COMPACTION, plan)
         inflight = create_inflight(Unfenced(self._storage), requested)
         stat = self._base_file(was.partition_path, was.file_id, requested.requested, self._rows(was))

@@ -48,7 +48,7 @@ ENCODERS = {
         "SCHEMA_KEY", "CommitMetadata", "WriteStat", "encode_commit_metadata", "group_stats",
     },
     "tidemark.hudi_format.timeline.service_records": {
-        "CompactionOperation", "CompactionPlan", "RollbackMetadata", "RollbackPartition", "RollbackPlan",
+        "CompactionOperation", "RequestedCompaction", "RollbackMetadata", "RollbackPartition", "RollbackPlan",
         "RollbackRequest", "encode_compaction_plan", "encode_rollback_metadata", "encode_rollback_plan",
     },
     "tidemark.stream_runtime.ids": {"IdSource"},

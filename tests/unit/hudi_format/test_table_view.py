@@ -16,7 +16,7 @@ from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_container import encode_container
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
-    CompactionPlan,
+    RequestedCompaction,
     compaction_metrics,
     encode_compaction_plan,
 )
@@ -85,7 +85,7 @@ def compaction_of(file_id: str) -> bytes:
         log_files=(),
         metrics=compaction_metrics([], 0),
     )
-    return encode_compaction_plan(CompactionPlan(operations=(operation,)))
+    return encode_compaction_plan(RequestedCompaction(operations=(operation,)))
 
 
 @pytest.mark.parametrize("action", [Action.CLUSTERING, Action.REPLACE_COMMIT])

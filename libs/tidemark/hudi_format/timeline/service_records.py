@@ -81,7 +81,7 @@ class CompactionOperation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
+class RequestedCompaction:
     """The content of `T.compaction.requested`."""
 
     operations: tuple[CompactionOperation, ...]
@@ -199,7 +199,7 @@ def decode_rollback_metadata(data: bytes, path: str) -> RollbackMetadata:
         )
 
 
-def encode_compaction_plan(plan: CompactionPlan) -> bytes:
+def encode_compaction_plan(plan: RequestedCompaction) -> bytes:
     """The content of `T.compaction.requested`. Raises `HudiFormatError` for an operation without the metric
     that Hudi needs to execute it.
     """
@@ -235,7 +235,7 @@ def decode_restored_instants(data: bytes, path: str) -> tuple[str, ...]:
         return tuple(str(each) for each in found)
 
 
-def decode_compaction_plan(data: bytes, path: str) -> CompactionPlan:
+def decode_compaction_plan(data: bytes, path: str) -> RequestedCompaction:
     """The plan of a compaction.
 
     Raises `CorruptFileError`, also for a plan of version 1, whose file names are full paths.
@@ -246,7 +246,7 @@ def decode_compaction_plan(data: bytes, path: str) -> CompactionPlan:
             f"{path} is a compaction plan of version {record.get('version')}, 2 was expected"
         )
     with damage_in(path, "the compaction plan"):
-        return CompactionPlan(
+        return RequestedCompaction(
             operations=tuple(
                 CompactionOperation(
                     partition_path=operation.get("partitionPath") or "",

@@ -39,7 +39,7 @@ from tidemark.hudi_format.timeline.avro_records import (
 )
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
-    CompactionPlan,
+    RequestedCompaction,
     encode_compaction_plan,
 )
 
@@ -88,7 +88,7 @@ class IndexCompaction:
                 )
         if not operations:
             raise LeftOutError("nothing was written since the last one")
-        plan = encode_compaction_plan(CompactionPlan(operations=tuple(operations)))
+        plan = encode_compaction_plan(RequestedCompaction(operations=tuple(operations)))
         instants.request(bench.storage, instant, "compaction", plan, instants.METADATA)
 
     def run(self, look: Look, clean: bool) -> None:

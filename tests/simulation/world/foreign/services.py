@@ -19,7 +19,7 @@ from tidemark.hudi_format.timeline.avro_container import encode_container
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata, group_stats
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
-    CompactionPlan,
+    RequestedCompaction,
     encode_compaction_plan,
 )
 
@@ -85,7 +85,7 @@ class Services:
             )
         if not operations:
             raise LeftOutError("no file group has log files")
-        plan = encode_compaction_plan(CompactionPlan(operations=tuple(operations)))
+        plan = encode_compaction_plan(RequestedCompaction(operations=tuple(operations)))
         instants.request(bench.storage, instant, "compaction", plan)
         bench.clock.wait()
         return instant

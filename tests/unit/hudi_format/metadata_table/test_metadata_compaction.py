@@ -15,7 +15,7 @@ from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
-    CompactionPlan,
+    RequestedCompaction,
     compaction_metrics,
     encode_compaction_plan,
 )
@@ -32,7 +32,7 @@ def plan(*file_ids: str) -> bytes:
         )
         for file_id in file_ids
     )
-    return encode_compaction_plan(CompactionPlan(operations=operations))
+    return encode_compaction_plan(RequestedCompaction(operations=operations))
 
 
 def test_the_file_groups_of_a_pending_plan_are_named() -> None:

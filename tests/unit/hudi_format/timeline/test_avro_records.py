@@ -20,7 +20,7 @@ from tidemark.hudi_format.timeline.avro_records import (
 )
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
-    CompactionPlan,
+    RequestedCompaction,
     RollbackMetadata,
     RollbackPartition,
     RollbackPlan,
@@ -121,7 +121,7 @@ def test_truncation_anywhere_is_noticed() -> None:
 
 
 def test_another_kind_of_record_is_corrupt() -> None:
-    plan = encode_compaction_plan(CompactionPlan(operations=()))
+    plan = encode_compaction_plan(RequestedCompaction(operations=()))
     with pytest.raises(CorruptFileError):
         decode_commit_metadata(plan, "the file")
     with pytest.raises(CorruptFileError):
@@ -164,7 +164,7 @@ def test_a_compaction_plan_that_hudi_could_not_execute_is_not_written() -> None:
         partition_path="p", file_id="f", base_instant="2", log_files=(), metrics={"TOTAL_LOG_FILES": 1.0}
     )
     with pytest.raises(HudiFormatError, match="TOTAL_LOG_FILES_SIZE"):
-        encode_compaction_plan(CompactionPlan(operations=(operation,)))
+        encode_compaction_plan(RequestedCompaction(operations=(operation,)))
 
 
 def test_compaction_plan_survives_a_round_trip_and_version_1_is_refused() -> None:
@@ -175,7 +175,7 @@ def test_compaction_plan_survives_a_round_trip_and_version_1_is_refused() -> Non
         log_files=(".f_3.log.1_0-0-0",),
         metrics=compaction_metrics([3 << 20], 5 << 20),
     )
-    plan = CompactionPlan(operations=(operation,), extra_metadata={"k": "v"})
+    plan = RequestedCompaction(operations=(operation,), extra_metadata={"k": "v"})
     assert decode_compaction_plan(encode_compaction_plan(plan), "the file") == plan
     assert dict(operation.metrics) == {
         "TOTAL_LOG_FILES": 1.0,

@@ -1,0 +1,117 @@
+"""The documents of a compaction: the plan that its tasks work on, and what a task reports.
+
+They are Tidemark's own, in JSON; equal values give equal bytes. The plan's form on Hudi's timeline is made
+from it when the compaction is committed: before that no other engine may see it (TABLE_SERVICES.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.publication.tickets import Ticket
+from tidemark.hudi_format.storage.base import join_path
+
+DATA_EXTENSION: Final = "parquet"
+INDEX_EXTENSION: Final = "hfile"
+
+_Document = TypeVar("_Document", bound=msgspec.Struct)
+
+
+class MergeOperation(msgspec.Struct, frozen=True):
+    """One file group of one compaction: the files that become one base file.
+
+    Names are without folder, log files in merge order; bytes are sums of file sizes. ``base_instant`` is the
+    slice's (`FileSlice.base_instant`). ``partition`` of an index is the folder below the metadata table's.
+    """
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base_file: str | None
+    log_files: tuple[str, ...]
+    log_bytes: int
+    base_bytes: int
+
+
+class CompactionPlan(msgspec.Struct, frozen=True):
+    """A compaction of the data table or (``is_index``) of the metadata table, requested at ``instant``.
+
+    ``schema``: the record schema in Avro without Hudi's columns, as commits name it. ``missing_partitions``:
+    partitions in which file groups with log files were left out; Hudi's planner looks there again.
+    """
+
+    instant: str
+    is_index: bool
+    schema: str
+    operations: tuple[MergeOperation, ...]
+    missing_partitions: tuple[str, ...] = ()
+
+
+class MergeOutcome(msgspec.Struct, frozen=True):
+    """What a task reports for the operation number ``ordinal`` of its plan.
+
+    ``name`` is `output_name`, ``size`` that file's bytes, ``rows`` its rows or entries; ``inserts``,
+    ``updates``, ``deletes`` say what the log files did to the base file, ``log_records`` how many records
+    they hold. The digest is of the live keys: their number, and the sum of their hashes modulo 2**64.
+    ``ticket`` is None for a file that is visible already.
+    """
+
+    ordinal: int
+    name: str
+    size: int
+    rows: int
+    inserts: int
+    updates: int
+    deletes: int
+    log_records: int
+    digest_count: int
+    digest_sum: int
+    ticket: Ticket | None = None
+
+
+def output_name(plan: CompactionPlan, ordinal: int) -> str:
+    """The name, without folder, of the base file that operation number ``ordinal`` makes. It follows from the
+    plan, so whoever repeats the operation makes the same file.
+    """
+    extension = INDEX_EXTENSION if plan.is_index else DATA_EXTENSION
+    operation = plan.operations[ordinal]
+    return str(BaseFileName(operation.file_id, f"{ordinal}-0-0", plan.instant, extension))
+
+
+def output_path(plan: CompactionPlan, ordinal: int, root: str) -> str:
+    """The path of that base file. ``root``: the folder of the partitions, "" for the data table."""
+    return join_path(root, plan.operations[ordinal].partition, output_name(plan, ordinal))
+
+
+def encode_plan(plan: CompactionPlan) -> bytes:
+    """The plan as a document."""
+    return msgspec.json.encode(plan, order="deterministic")
+
+
+def decode_plan(data: bytes, path: str) -> CompactionPlan:
+    """The plan in the document at ``path``. Raises CorruptFileError."""
+    return _decode(data, path, CompactionPlan)
+
+
+def encode_outcomes(outcomes: tuple[MergeOutcome, ...]) -> bytes:
+    """The outcomes of an action as a document, in order of their operations."""
+    return msgspec.json.encode(sorted(outcomes, key=lambda each: each.ordinal), order="deterministic")
+
+
+def decode_outcomes(data: bytes, path: str) -> tuple[MergeOutcome, ...]:
+    """The outcomes in the document at ``path``. Raises CorruptFileError."""
+    try:
+        return msgspec.json.decode(data, type=tuple[MergeOutcome, ...])
+    except msgspec.MsgspecError as error:
+        raise CorruptFileError(f"{path}: what the tasks reported is not readable: {error}") from error
+
+
+def _decode(data: bytes, path: str, kind: type[_Document]) -> _Document:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptFileError(f"{path}: the plan is not readable: {error}") from error
