@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.config import load_config
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient

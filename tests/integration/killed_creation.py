@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.opening.table_creation import CREATION
 from tidemark.hudi_format.storage import local

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.commands.admin import add_run
 from tidemark.cli.run.supervised_process import ServiceStoppedError
 from tidemark.cli.run.supervisor import SERVICES, Supervisor

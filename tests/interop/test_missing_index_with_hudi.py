@@ -11,8 +11,8 @@ from tests.interop.judge import HudiJudge
 from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_restored_tables import INDEX_OFF
 from tests.interop.verdict import assert_record_index_is_data
+from tests.unit.table_files import orders, table_schema
 from tests.unit.table_verification.damage import changed_table
-from tests.unit.tidemark_cli.table_files import orders, table_schema
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER

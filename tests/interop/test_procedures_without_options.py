@@ -19,8 +19,8 @@ from tests.interop.hudi_options import read_table_properties
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import look
 from tests.interop.verdict import assert_record_index_is_data
+from tests.unit.table_files import orders
 from tests.unit.table_verification.damage import DAYS, changed_table
-from tests.unit.tidemark_cli.table_files import orders
 from tidemark.hudi_format.commit.foreign_writers import procedure_options
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER

@@ -12,8 +12,8 @@ import pytest
 from tests.interop.hudi_options import shared_lock_options
 from tests.interop.judge import HudiJudge
 from tests.interop.verdict import assert_record_index_is_data, assert_verify_agrees
+from tests.unit.table_files import existing_table, orders
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
-from tests.unit.tidemark_cli.table_files import existing_table, orders
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import RecordLocation

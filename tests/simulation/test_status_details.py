@@ -17,7 +17,7 @@ from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import first_epoch
 from tests.simulation.scripted_tagger import SHARDS, TABLE
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.commands.admin import add_run, run_warnings, status_lines
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.calls.members import Members

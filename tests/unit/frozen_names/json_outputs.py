@@ -21,8 +21,8 @@ from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.frozen_names.documents import key_paths
 from tests.unit.frozen_names.served import GIVEN_UP, Served, served
+from tests.unit.table_files import new_table, orders, write_config
 from tests.unit.table_verification.damage import Damage
-from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import build_parser, main

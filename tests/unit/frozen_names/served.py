@@ -13,7 +13,7 @@ import pytest
 
 from testing.ids import SeededIds
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tests.unit.tidemark_cli.table_files import existing_table, orders, write_config
+from tests.unit.table_files import existing_table, orders, write_config
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.calls.inbox import Inbox, RetryEpoch

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from testing.ids import SeededIds
+from tests.unit.table_files import table_schema
 from tests.unit.table_verification.damage import changed_table
-from tests.unit.tidemark_cli.table_files import table_schema
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.service_parts import lease_listed
 from tidemark.hudi_format.errors import CorruptFileError

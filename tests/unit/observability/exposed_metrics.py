@@ -10,7 +10,7 @@ from typing import Any, cast
 from prometheus_client.core import Metric
 
 from testing.clock import ManualClock
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tests.unit.typed_status import typed_verification
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.context import Report

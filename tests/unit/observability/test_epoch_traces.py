@@ -12,7 +12,7 @@ import pytest
 
 from testing.clock import ManualClock
 from tests.otlp_receiver import Received, receiving
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.status.epoch_traces import EpochTraces
 from tidemark.config import load_config

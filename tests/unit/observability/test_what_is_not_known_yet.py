@@ -11,7 +11,7 @@ from typing import Any, cast
 from prometheus_client import generate_latest
 
 from testing.clock import ManualClock
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tests.unit.typed_status import IDLE, typed_status
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.interop.native_commit import NativeWriter
-from tests.unit.tidemark_cli.table_files import new_table, orders
+from tests.unit.table_files import new_table, orders
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.file_group.names import LogFileName, parse_data_file
 from tidemark.hudi_format.hfile import write_hfile

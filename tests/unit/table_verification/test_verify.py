@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.unit.table_files import existing_table, new_table, orders
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
-from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.table_files import new_table, orders
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table
-from tests.unit.tidemark_cli.table_files import new_table, orders
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Listing

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.table_files import existing_table, new_table, orders
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
-from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
 from tidemark.hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from testing.ids import SeededIds
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.commit.view import CoordinatorView

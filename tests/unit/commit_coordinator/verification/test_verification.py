@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.table_files import new_table, orders, write_config
 from tests.unit.table_verification.damage import DAYS, Damage
-from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.verification.process import VerifyProcess
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification

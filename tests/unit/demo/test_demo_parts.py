@@ -14,7 +14,7 @@ import pytest
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
-from tests.unit.tidemark_cli.table_files import new_table, orders
+from tests.unit.table_files import new_table, orders
 from tidemark.config import ConfiguredTableType, load_config
 from tidemark.console.errors import CliError
 from tidemark.console.state_lock import state_lock

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import new_table
-from tests.unit.tidemark_cli.test_init import init, order, sample_file
+from tests.unit.init.test_init import init, order, sample_file
+from tests.unit.table_files import new_table
 from tidemark.cli.main import main
 from tidemark.config import load_config
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
+from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.opening.table_open import read_table
 from tidemark.config import load_config

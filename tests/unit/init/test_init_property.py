@@ -22,7 +22,7 @@ from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from testing.memory_storage import InMemoryStorage
 from tests.schema_registry import RegistryServer
-from tests.unit.tidemark_cli.drawn_samples import TOPIC, Made, TopicSample, avro_samples, protobuf_samples
+from tests.unit.init.drawn_samples import TOPIC, Made, TopicSample, avro_samples, protobuf_samples
 from tidemark.commit_coordinator.offline.rehearsal import rehearse_start
 from tidemark.commit_coordinator.opening.table_open import open_table, read_table
 from tidemark.commit_coordinator.opening.topics_setup import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.config import Address, ConfigError, load_config
 from tidemark.config.run_file import (
     RunFile,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tidemark_cli.test_init import here, init, sample_file
+from tests.unit.init.test_init import here, init, sample_file
 from tidemark.cli.main import main
 from tidemark.config import load_config
 

@@ -20,7 +20,7 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka.broker import MemoryBroker
 from testing.kafka.client import MemoryKafkaClient
-from tests.unit.tidemark_cli.table_files import new_table, write_config
+from tests.unit.table_files import new_table, write_config
 from tidemark.cli.main import main
 from tidemark.config import load_config
 from tidemark.doctor import broker, files, machine, places, trial

@@ -18,7 +18,7 @@ from testing.kafka.broker import MemoryBroker
 from testing.kafka.client import MemoryKafkaClient
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import framed
-from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
+from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
 from tidemark.config import load_config
 from tidemark.config.reference import known_keys

@@ -15,7 +15,7 @@ from testing.ids import SeededIds
 from testing.terms import begin_term
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.admin.limits import SERVICE_NAME

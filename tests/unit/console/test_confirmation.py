@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
+from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli import tables
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.opening.topics_setup import ensure_topics

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
+from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli import tables
 from tidemark.cli.main import main
 from tidemark.console.errors import CliError

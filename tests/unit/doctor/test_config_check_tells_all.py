@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.tidemark_cli.table_files import SCHEMA, write_config
+from tests.unit.table_files import SCHEMA, write_config
 from tidemark.cli.main import main
 
 # The key's path, its value, and what is said of it.

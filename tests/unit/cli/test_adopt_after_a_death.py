@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.cli.tables import adopt_table, check_moved
 from tidemark.commit_coordinator.offline.adoption import AdoptionError

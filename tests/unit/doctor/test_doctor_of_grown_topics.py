@@ -11,7 +11,7 @@ import pytest
 
 from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.input.watch import InputWatch
 from tidemark.commit_coordinator.opening.topics_setup import check_recorded, ensure_topics, open_inputs

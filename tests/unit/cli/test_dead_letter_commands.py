@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.commit_coordinator.admin_world import World
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter
 from tidemark.record_formats.refusals import DeadLetterReason

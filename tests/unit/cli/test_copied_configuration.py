@@ -13,7 +13,7 @@ import pytest
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
-from tests.unit.tidemark_cli.table_files import new_table, write_config
+from tests.unit.table_files import new_table, write_config
 from tidemark.cli import dead_letters as dead_letter_source
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog

@@ -25,7 +25,7 @@ import pytest
 
 from testing.ids import SeededIds
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.table_files import write_config
 from tidemark.config import load_config
 from tidemark.doctor import broker
 from tidemark.doctor.checks import CheckStatus

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders, write_config
+from tests.unit.table_files import existing_table, new_table, orders, write_config
 from tidemark.cli.commands.epoch import commit_ms, state_of
 from tidemark.cli.main import build_parser, main
 from tidemark.console.output import columns

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.unit.tidemark_cli.table_files import new_table, write_config
+from tests.unit.table_files import new_table, write_config
 from tidemark import cli
 from tidemark.cli.main import DEBUG_VARIABLE, main
 from tidemark.cli.run.supervisor import Supervisor

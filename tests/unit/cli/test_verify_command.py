@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.table_files import new_table, orders, write_config
 from tests.unit.table_verification.damage import DAYS, Damage
-from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
 from tidemark.table_verification.verified_state import STATE_PATH
 
