@@ -12,6 +12,7 @@ from tidemark.epoch_protocol.committing import keyed_positions
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.state import CountedTagged
+from tidemark.hudi_format.model import instant_to_ms
 
 
 class CommitFollowUp:
@@ -42,7 +43,8 @@ class CommitFollowUp:
         self._trimmer.committed(self._manifest)
         self._manifest = []
         if report is not None:
-            self._placement.committed(report)
+            assert planned.instant is not None, "an epoch with a report has an instant"
+            self._placement.committed(report, instant_to_ms(planned.instant))
             self._history.timed(planned.epoch, planned.attempt, report.timings_ms)
 
     def rewinding(self) -> None:

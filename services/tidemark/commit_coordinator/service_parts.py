@@ -10,6 +10,7 @@ from typing import Final
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import Facts
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.listed_slices import index_figures
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.newest import newest_letters
 from tidemark.commit_coordinator.domain.next_action import Limits
@@ -121,7 +122,7 @@ def page_pictures(
 
 
 def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:
-    """Lists the table's file groups, from which `placement` leases.
+    """Lists the file groups of the table, from which `placement` leases, and of its metadata table.
 
     Raises UnsupportedTableError when another engine wrote log files that cannot be read.
     """
@@ -129,4 +130,4 @@ def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placeme
     view = TableView.of(storage, snapshot.data_timeline)
     if logs is not None:
         logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
-    placement.load(snapshot.files, view)
+    placement.load(snapshot.files, view, index_figures(storage, snapshot))

@@ -1,18 +1,20 @@
-"""Leases file groups to assigners, and keeps their sizes up to date from commits; thread-safe."""
+"""Leases file groups to assigners, and keeps the figures of their newest slices up to date; thread-safe."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.commit.listed_slices import listed_figures
 from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
+from tidemark.commit_coordinator.domain.slice_figures import GroupName, SliceBook, SliceFigures, TableSlices
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.table_view import TableView
 from tidemark.stream_runtime.ids import IdSource
 
@@ -37,14 +39,31 @@ class Want:
     arrow_bytes: int
 
 
+@dataclass(frozen=True)
+class CompactedSlice:
+    """What a compaction did to one file group: the new base file's bytes, and the logs that it read."""
+
+    partition_path: str
+    file_id: str
+    base_bytes: int
+    log_count: int
+    log_bytes: int
+
+
 class Placement:
-    """Thread-safe `FileGroupPlanner`; sizes are those of the latest file slices."""
+    """Thread-safe `FileGroupPlanner`, with the figures of the newest slice of each file group.
+
+    ``snapshot`` is what the triggers of table services get. The figures are reloaded after a rewind, and kept
+    up to date by our own commits and services in between.
+    """
 
     def __init__(self, target_bytes: int, ids: IdSource) -> None:
         self._ids = ids
         self._lock = threading.Lock()
         self._planner = FileGroupPlanner(target_bytes)
-        self._slice_bytes: dict[tuple[str, str], int] = {}
+        self._data = SliceBook()
+        self._index = SliceBook()
+        self._is_listed = False
         self._suspended = False
         self._row_bytes = 0.0
 
@@ -52,21 +71,23 @@ class Placement:
         """Nothing is leased until the next `load`."""
         with self._lock:
             self._suspended = True
+            self._is_listed = False
 
-    def load(self, files: ListedFiles, view: TableView) -> None:
-        """Replaces all sizes by those of the metadata table's listing: at the start, and after a rewind.
+    def load(self, files: ListedFiles, view: TableView, index: Iterable[SliceFigures]) -> None:
+        """Replaces all figures by those of the metadata table's listing: at the start, and after a rewind.
 
-        File groups under a pending clustering of another engine are known, but not leased.
+        ``index``: the newest slices of the metadata table. File groups under a pending clustering of another
+        engine are known, but not leased.
         """
-        slices = view.slices(files.names())
+        newest = view.slices(files.names())
+        slices = [listed_figures(slice_, files.files(slice_.partition_path)) for slice_ in newest]
         with self._lock:
-            self._slice_bytes = {
-                (slice_.partition_path, slice_.file_id): _slice_bytes(files, slice_) for slice_ in slices
-            }
+            self._data, self._index = SliceBook(slices), SliceBook(index)
             self._planner.load(
-                (*group, size) for group, size in self._slice_bytes.items() if view.takes_inserts(group)
+                (*slice_.group, slice_.size) for slice_ in slices if view.takes_inserts(slice_.group)
             )
             self._suspended = False
+            self._is_listed = True
 
     def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:
         """One or more leases for each want, in the order of the wants, until all its records are placed.
@@ -89,18 +110,60 @@ class Placement:
                     left -= lease.records
         return leases
 
-    def committed(self, report: Report) -> None:
-        """Takes the sizes of file slices from a commit: log files add to a slice, a base file begins one."""
+    def committed(self, report: Report, at_ms: int) -> None:
+        """Takes over what a commit wrote: log files add to a slice, a base file begins one.
+
+        ``at_ms``: requested time of the commit (Unix epoch).
+        """
         with self._lock:
             for stat in report.data:
-                name = (stat.partition_path, stat.file_id)
-                grown = self._slice_bytes.get(name, 0) if stat.log_files else 0
-                self._slice_bytes[name] = grown + stat.file_size_in_bytes
+                known = self._data.of(stat.partition_path, stat.file_id)
+                size = stat.file_size_in_bytes
+                grown = known.with_log(size, at_ms) if stat.log_files else known.with_base(size)
+                self._data.put(grown)
                 is_new = not stat.log_files and stat.num_inserts == stat.num_writes
-                if is_new and stat.file_size_in_bytes >= _LEARN_FROM_BYTES:
+                if is_new and size >= _LEARN_FROM_BYTES:
                     arrow_bytes = round(self._row_bytes * stat.num_writes)
-                    self._planner.learn_ratio(arrow_bytes, stat.file_size_in_bytes)
-                self._planner.written(stat.partition_path, stat.file_id, self._slice_bytes[name])
+                    self._planner.learn_ratio(arrow_bytes, size)
+                self._planner.written(*grown.group, grown.size)
+            self._put_index_logs(report.metadata_logs, at_ms)
+
+    def wrote_index(self, logs: Iterable[MetadataLogFile], at_ms: int) -> None:
+        """A table service added these log files to the metadata table; ``at_ms``: as in `committed`."""
+        with self._lock:
+            self._put_index_logs(logs, at_ms)
+
+    def compacted(self, done: Iterable[CompactedSlice], at_ms: int, *, is_index: bool) -> None:
+        """A compaction with requested time ``at_ms`` (Unix epoch) is committed.
+
+        Inserts fill compacted data groups that are smaller than the target.
+        """
+        with self._lock:
+            book = self._index if is_index else self._data
+            for each in done:
+                known = book.of(each.partition_path, each.file_id)
+                slice_ = known.compacted(each.base_bytes, each.log_count, each.log_bytes, at_ms)
+                book.put(slice_)
+                if not is_index:
+                    self._planner.compacted(*slice_.group, slice_.size)
+
+    def listed(self, slices: Iterable[SliceFigures], *, is_index: bool) -> None:
+        """A plan listed these groups: their figures are exact now, whatever other writers did meanwhile."""
+        with self._lock:
+            book = self._index if is_index else self._data
+            for slice_ in slices:
+                book.put(slice_)
+
+    def gone(self, groups: Iterable[GroupName]) -> None:
+        """These data file groups have no files any more, or none that readers look at."""
+        with self._lock:
+            for group in groups:
+                self._data.remove(group)
+                self._planner.remove(*group)
+
+    def _put_index_logs(self, logs: Iterable[MetadataLogFile], at_ms: int) -> None:
+        for log in logs:
+            self._index.put(self._index.of(log.partition, log.file_id).with_log(log.size, at_ms))
 
     def _see_rows(self, wants: Sequence[Want]) -> None:
         """Keeps the mean Arrow bytes of a row, by the latest wants."""
@@ -108,19 +171,16 @@ class Placement:
         if records:
             self._row_bytes = sum(want.arrow_bytes for want in wants) / records
 
+    def snapshot(self) -> TableSlices:
+        """The newest slices of all file groups, as of the last listing and our own commits since."""
+        with self._lock:
+            return TableSlices(self._data.listed(), self._index.listed(), self._is_listed)
+
     def slices(self) -> list[tuple[str, str, int]]:
         """(partition path, file id, bytes of its latest slice) of every file group that has one."""
-        with self._lock:
-            known = list(self._slice_bytes.items())
-        return [(partition_path, file_id, size) for (partition_path, file_id), size in known]
+        return [(*slice_.group, slice_.size) for slice_ in self.snapshot().data]
 
     def figures(self) -> dict[str, float]:
         """For `tidemark status`: the number of file groups, their bytes, and the target size."""
         with self._lock:
             return self._planner.figures()
-
-
-def _slice_bytes(files: ListedFiles, slice_: FileSlice) -> int:
-    sizes = files.files(slice_.partition_path)
-    names = [*([slice_.base_file] if slice_.base_file else []), *slice_.log_files]
-    return sum(sizes.get(name, 0) for name in names)

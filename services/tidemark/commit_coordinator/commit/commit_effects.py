@@ -18,6 +18,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from tidemark.commit_coordinator.commit.attempt_effects import (
     give_back,
     planned_instant,
@@ -42,6 +44,7 @@ from tidemark.hudi_format.errors import (
     TimelineConflictError,
     UnsupportedTableError,
 )
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.timeline import State
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
 from tidemark.hudi_format.validation import check_still_servable
@@ -92,7 +95,8 @@ def decide(context: Context, action: Decide, report: Report) -> None:
 
 
 def finish(context: Context, action: Finish) -> Report:
-    """Steps 2 to 5; repeatable by any coordinator. Returns the report that was committed.
+    """Steps 2 to 5; repeatable by any coordinator. Returns the report that was committed; if step 3 was done
+    here, its ``metadata_logs`` have the log file of `files`, too.
 
     The lock may have been lost since the decision, and another writer may have committed. Then it raises
     AttemptLostError while nothing is completed under the decision (the attempt is voided, the decision taken
@@ -108,7 +112,8 @@ def finish(context: Context, action: Finish) -> Report:
     if completed_at is None:
         if not _check_standing(context, planned, decided, timelines, report):
             _publish_files(context, report)
-            _metadata_commit(context, planned, decided, report)
+            logs = _metadata_commit(context, planned, decided, report)
+            report = msgspec.structs.replace(report, metadata_logs=tuple(logs))
         context.hit("after_metadata_commit")
         with context.steps.step("commit_data"):
             _data_commit(context, planned, decided, report)
@@ -217,10 +222,12 @@ def _publish_files(context: Context, report: Report) -> None:
             raise AttemptLostError(f"the epoch's files cannot be published: {error}", rewind=True) from error
 
 
-def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
+def _metadata_commit(
+    context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report
+) -> list[MetadataLogFile]:
     with context.steps.step("commit_metadata"):
         try:
-            metadata_commit(context, planned, decided, report)
+            return metadata_commit(context, planned, decided, report)
         except TimelineConflictError as error:
             # The log file that is there has other bytes: another version of Tidemark, or another writer, made
             # it.

@@ -17,6 +17,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     file_changes,
     publish_files_log,
 )
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, group_stats
 
 
@@ -76,9 +77,12 @@ def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
     }
 
 
-def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
+def metadata_commit(
+    context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report
+) -> list[MetadataLogFile]:
     """Step 3: makes the metadata table's deltacommit of the same instant, before the data commit.
 
+    Returns its log files, that of `files` first.
     Raises TimelineConflictError when a file of it is there with other content.
     """
     assert planned.instant is not None
@@ -90,3 +94,4 @@ def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDeci
     context.hit("before_metadata_completed")
     lease = context.lock.lease()
     complete_delta_commit(publishing, inflight, decided.metadata_completion, metadata, lease)
+    return [files, *logs]

@@ -62,6 +62,18 @@ class FileGroupPlanner:
         """A commit left the group's latest slice at this size; drops the group's reservations."""
         self._partitions.setdefault(partition, {})[file_id] = _Group(file_id, slice_bytes)
 
+    def compacted(self, partition: str, file_id: str, slice_bytes: int) -> None:
+        """A compaction left the group's latest slice at this size. Reservations stay: their rows are not
+        written yet. A group that is not leased from (another engine is about to cluster it) stays so.
+        """
+        group = self._partitions.get(partition, {}).get(file_id)
+        if group is not None:
+            group.stored = slice_bytes
+
+    def remove(self, partition: str, file_id: str) -> None:
+        """Nothing is leased in the group any more."""
+        self._partitions.get(partition, {}).pop(file_id, None)
+
     def learn_ratio(self, arrow_bytes: int, stored_bytes: int) -> None:
         """Learns storage bytes per Arrow byte from an epoch's inserts, as a moving average over epochs."""
         if arrow_bytes > 0 and stored_bytes > 0:

@@ -18,6 +18,7 @@ from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 
 TARGET = 1_000_000
+AT = 1_700_000_000_000
 ROW = 100  # Arrow bytes
 STORED = ROW * ASSUMED_RATIO
 _NO_FILES = ListedFiles({})
@@ -100,9 +101,9 @@ def test_placement_leases_every_wanted_record_and_learns_what_a_commit_left() ->
     assert len({lease.file_id for lease in leases if lease.partition_path == "p"}) == 4
     assert placement.lease([Want("p", 0, 0)]) == []
     base = WriteStat(file_id="x", path="p/x", partition_path="p", file_size_in_bytes=400)
-    placement.committed(Report((base,), ()))
+    placement.committed(Report((base,), ()), AT)
     log = replace(base, file_size_in_bytes=50, log_files=("x.log",))
-    placement.committed(Report((log, log), ()))
+    placement.committed(Report((log, log), ()), AT)
     assert placement.figures()["bytes"] == 500.0
 
 
@@ -116,14 +117,14 @@ def test_placement_measures_the_ratio_on_new_base_files_that_are_large_enough() 
 
     assumed = room()
     new = WriteStat(file_id="x", path="p/x", partition_path="p", num_writes=20_000, num_inserts=20_000)
-    placement.committed(Report((replace(new, file_size_in_bytes=500_000),), ()))
+    placement.committed(Report((replace(new, file_size_in_bytes=500_000),), ()), AT)
     updated = replace(new, num_inserts=5, file_size_in_bytes=2_000_000)
-    placement.committed(Report((updated, replace(updated, log_files=("x.log",))), ()))
-    placement.load(_NO_FILES, view_of())
+    placement.committed(Report((updated, replace(updated, log_files=("x.log",))), ()), AT)
+    placement.load(_NO_FILES, view_of(), [])
     assert room() == assumed, "small files, rewritten ones and logs teach nothing"
     for _ in range(50):
-        placement.committed(Report((replace(new, file_size_in_bytes=1_400_000),), ()))
-    placement.load(_NO_FILES, view_of())
+        placement.committed(Report((replace(new, file_size_in_bytes=1_400_000),), ()), AT)
+    placement.load(_NO_FILES, view_of(), [])
     assert room() == pytest.approx(target / 70, rel=0.01)
 
 
@@ -138,7 +139,7 @@ def test_replaced_groups_and_groups_that_are_about_to_be_clustered_get_no_insert
     files.apply("p", record, metadata_record_schema(), "a test")
     files.apply("__all_partitions__", listed, metadata_record_schema(), "a test")
     placement = Placement(TARGET, SeededIds(1))
-    placement.load(files, view_of("1", replaced=("c",), clustering=("b",)))
+    placement.load(files, view_of("1", replaced=("c",), clustering=("b",)), [])
     assert {file_id for _, file_id, _ in placement.slices()} == {"a", "b"}
     leased = {lease.file_id for lease in placement.lease([Want("p", 100_000, 100_000 * ROW)])}
     assert leased & {"a", "b", "c"} == {"a"}
