@@ -25,6 +25,14 @@ from tidemark.commit_coordinator.opening.table_creation import CREATION, Creatio
 from tidemark.epoch_protocol import batches, dead_letter_headers
 from tidemark.epoch_protocol.entries import AttemptVoided, Decision, LedgerEntry, decode_decision
 from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
+from tidemark.epoch_protocol.service_entries import (
+    ServiceCommitted,
+    ServiceDecided,
+    ServiceKind,
+    ServiceOutcome,
+    ServicePlanned,
+    ServiceVoided,
+)
 from tidemark.epoch_protocol.state import FoldState, VoidedAttempt
 from tidemark.hudi_format.metadata_table.checked_index import (
     CHECKED_INDEX,
@@ -44,6 +52,14 @@ TOPICS = TopicNames("accounts")
 SHORT_LIVED = {
     "attempt_voided": b'{"type":"attempt_voided","term":7,"epoch":3,"attempt":1,"reason":"r","undecides":""}',
     "voided": b'{"epoch":3,"attempt":1,"instant":"20261123000000000"}',
+    # No recording had table services.
+    "service_planned": b'{"type":"service_planned","term":7,"service":4,"kind":"compact-data",'
+    b'"instant":"20261123000000000","plan_path":"p","plan_sha256":"s","planned_ms":1}',
+    "service_decided": b'{"type":"service_decided","term":7,"service":4,"metadata_completion":"1",'
+    b'"data_completion":"2","statuses_path":"p","statuses_sha256":"s","decided_ms":3}',
+    "service_committed": b'{"type":"service_committed","term":7,"service":4,"instant":"20261123000000000",'
+    b'"completion":"2","outcome":"by_other","committed_ms":4}',
+    "service_voided": b'{"type":"service_voided","term":7,"service":4,"reason":"r","undecides":"2"}',
 }
 PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
@@ -145,6 +161,9 @@ def test_every_field_of_every_entry_is_recorded(kinds: Kinds, entry: Any):
 
 def test_every_field_of_the_fold_is_recorded(kinds: Kinds):
     kinds.hold("fold", {"voided": [json.loads(SHORT_LIVED["voided"])]})
+    planned, decided = (json.loads(SHORT_LIVED[tag]) for tag in ("service_planned", "service_decided"))
+    services = {"compact-data": {"planned": planned, "decided": decided}}
+    kinds.hold("fold", {"services": services, "next_service": 5, "protocol": 2})
     assert lacking(kinds, "fold", FoldState) == set()
 
 
@@ -152,6 +171,12 @@ def test_what_is_too_short_lived_to_be_recorded_is_read():
     assert decode_decision(SHORT_LIVED["attempt_voided"]) == AttemptVoided(7, 3, 1, "r")
     voided = msgspec.json.decode(SHORT_LIVED["voided"], type=VoidedAttempt)
     assert voided == VoidedAttempt(3, 1, "20261123000000000")
+    planned = ServicePlanned(7, 4, ServiceKind.COMPACT_DATA, "20261123000000000", "p", "s", 1)
+    assert decode_decision(SHORT_LIVED["service_planned"]) == planned
+    assert decode_decision(SHORT_LIVED["service_decided"]) == ServiceDecided(7, 4, "1", "2", "p", "s", 3)
+    by_other = ServiceCommitted(7, 4, "20261123000000000", "2", ServiceOutcome.BY_OTHER, 4)
+    assert decode_decision(SHORT_LIVED["service_committed"]) == by_other
+    assert decode_decision(SHORT_LIVED["service_voided"]) == ServiceVoided(7, 4, "r", "2")
 
 
 def constants(module: Any, prefix: str) -> dict[str, str]:

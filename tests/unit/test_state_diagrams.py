@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,16 @@ from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Obser
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned
 from tidemark.epoch_protocol.epoch_status import EPOCH_STEPS, EpochStatus
 from tidemark.epoch_protocol.owner import LANE_TRANSITIONS, LaneStatus
+from tidemark.epoch_protocol.service_status import SERVICE_STEPS, ServiceStatus
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lifecycles.md").read_text("utf-8")
 ARROW = re.compile(r"^ +(\[\*\]|\w+) --> (\[\*\]|\w+)(?:: (.+))?$", re.MULTILINE)
 EPOCH, ATTEMPT, LEASE, OWNER = "An epoch", "An attempt", "coordinator leases it", "owner works on it"
+SERVICE = "A service action"
 TABLES: dict[str, tuple[type[Enum], set[tuple[Enum, Enum]]]] = {
     EPOCH: (EpochStatus, {(a, b) for (a, _), b in EPOCH_STEPS.items()}),
     ATTEMPT: (AttemptStatus, {(a, b) for a, targets in ATTEMPT_TRANSITIONS.items() for b in targets}),
+    SERVICE: (ServiceStatus, {(a, b) for (a, _), b in SERVICE_STEPS.items()}),
     LEASE: (LaneLease, {(a, b) for a, targets in LEASE_TRANSITIONS.items() for b in targets}),
     OWNER: (LaneStatus, {(a, b) for a, targets in LANE_TRANSITIONS.items() for b in targets}),
 }
@@ -54,9 +58,10 @@ def test_what_nothing_follows_on_is_drawn_as_an_end_and_there_is_one_beginning(h
     assert len([b for a, b, _ in arrows(heading) if a == "[*]"]) == 1
 
 
-def test_arrows_of_an_epoch_are_entries() -> None:
-    drawn = {(a, b, words) for a, b, words in arrows(EPOCH) if "[*]" not in (a, b)}
-    assert drawn == {(a.value, b.value, entry.__name__) for (a, entry), b in EPOCH_STEPS.items()}
+@pytest.mark.parametrize(("heading", "steps"), [(EPOCH, EPOCH_STEPS), (SERVICE, SERVICE_STEPS)])
+def test_arrows_of_an_epoch_and_of_an_action_are_entries(heading: str, steps: Mapping[Any, Enum]) -> None:
+    drawn = {(a, b, words) for a, b, words in arrows(heading) if "[*]" not in (a, b)}
+    assert drawn == {(a.value, b.value, entry.__name__) for (a, entry), b in steps.items()}
 
 
 def test_each_step_within_an_attempt_follows_from_one_thing_that_a_coordinator_sees() -> None:

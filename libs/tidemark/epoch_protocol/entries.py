@@ -2,7 +2,9 @@
 
 Wire form: JSON (one object with a ``type`` tag), so that a person can read both topics with any Kafka client.
 A released field is never renamed or given another meaning, unknown fields are ignored, and an unknown
-``type`` is an error. Every claim carries `PROTOCOL_VERSION`.
+``type`` is an error. Every claim carries `PROTOCOL_VERSION`. A version reads what lower versions wrote, and
+refuses what a higher one claimed: it would not understand the entries that follow. Version 2 brought service
+actions (`service_entries`).
 
 Positions: ``start``/``next`` are consumer positions of a half-open range. ``first``/``last`` are the offsets
 of the first and the last *delivered* message, both inclusive. Transaction markers use offsets, too, so the
@@ -20,8 +22,14 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from tidemark.epoch_protocol.errors import UnknownEntryError
+from tidemark.epoch_protocol.service_entries import (
+    ServiceCommitted,
+    ServiceDecided,
+    ServicePlanned,
+    ServiceVoided,
+)
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 _T = TypeVar("_T")
 
 
@@ -334,6 +342,10 @@ Decision: TypeAlias = (
     | TimelineSeen
     | SnapshotTaken
     | TaggingPaused
+    | ServicePlanned
+    | ServiceDecided
+    | ServiceCommitted
+    | ServiceVoided
 )
 
 _ledger_decoder: msgspec.json.Decoder[LedgerEntry] = msgspec.json.Decoder(LedgerEntry)
@@ -348,12 +360,27 @@ def encode_entry(entry: LedgerEntry | Decision) -> bytes:
 
 def decode_ledger_entry(value: bytes) -> LedgerEntry:
     """Raises UnknownEntryError when the value is not an entry that this version knows."""
-    return _decode(_ledger_decoder, value)
+    entry = _decode(_ledger_decoder, value)
+    if isinstance(entry, LanesClaimed):
+        refuse_newer(entry.protocol)
+    return entry
 
 
 def decode_decision(value: bytes) -> Decision:
     """Raises UnknownEntryError when the value is not a decision that this version knows."""
-    return _decode(_decision_decoder, value)
+    entry = _decode(_decision_decoder, value)
+    if isinstance(entry, CoordinatorClaimed):
+        refuse_newer(entry.protocol)
+    return entry
+
+
+def refuse_newer(protocol: int) -> None:
+    """Raises UnknownEntryError for what a higher version of the protocol wrote."""
+    if protocol > PROTOCOL_VERSION:
+        raise UnknownEntryError(
+            f"a newer Tidemark has served this table: the topics have protocol version {protocol}, and this "
+            f"version knows {PROTOCOL_VERSION}; run the same Tidemark version everywhere"
+        )
 
 
 def _decode(decoder: msgspec.json.Decoder[_T], value: bytes) -> _T:

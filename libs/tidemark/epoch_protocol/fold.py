@@ -28,6 +28,8 @@ died in between. Rules (ARCHITECTURE.md, "What counts"):
   Entries of earlier versions may also replace a decision by another one (`supersedes`).
 * **Seen instants** of the data timeline are a set of identities (`epoch_protocol.seen`). A `TimelineSeen`
   adds and removes identities; a commit of ours adds its own.
+* **Service actions** have entries of their own (`service_status`). They touch nothing else, and no rewind
+  touches them.
 * **Tombstones** outlive the entries that name them, so the fold keeps the offset ranges of the committed ones
   (`epoch_protocol.tombstones`).
 
@@ -61,10 +63,13 @@ from tidemark.epoch_protocol.entries import (
     Topic,
     TransactionBegun,
     TransactionTagged,
+    refuse_newer,
 )
 from tidemark.epoch_protocol.epoch_status import EpochStep, may_follow
 from tidemark.epoch_protocol.errors import FoldGapError
 from tidemark.epoch_protocol.seen import SeenInstants
+from tidemark.epoch_protocol.service_entries import ServiceStep
+from tidemark.epoch_protocol.service_status import apply_service
 from tidemark.epoch_protocol.state import (
     CountedShuffle,
     CountedTagged,
@@ -106,8 +111,12 @@ class Fold:
 
     @classmethod
     def restore(cls, data: bytes) -> Fold:
-        """A fold that continues from a snapshot's state."""
-        return cls(msgspec.json.decode(data, type=FoldState))
+        """A fold that continues from a snapshot's state. Raises UnknownEntryError for a snapshot of a higher
+        version of the protocol: this one would lose what it does not know.
+        """
+        state = msgspec.json.decode(data, type=FoldState)
+        refuse_newer(state.protocol)
+        return cls(state)
 
     def apply_ledger(self, offset: int, entry: LedgerEntry) -> Verdict:
         """Applies the committed ledger entry at ``offset``.
@@ -155,6 +164,7 @@ class Fold:
         if entry.ledger and state.ledger and entry.ledger != state.ledger:
             return Verdict.OTHER_LEDGER
         state.coordinator_term = offset
+        state.protocol = max(state.protocol, entry.protocol)
         state.ledger = entry.ledger or state.ledger
         state.location = entry.location or state.location
         state.shards = entry.shards or state.shards
@@ -217,6 +227,8 @@ class Fold:
     def _decide(self, entry: Decision) -> Verdict:
         if isinstance(entry, EpochStep) and not may_follow(self.state, entry):
             return Verdict.OUT_OF_PLACE
+        if isinstance(entry, ServiceStep):
+            return self._service(entry)
         if isinstance(entry, EpochPlanned):
             return self._plan(entry)
         if isinstance(entry, CommitDecided):
@@ -310,6 +322,14 @@ class Fold:
         elif state.seen is None:
             return Verdict.OUT_OF_PLACE
         state.seen.look(entry.start, entry.added, entry.removed)
+        return Verdict.APPLIED
+
+    def _service(self, entry: ServiceStep) -> Verdict:
+        state = self.state
+        following = apply_service(state.services, state.next_service, entry)
+        if following is None:
+            return Verdict.OUT_OF_PLACE
+        state.next_service = following
         return Verdict.APPLIED
 
     def rewind_starts(self) -> dict[str, int]:

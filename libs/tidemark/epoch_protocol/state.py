@@ -13,6 +13,8 @@ from tidemark.epoch_protocol.entries import (
     TransactionTagged,
 )
 from tidemark.epoch_protocol.seen import Known, SeenInstants
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.tombstones import CommittedTombstones
 
 
@@ -97,7 +99,9 @@ class FoldState(msgspec.Struct):
 
     ``seen`` is None before the first `TimelineSeen`: every instant that completed up to ``handled`` counts as
     seen then. ``stamps_from``: the generation of the last rewind that made caches forget their stamps.
-    ``rewinds_in_row``: how many rewinds there were since the last committed epoch.
+    ``rewinds_in_row``: how many rewinds there were since the last committed epoch. ``services``: the open
+    service actions by kind; ``next_service``: the number of the next one. ``protocol``: the highest version
+    that a coordinator claimed with. Snapshots of version 1 have none of these three.
     """
 
     ledger_next: int = 0
@@ -127,6 +131,9 @@ class FoldState(msgspec.Struct):
     shards: int = 0
     last_snapshot: LastSnapshot | None = None
     tombstones: CommittedTombstones = msgspec.field(default_factory=CommittedTombstones)
+    services: dict[ServiceKind, OpenService] = {}
+    next_service: int = 1
+    protocol: int = 1
 
     @property
     def generation(self) -> int:

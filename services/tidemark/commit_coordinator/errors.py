@@ -34,6 +34,12 @@ class AttemptLostError(CoordinatorError):
         self.awaited = awaited
 
 
+class ActionLostError(CoordinatorError):
+    """A decided service action cannot be completed, and nothing is completed under it: it is taken back."""
+
+    kind = ErrorKind.CONFLICT
+
+
 class DivergedError(CoordinatorError):
     """Timeline and decisions contradict each other: the coordinator stops, and changes nothing."""
 

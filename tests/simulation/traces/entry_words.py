@@ -23,6 +23,13 @@ from tidemark.epoch_protocol.entries import (
     TimelineSeen,
     TransactionTagged,
 )
+from tidemark.epoch_protocol.service_entries import (
+    ServiceCommitted,
+    ServiceDecided,
+    ServicePlanned,
+    ServiceStep,
+    ServiceVoided,
+)
 
 _COUNTED = {
     "inserts": "insert",
@@ -56,6 +63,8 @@ def decision_words(offset: int, entry: Decision) -> str:
         case AttemptVoided():
             back = f", takes its decision for {entry.undecides} back" if entry.undecides else ""
             return f"gives up epoch {entry.epoch}, attempt {entry.attempt}{back}: {entry.reason}"
+        case ServicePlanned() | ServiceDecided() | ServiceCommitted() | ServiceVoided():
+            return _service_words(entry)
         case Rewound():
             return (
                 f"rewinds: what was tagged behind ledger offset {entry.to} counts no more, generation "
@@ -67,6 +76,18 @@ def decision_words(offset: int, entry: Decision) -> str:
             return "stores a snapshot of the fold"
         case TaggingPaused():
             return f"{'stops' if entry.paused else 'resumes'} tagging: {entry.reason}"
+
+
+def _service_words(entry: ServiceStep) -> str:
+    match entry:
+        case ServicePlanned():
+            return f"plans service action {entry.service} ({entry.kind}) at instant {entry.instant}"
+        case ServiceDecided():
+            return f"decides service action {entry.service}: it will complete at {entry.data_completion}"
+        case ServiceCommitted():
+            return f"notes that service action {entry.service} is committed ({entry.outcome})"
+        case ServiceVoided():
+            return f"gives up service action {entry.service}: {entry.reason}"
 
 
 def ledger_words(offset: int, entry: LedgerEntry, counts: bool) -> str:

@@ -8,6 +8,7 @@ from testing.kafka.readers import MemoryPartitionReader
 from tests.unit.epoch_protocol.builders import claim, tagged
 from tests.unit.ledger_client.memory_cluster import EPOCHS, LEDGER, MemoryCluster
 from tidemark.epoch_protocol.entries import (
+    PROTOCOL_VERSION,
     CoordinatorClaimed,
     EpochCommitted,
     EpochPlanned,
@@ -196,7 +197,8 @@ def test_the_fold_goes_on_from_the_newest_snapshot_whatever_lies_before_it(clust
 def test_a_first_snapshot_of_more_than_the_entries_tell_is_gone_on_from(cluster: MemoryCluster) -> None:
     """A new ledger of a table that has epochs: what is deleted before its snapshot may come back."""
     term = cluster.decide(CoordinatorClaimed("new-ledger", ledger="this"))
-    begun = FoldState(coordinator_term=term, ledger="this", committed=Committed(7, -1, "1", "2"))
+    committed = Committed(7, -1, "1", "2")
+    begun = FoldState(coordinator_term=term, ledger="this", committed=committed, protocol=PROTOCOL_VERSION)
     cluster.documents["first"] = Fold(begun).snapshot()
     mark = cluster.decide(SnapshotTaken(term, "first", "hash", 0))
     cluster.admin.delete_records({EPOCHS: mark})

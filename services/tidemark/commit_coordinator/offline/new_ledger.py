@@ -45,7 +45,7 @@ from tidemark.commit_coordinator.opening.topics_setup import (
     ensure_topics,
 )
 from tidemark.config import InputPartitioning, TableConfigFile
-from tidemark.epoch_protocol.entries import SnapshotTaken
+from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, SnapshotTaken
 from tidemark.epoch_protocol.errors import ProtocolError
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.input_topics import (
@@ -261,6 +261,7 @@ def _first_state(
         stamps_from=generation,
         rewinds=[Rewind(generation, -1)],
         tombstones=CommittedTombstones(whole=True),
+        protocol=PROTOCOL_VERSION,
     )
     last = _last_commit(config, storage, timelines)
     if last is None:

@@ -1,0 +1,1 @@
+"""Compaction, clean, archival and rollback beside the epochs: what all kinds share, and their handlers."""

@@ -1,0 +1,139 @@
+"""What a kind of service action has to do itself. All kinds share the rest: numbers, entries, the lock, lost
+locks, retries, slices of time, and the staged files' lives.
+
+An action is planned, worked on by tasks (some kinds have none), decided, committed and swept. The
+coordinator's loop calls the handlers, one call at a time; none may take longer than `table_services.step_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.publication.tickets import Lease, Ticket
+
+
+@dataclass(frozen=True)
+class ServiceFacts:
+    """What `due` may look at. ``ended_ms``: when the last action of each kind ended, committed or void, since
+    this coordinator started (Unix epoch).
+    """
+
+    state: FoldState
+    ended_ms: Mapping[ServiceKind, int]
+
+
+@dataclass(frozen=True)
+class LockedStep:
+    """A step under the table's lock. ``timelines`` were loaded under this hold of it, data first."""
+
+    context: Context
+    timelines: Timelines
+
+    def lease(self) -> Lease:
+        """The lease for `Term.publish`. Raises LockLostError when the lock is not ours any more."""
+        return self.context.lock.lease()
+
+    def delete(self, path: str) -> bool:
+        """Deletes a file that another engine may have made, or may be reading. False when it was absent.
+
+        Every such deletion asks for the lock first: without it the file may be what another engine commits at
+        this moment. Raises LockLostError.
+        """
+        self.context.lock.check()
+        return self.context.storage.delete(path)
+
+
+@dataclass(frozen=True)
+class DecidedAction:
+    """An action behind its point of no return. ``plan``: as it still held when it was decided.
+
+    ``outcomes``: what the tasks reported, b"" of a kind without tasks. ``tickets``: path -> ticket of each
+    file that the tasks prepared, to be published in this term.
+    """
+
+    planned: ServicePlanned
+    decided: ServiceDecided
+    plan: bytes
+    outcomes: bytes
+    tickets: Mapping[str, Ticket]
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """The plan does not hold any more, and the action is void: `tidemark status` shows the reason."""
+
+    reason: str
+
+
+class ServiceHandler(Protocol):
+    """One kind of service action."""
+
+    @property
+    def kind(self) -> ServiceKind:
+        """The kind; there is one handler for each."""
+        ...
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a writer has to prepare files before the action is decided."""
+        ...
+
+    @property
+    def timeline(self) -> str | None:
+        """The root of the timeline on which the action's instant completes (`DATA_ROOT`,
+        `METADATA_TABLE_ROOT`); None for a kind whose instant is on no timeline.
+        """
+        ...
+
+    def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
+        """Why an action should be planned now; None when none is due. Reads no file: it is asked in every
+        idle round.
+        """
+        ...
+
+    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+        """The plan of an action with this requested time, as a document; None when there is nothing to do.
+        Makes nothing on the table.
+        """
+        ...
+
+    def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
+        """What of the plan still holds (rule B): file groups that changed since are left out of the plan that
+        is returned.
+
+        Asked when the action is decided, and again before the commit when the lock was given up or lost in
+        between. Then the action's own files may be there: they do not count as changes.
+        """
+        ...
+
+    def commit(self, step: LockedStep, action: DecidedAction) -> None:
+        """Commits: every step can be repeated, by a successor too, and gives the same files.
+
+        A kind with a timeline completes its instant at the decided time. Raises ActionLostError when the
+        action has to be taken back, which is possible only while nothing is completed.
+        """
+        ...
+
+    def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
+        """Whether something is completed already, so that the action can only go on."""
+        ...
+
+    def take_back(self, step: LockedStep, action: DecidedAction) -> None:
+        """Deletes what a commit that broke off has made: published files first, then inflight, then
+        requested. Uses `LockedStep.delete`. Repeatable.
+        """
+        ...
+
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+        """Deletes what the action made useless; returns whether nothing is left to do. Stops at ``until_ms``
+        (Unix epoch) and goes on in a later round. Runs without the lock; a kind whose deletions need it takes
+        it. ``by_other``: another engine completed the instant; files of ours that its commit does not name
+        are deleted, too.
+        """
+        ...
