@@ -75,6 +75,7 @@ def check_looking(calls: AdminCalls, pipeline: Pipeline, key: str) -> None:
     shown = calls.ok("ShowEpoch", {"epoch": newest["epoch"]})["epoch"]
     assert shown == newest
     assert int(shown["attempts"][-1]["committedMs"]) >= int(shown["attempts"][-1]["plannedMs"])
+    assert calls.ok("ListServices")["json"]
     table = calls.ok("DescribeTable")["description"]
     assert (table["recordKey"], table["partition"], table["servable"]) == (["id"], ["region"], True)
     assert table["newestCommit"]["epoch"] == newest["epoch"]
@@ -137,6 +138,8 @@ def check_refusals(calls: AdminCalls) -> None:
     calls.refused(FAILED_PRECONDITION, "EPOCH_NOT_GIVEN_UP", "RetryEpoch", {"epoch": 1})
     nothing = {"topic": "nothing", "partition": 0, "offset": 0}
     calls.refused(FAILED_PRECONDITION, "LANE_NOT_STOPPED", "SkipInput", nothing)
+    for method in ("RunService", "PauseServices", "ResumeServices"):
+        calls.refused(FAILED_PRECONDITION, "SERVICES_DISABLED", method, {})
     calls.refused(FAILED_PRECONDITION, "TOPIC_NOT_ACCEPTED", "AcceptTopic", {"topic": "nothing"})
     wrong = calls.refused(INVALID_ARGUMENT, "WRONG_TABLE", "Status", {"table": "another"})
     (field,) = wrong.details["BadRequest"]["fieldViolations"]

@@ -45,6 +45,7 @@ from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_writer.tasks import run_task
 from tidemark.table_status.documents import status_document
 from tidemark.table_status.messages import status_message, status_of
+from tidemark.table_status.services import OwnServices, ServiceKindState
 from tidemark.table_status.status import MissingPart, OpenTransactionState, Status, TimelineState
 from tidemark.table_status.warnings import StatusWarning, WarningKind
 
@@ -121,7 +122,7 @@ def test_partitions_that_are_not_written_are_named_one_by_one(path: CommitPath) 
 
 
 def services_of(path: CommitPath) -> tuple[TimelineState, TimelineState]:
-    found = table_services(path.storage)
+    found = table_services(path.storage, OwnServices())
     assert found.table is not None
     assert found.metadata_table is not None
     return found.table, found.metadata_table
@@ -130,7 +131,7 @@ def services_of(path: CommitPath) -> tuple[TimelineState, TimelineState]:
 def test_table_services_are_another_engines_and_shown_as_the_timelines_have_them(path: CommitPath) -> None:
     first_epoch(path)
     path.run_until_idle()
-    shown = table_services(path.storage)
+    shown = table_services(path.storage, OwnServices())
     assert (shown.run_by, shown.scheduled_by_tidemark) == ("Hudi on Spark", [])
     assert shown.table == TimelineState(3, [], None, None)
     assert shown.warnings == []
@@ -145,7 +146,12 @@ def test_a_long_timeline_is_warned_of(path: CommitPath, monkeypatch: pytest.Monk
     monkeypatch.setattr("tidemark.commit_coordinator.status.table_services._TIMELINE_FILES_WARN", 2)
     first_epoch(path)
     path.run_until_idle()
-    assert "the table's timeline has 3 files" in table_services(path.storage).warnings[0]
+    warned = table_services(path.storage, OwnServices()).warnings[0]
+    assert "the table's timeline has 3 files: set table_services.enabled, or let Hudi on Spark" in warned
+    ours = OwnServices(enabled=True, kinds=[ServiceKindState(kind="archive")])
+    shown = table_services(path.storage, ours)
+    assert (shown.run_by, shown.scheduled_by_tidemark, shown.own) == ("Tidemark", ["archive"], ours)
+    assert "says what holds it back" in shown.warnings[0]
 
 
 def test_who_left_for_good_is_shown_until_somebody_has_come_and_time_has_passed() -> None:
@@ -314,5 +320,5 @@ def test_storage_that_refuses_does_not_keep_status_from_saying_so(
     found = taken(path, Observed(trouble="the table's storage refuses"))
     text = "the table's timelines cannot be listed: [Errno 5] Input/output error"
     assert StatusWarning(WarningKind.TIMELINES_UNREADABLE, text) in found.warnings
-    assert status_document(found)["table_services"] == {"warnings": [text]}
+    assert status_document(found)["table_services"]["warnings"] == [text]
     assert "WARNING       the table's storage refuses" in page_of(found)

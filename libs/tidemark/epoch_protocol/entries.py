@@ -26,6 +26,7 @@ from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
     ServiceDecided,
     ServicePlanned,
+    ServicesPaused,
     ServiceVoided,
 )
 
@@ -346,6 +347,7 @@ Decision: TypeAlias = (
     | ServiceDecided
     | ServiceCommitted
     | ServiceVoided
+    | ServicesPaused
 )
 
 _ledger_decoder: msgspec.json.Decoder[LedgerEntry] = msgspec.json.Decoder(LedgerEntry)

@@ -68,7 +68,7 @@ from tidemark.epoch_protocol.entries import (
 from tidemark.epoch_protocol.epoch_status import EpochStep, may_follow
 from tidemark.epoch_protocol.errors import FoldGapError
 from tidemark.epoch_protocol.seen import SeenInstants
-from tidemark.epoch_protocol.service_entries import ServiceStep
+from tidemark.epoch_protocol.service_entries import ServicesPaused, ServiceStep
 from tidemark.epoch_protocol.service_status import apply_service
 from tidemark.epoch_protocol.state import (
     CountedShuffle,
@@ -243,6 +243,9 @@ class Fold:
             return self._look(entry)
         if isinstance(entry, TaggingPaused):
             self.state.paused, self.state.pause_reason = entry.paused, entry.reason
+            return Verdict.APPLIED
+        if isinstance(entry, ServicesPaused):
+            self.state.services_paused, self.state.services_pause_reason = entry.paused, entry.reason
             return Verdict.APPLIED
         assert isinstance(entry, SnapshotTaken)
         self.state.last_snapshot = LastSnapshot(

@@ -89,4 +89,12 @@ class ServiceVoided(msgspec.Struct, frozen=True, tag="service_voided"):
     undecides: str = ""
 
 
+class ServicesPaused(msgspec.Struct, frozen=True, tag="services_paused"):
+    """No table service is planned any more (``paused``), or they are again. An open action goes on."""
+
+    term: int
+    paused: bool
+    reason: str
+
+
 ServiceStep: TypeAlias = ServicePlanned | ServiceDecided | ServiceCommitted | ServiceVoided

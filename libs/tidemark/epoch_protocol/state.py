@@ -126,6 +126,8 @@ class FoldState(msgspec.Struct):
     dead_letters: int = 0
     paused: bool = False
     pause_reason: str = ""
+    services_paused: bool = False
+    services_pause_reason: str = ""
     ledger: str = ""
     location: TableLocation | None = None
     shards: int = 0

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tidemark.table_status.epochs import EpochRecord
+from tidemark.table_status.services import OwnServices
 from tidemark.table_status.status import Status
 
 
@@ -16,8 +17,15 @@ def status_document(status: Status) -> dict[str, Any]:
     """
     document: dict[str, Any] = msgspec.to_builtins(status)
     document["warnings"] = [warning.text for warning in status.warnings]
-    if status.table_services.table is None:
-        document["table_services"] = {"warnings": list(status.table_services.warnings)}
+    if (services := status.table_services).table is None:
+        own = services_document(services.own)
+        document["table_services"] = {"warnings": list(services.warnings), "own": own}
+    return document
+
+
+def services_document(services: OwnServices) -> dict[str, Any]:
+    """Tidemark's own table services as plain JSON types."""
+    document: dict[str, Any] = msgspec.to_builtins(services)
     return document
 
 

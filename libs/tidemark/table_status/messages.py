@@ -17,8 +17,9 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.table_status.documents import epoch_document, status_document
+from tidemark.table_status.documents import epoch_document, services_document, status_document
 from tidemark.table_status.epochs import EpochRecord
+from tidemark.table_status.services import EndedServiceAction, OwnServices
 from tidemark.table_status.status import Status
 from tidemark.table_status.warnings import StatusWarning, WarningKind
 
@@ -54,6 +55,21 @@ def epoch_message(epoch: EpochRecord) -> pb.Epoch:
 def epoch_of(message: pb.Epoch) -> EpochRecord:
     """The inverse of `epoch_message`."""
     return msgspec.convert(_with_plain_ranges(_document(message)), EpochRecord, strict=False)
+
+
+def services_message(services: OwnServices) -> pb.OwnServices:
+    """The table services as a message; nothing is left out."""
+    return ParseDict(services_document(services), pb.OwnServices())
+
+
+def services_of(message: pb.OwnServices) -> OwnServices:
+    """The inverse of `services_message`."""
+    return msgspec.convert(_document(message), OwnServices, strict=False)
+
+
+def ended_message(ended: EndedServiceAction) -> pb.EndedServiceAction:
+    """An ended action as a message; nothing is left out."""
+    return ParseDict(msgspec.to_builtins(ended), pb.EndedServiceAction())
 
 
 def _document(message: Message) -> dict[str, Any]:

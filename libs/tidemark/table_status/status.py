@@ -13,6 +13,7 @@ import msgspec
 
 from tidemark.epoch_protocol.entries import Counts
 from tidemark.table_status.epochs import EpochRecord
+from tidemark.table_status.services import OwnServices
 from tidemark.table_status.warnings import StatusWarning
 
 
@@ -128,9 +129,10 @@ class TimelineState(msgspec.Struct, frozen=True):
 
 
 class TableServices(msgspec.Struct, frozen=True):
-    """The table services of the table and of its metadata table. Another engine (``run_by``) runs them.
+    """The table services of the table and of its metadata table, and who runs them (``run_by``).
 
-    If the timelines cannot be listed, ``table`` is None and ``warnings`` has the reason.
+    ``scheduled_by_tidemark``: the kinds that Tidemark runs, of which ``own`` has the state. If the timelines
+    cannot be listed, ``table`` is None and ``warnings`` has the reason.
     """
 
     run_by: str = ""
@@ -138,6 +140,7 @@ class TableServices(msgspec.Struct, frozen=True):
     table: TimelineState | None = None
     metadata_table: TimelineState | None = None
     warnings: list[str] = []
+    own: OwnServices = OwnServices()
 
 
 class PausedState(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from tidemark.cli.commands import (
     run,
     services,
     table,
+    table_services,
     token,
     verify,
 )
@@ -69,6 +70,7 @@ _GROUPS: Final = (
     recover,
     admin,
     epoch,
+    table_services,
     dead_letter,
     verify,
     token,

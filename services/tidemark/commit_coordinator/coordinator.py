@@ -50,6 +50,7 @@ from tidemark.commit_coordinator.domain.next_action import (
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import EpochPlanned, TaggingPaused
 from tidemark.epoch_protocol.fold import Fold
+from tidemark.epoch_protocol.service_entries import ServicesPaused
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.commit import heartbeat
@@ -132,6 +133,12 @@ class Coordinator:
         state = self._context.fold().state
         if state.paused != paused:
             self._context.log.append(TaggingPaused(self._context.term, paused, reason))
+
+    def pause_services(self, paused: bool, reason: str) -> None:
+        """Stops or resumes the planning of table services: appends `ServicesPaused` if that is a change."""
+        state = self._context.fold().state
+        if state.services_paused != paused:
+            self._context.log.append(ServicesPaused(self._context.term, paused, reason))
 
     def step(self, poll_s: float = _POLL_S) -> NextAction:
         """Reads new entries and carries out one action, which it returns. Refused I/O is tried again.

@@ -21,9 +21,12 @@ from typing import Any, Final
 from tidemark.commit_coordinator.calls.inbox import (
     FlushNow,
     Inbox,
+    PauseServices,
     PauseTagging,
     Request,
     RetryEpoch,
+    RunAnswer,
+    RunService,
     WantRewind,
 )
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
@@ -38,6 +41,7 @@ from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
+from tidemark.table_status.services import OwnServices
 
 _VIEW_EVERY_MS: Final = 50
 _FOR_GOOD: Final = (ErrorKind.CORRUPT, ErrorKind.INVALID)
@@ -137,7 +141,15 @@ class TableLoop:
         self._shown_ms = now_ms
         coordinator = self._coordinator
         self._board.show(
-            take_view(fold, coordinator.seen, coordinator.doing, context.term, now_ms, context.table.inputs)
+            take_view(
+                fold,
+                coordinator.seen,
+                coordinator.doing,
+                context.term,
+                now_ms,
+                context.table.inputs,
+                OwnServices(paused=fold.state.services_paused, reason=fold.state.services_pause_reason),
+            )
         )
 
 
@@ -153,6 +165,14 @@ def _want_rewind(coordinator: Coordinator, request: WantRewind) -> None:
     coordinator.want_rewind(request.reason, request.generation, request.epoch)
 
 
+def _pause_services(coordinator: Coordinator, request: PauseServices) -> None:
+    coordinator.pause_services(request.paused, request.reason)
+
+
+def _run_service(coordinator: Coordinator, request: RunService) -> None:
+    request.answer.set_result(RunAnswer(0, "table services are not enabled"))
+
+
 def _retry(coordinator: Coordinator, request: RetryEpoch) -> None:
     coordinator.retry(request.epoch)
 
@@ -162,5 +182,7 @@ TAKERS: Final[Mapping[type[Request], Callable[[Coordinator, Any], None]]] = {
     FlushNow: _hurry,
     WantRewind: _want_rewind,
     RetryEpoch: _retry,
+    PauseServices: _pause_services,
+    RunService: _run_service,
 }
 """The function that carries out each request of another thread."""

@@ -85,6 +85,29 @@ class SkipFailedError(CoordinatorError):
     retry_after_s = 5.0
 
 
+class ServicesDisabledError(StatusError):
+    """An order about table services to a coordinator that runs none."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    error_reason = "SERVICES_DISABLED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Tidemark runs no table services of this table: set table_services.enabled to true in the "
+            "configuration and restart the coordinator"
+        )
+
+
+class ServicesHaltedError(StatusError):
+    """An order to run a table service while the coordinator does nothing any more."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    error_reason = "SERVICES_HALTED"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the coordinator has stopped, and runs no table service: {why}")
+
+
 class DeadLetterUnknownError(StatusError):
     """There is no dead letter with that id."""
 

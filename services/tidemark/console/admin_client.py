@@ -30,7 +30,8 @@ from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
-from tidemark.table_status.messages import status_of
+from tidemark.table_status.messages import services_of, status_of
+from tidemark.table_status.services import OwnServices
 from tidemark.table_status.status import Status
 
 
@@ -73,6 +74,7 @@ _MARGIN_S: Final = 5.0
 _KEYS_AT_ONCE: Final = 5_000
 _RETRY_S: Final = 20.0
 _SKIP_S: Final = 180.0
+_RUN_S: Final = 60.0 + _MARGIN_S
 _LETTERS_S: Final = 150.0 + _MARGIN_S
 
 
@@ -189,6 +191,30 @@ class AdminClient:
     def resume(self) -> None:
         """Continues tagging after `pause`."""
         self._call(self._stub.Resume, pb.ResumeRequest(table=self._table))
+
+    def services(self) -> tuple[OwnServices, dict[str, Any]]:
+        """Tidemark's own table services as types, and the document of `tidemark services list`."""
+        answer = self._call(self._stub.ListServices, pb.ListServicesRequest(table=self._table))
+        return services_of(answer.services), dict(json.loads(answer.json))
+
+    def run_service(self, kind: str) -> list[dict[str, Any]]:
+        """Has a service planned now. Returns the number of the action for each kind that is meant, or 0 and
+        why there is nothing to do.
+        """
+        request = pb.RunServiceRequest(table=self._table, kind=kind)
+        answer = self._call(self._stub.RunService, request, _RUN_S)
+        return [
+            {"kind": run.kind, "number": run.number, "nothing": run.nothing or None, "ended": None}
+            for run in answer.runs
+        ]
+
+    def pause_services(self, reason: str) -> None:
+        """Stops the planning of table services until `resume_services`."""
+        self._call(self._stub.PauseServices, pb.PauseServicesRequest(table=self._table, reason=reason))
+
+    def resume_services(self) -> None:
+        """Plans table services again."""
+        self._call(self._stub.ResumeServices, pb.ResumeServicesRequest(table=self._table))
 
     def dead_letters(self, wanted: LetterFilter, limit: int) -> LetterPage:
         """The newest `limit` dead letters that match, and the counts of all that match. Makes as many calls

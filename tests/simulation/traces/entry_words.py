@@ -27,6 +27,7 @@ from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
     ServiceDecided,
     ServicePlanned,
+    ServicesPaused,
     ServiceStep,
     ServiceVoided,
 )
@@ -76,6 +77,8 @@ def decision_words(offset: int, entry: Decision) -> str:
             return "stores a snapshot of the fold"
         case TaggingPaused():
             return f"{'stops' if entry.paused else 'resumes'} tagging: {entry.reason}"
+        case ServicesPaused():
+            return f"{'stops' if entry.paused else 'resumes'} the planning of table services: {entry.reason}"
 
 
 def _service_words(entry: ServiceStep) -> str:

@@ -33,6 +33,7 @@ from tidemark.epoch_protocol.entries import (
 )
 from tidemark.epoch_protocol.errors import FoldGapError, UnknownEntryError
 from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.epoch_protocol.service_entries import ServicesPaused
 
 
 def test_transaction_of_the_newest_claim_counts_and_moves_the_lane() -> None:
@@ -94,6 +95,18 @@ def test_decision_of_a_replaced_coordinator_is_ignored() -> None:
     fold.apply_decision(1, coordinator())
     assert fold.apply_decision(2, plan(0, 1, through=1)) is Verdict.STALE_COORDINATOR
     assert fold.apply_decision(3, plan(1, 1, through=1)) is Verdict.APPLIED
+
+
+def test_pause_of_table_services_stays_over_a_snapshot_and_counts_only_in_its_term() -> None:
+    fold = Fold()
+    fold.apply_decision(0, CoordinatorClaimed("a"))
+    assert fold.apply_decision(1, ServicesPaused(7, True, "x")) is Verdict.STALE_COORDINATOR
+    assert fold.apply_decision(2, ServicesPaused(0, True, "Spark clusters")) is Verdict.APPLIED
+    state = Fold.restore(fold.snapshot()).state
+    assert (state.services_paused, state.services_pause_reason) == (True, "Spark clusters")
+    assert not state.paused, "tagging goes on"
+    assert fold.apply_decision(3, ServicesPaused(0, False, "")) is Verdict.APPLIED
+    assert not fold.state.services_paused
 
 
 def test_epoch_commits_only_after_plan_and_decision() -> None:

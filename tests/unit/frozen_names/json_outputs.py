@@ -52,6 +52,10 @@ _ASKED: Final = (
     ("pause",),
     ("resume",),
     ("epoch", "retry", "2"),
+    ("services", "list"),
+    ("services", "run", "archive", "--wait"),
+    ("services", "pause"),
+    ("services", "resume"),
 )
 
 
@@ -100,6 +104,7 @@ def _admin_documents(stub: admin_pb2_grpc.AdminStub) -> list[tuple[str, str]]:
         ("ListEpochs", call(stub.ListEpochs, pb.ListEpochsRequest(table="orders")).json[0]),
         ("ShowEpoch", call(stub.ShowEpoch, pb.ShowEpochRequest(table="orders", epoch=1)).json),
         ("LastVerification", verified.last.json),
+        ("ListServices", call(stub.ListServices, pb.ListServicesRequest(table="orders")).json),
         ("DescribeTable", call(stub.DescribeTable, pb.DescribeTableRequest(table="orders")).json),
     ]
 
@@ -120,7 +125,7 @@ def _asked(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, Any
 
 
 def _status_in_trouble(table: Served, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, Any]]:
-    def refuses(_: object) -> dict[str, Any]:
+    def refuses(*_: object) -> dict[str, Any]:
         raise OSError("no space")
 
     table.service._board.show(GIVEN_UP)

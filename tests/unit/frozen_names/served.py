@@ -16,7 +16,7 @@ from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import existing_table, orders, write_config
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
-from tidemark.commit_coordinator.calls.inbox import Inbox, RetryEpoch
+from tidemark.commit_coordinator.calls.inbox import Inbox, RetryEpoch, RunAnswer, RunService
 from tidemark.commit_coordinator.calls.lookups import KeyLookups
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -41,10 +41,32 @@ from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 from tidemark.stream_runtime.platform.broker_files import free_ports
+from tidemark.table_status.services import (
+    EndedServiceAction,
+    OpenServiceAction,
+    OwnServices,
+    ServiceFailures,
+    ServiceKindState,
+)
 from tidemark.table_verification.report import document
 from tidemark.table_verification.verify import verify_table
 
-GIVEN_UP = CoordinatorView(term=0, epoch=1, halted="epoch 2 was given up", paused=True, pause_reason="why")
+SERVICES = OwnServices(
+    enabled=True,
+    behind=["slice f1 has 99 log files"],
+    kinds=[
+        ServiceKindState(
+            kind="archive",
+            held_back=["savepoint 1"],
+            open=OpenServiceAction(number=2, instant="2", step="planned", planned_ms=1),
+            last=EndedServiceAction(number=1, instant="1", outcome="done", planned_ms=1, ended_ms=2),
+            failures=ServiceFailures(1, "why", 3),
+        )
+    ],
+)
+GIVEN_UP = CoordinatorView(
+    term=0, epoch=1, halted="epoch 2 was given up", paused=True, pause_reason="why", services=SERVICES
+)
 
 
 @dataclass
@@ -124,10 +146,12 @@ def _epoch(service: CoordinatorService) -> None:
 
 
 def _retried(service: CoordinatorService) -> Any:
-    """The loop does not run: an epoch that is to be tried again is, at once."""
+    """The loop does not run: an epoch that is to be tried again is, at once, and so is a table service."""
 
     def put(_: Inbox, request: object) -> None:
         if isinstance(request, RetryEpoch):
-            service._board.show(CoordinatorView(term=0, epoch=1))
+            service._board.show(CoordinatorView(term=0, epoch=1, services=SERVICES))
+        elif isinstance(request, RunService):
+            request.answer.set_result(RunAnswer(1))
 
     return put

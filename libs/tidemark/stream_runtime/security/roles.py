@@ -17,8 +17,8 @@ class Role(Enum):
     READ = "read"
     """See status, lookups, epochs, dead letters with their records, metrics and the web page."""
     OPERATE = "operate"
-    """Also change how the table is served (flush, pause, resume, retry, replay, skip, accept topics), and
-    start verifications.
+    """Also change how the table is served (flush, pause, resume, retry, replay, skip, accept topics), run,
+    pause and resume table services, and start verifications.
     """
     SERVICE = "service"
     """Act as one of the table's own processes: take leases, begin and report epochs."""
@@ -55,6 +55,10 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "ShowDeadLetter": Role.READ,
     "LastVerification": Role.READ,
     "DescribeTable": Role.READ,
+    "ListServices": Role.READ,
+    "RunService": Role.OPERATE,
+    "PauseServices": Role.OPERATE,
+    "ResumeServices": Role.OPERATE,
     "Flush": Role.OPERATE,
     "RetryEpoch": Role.OPERATE,
     "AcceptTopic": Role.OPERATE,

@@ -200,7 +200,7 @@ def _lag_line(status: Status) -> str:
 def _table_services(services: TableServices) -> Iterator[str]:
     if services.table is None or services.metadata_table is None:
         return
-    yield f"services      nothing is scheduled here: compaction and cleaning are {services.run_by}'s"
+    yield from _own_services(services)
     for name, found in (("table", services.table), ("metadata table", services.metadata_table)):
         pending = f", pending {', '.join(found.pending)}" if found.pending else ""
         compaction, clean = found.last_compaction or "never seen", found.last_clean or "never seen"
@@ -208,6 +208,22 @@ def _table_services(services: TableServices) -> Iterator[str]:
             f"              {name}: last compaction {compaction}, last clean {clean}, "
             f"{found.timeline_files} timeline files{pending}"
         )
+
+
+def _own_services(services: TableServices) -> Iterator[str]:
+    """Who runs the table services, and what is open, paused or failing of ours."""
+    own = services.own
+    if not own.enabled:
+        yield f"services      nothing is scheduled here: compaction and cleaning are {services.run_by}'s"
+        return
+    paused = f"paused: {own.reason}" if own.paused else "by Tidemark, `tidemark services list` has more"
+    yield f"services      {paused}"
+    for kind in own.kinds:
+        if (action := kind.open) is not None:
+            done = f", {action.groups_done} of {action.groups} file groups" if action.groups else ""
+            yield f"              {kind.kind}: action {action.number} {action.step}{done}"
+        if (failures := kind.failures) is not None:
+            yield f"              {kind.kind}: failed {failures.in_a_row} times in a row: {failures.reason}"
 
 
 def verified_line(verification: VerificationState) -> str:

@@ -16,6 +16,7 @@ SERVICE_NAME: Final[str] = _SERVICE.full_name
 FLUSH_S: Final = 24 * 3_600.0
 DEAD_LETTERS_S: Final = 150.0
 SKIP_S: Final = 180.0
+RUN_SERVICE_S: Final = 24 * 3_600.0
 _VERIFY_MARGIN_S: Final = 60.0
 _DEAD_LETTERS: Final = ("ListDeadLetters", "ShowDeadLetter", "ReplayDeadLetters")
 
@@ -34,6 +35,7 @@ def longest_s(verify_timeout_s: float) -> dict[str, float]:
     return {
         path("Flush"): FLUSH_S,
         path("SkipInput"): SKIP_S,
+        path("RunService"): RUN_SERVICE_S,
         path("Verify"): 2 * verify_timeout_s + _VERIFY_MARGIN_S,
         **{path(method): DEAD_LETTERS_S for method in _DEAD_LETTERS},
     }
@@ -43,6 +45,7 @@ CALL_GROUPS: Final = (
     CallGroup("calls of the admin service", frozenset(map(path, _SERVICE.methods_by_name)), 10),
     CallGroup("calls of Flush and RetryEpoch", frozenset({path("Flush"), path("RetryEpoch")}), 4),
     CallGroup("calls of SkipInput", frozenset({path("SkipInput")}), 2),
+    CallGroup("calls of RunService", frozenset({path("RunService")}), 2),
     CallGroup("calls of Verify", frozenset({path("Verify")}), 2),
     CallGroup("calls about dead letters", frozenset(map(path, _DEAD_LETTERS)), 2),
 )

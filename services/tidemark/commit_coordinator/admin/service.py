@@ -22,6 +22,7 @@ from tidemark.commit_coordinator.admin.messages import (
     served_message,
     table_message,
 )
+from tidemark.commit_coordinator.admin.service_calls import ServiceCalls
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging, RetryEpoch
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
@@ -94,6 +95,7 @@ class AdminService(rpc.AdminServicer):
             sources.clock,
             sources.stopped_lanes,
         )
+        self._services = ServiceCalls(sources.board, sources.inbox, sources.clock)
 
     def Serves(self, request: pb.ServesRequest, _: object) -> pb.ServesResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
@@ -176,9 +178,7 @@ class AdminService(rpc.AdminServicer):
 
     def Pause(self, request: pb.PauseRequest, _: object) -> pb.PauseResponse:  # noqa: N802
         self._check_table(request.table)
-        if len(request.reason) > REASON_CHARACTERS_MAX:
-            raise BadRequestError("reason", f"the reason has at most {REASON_CHARACTERS_MAX} characters")
-        reason = request.reason or "paused by an operator"
+        reason = _reason(request.reason)
         _log.info("tagging is to pause, as asked: %s", reason)
         self._from.inbox.put(PauseTagging(True, reason))
         return pb.PauseResponse()
@@ -188,6 +188,34 @@ class AdminService(rpc.AdminServicer):
         _log.info("tagging is to go on, as asked")
         self._from.inbox.put(PauseTagging(False, ""))
         return pb.ResumeResponse()
+
+    def ListServices(  # noqa: N802
+        self, request: pb.ListServicesRequest, _: object
+    ) -> pb.ListServicesResponse:
+        self._check_table(request.table)
+        return self._services.list()
+
+    def RunService(  # noqa: N802
+        self, request: pb.RunServiceRequest, _: object
+    ) -> pb.RunServiceResponse:
+        self._check_table(request.table)
+        asked_s = (request.timeout_ms or _FLUSH_DEFAULT_MS) / 1000
+        wait_s = min(asked_s, max(left_s(asked_s + 1.0) - ANSWER_S, 0.0))
+        return self._services.run(request.kind, request.wait, wait_s)
+
+    def PauseServices(  # noqa: N802
+        self, request: pb.PauseServicesRequest, _: object
+    ) -> pb.PauseServicesResponse:
+        self._check_table(request.table)
+        self._services.pause(_reason(request.reason))
+        return pb.PauseServicesResponse()
+
+    def ResumeServices(  # noqa: N802
+        self, request: pb.ResumeServicesRequest, _: object
+    ) -> pb.ResumeServicesResponse:
+        self._check_table(request.table)
+        self._services.resume()
+        return pb.ResumeServicesResponse()
 
     def SkipInput(self, request: pb.SkipInputRequest, _: object) -> pb.SkipInputResponse:  # noqa: N802
         self._check_table(request.table)
@@ -233,6 +261,12 @@ class AdminService(rpc.AdminServicer):
     def _check_table(self, table: str) -> None:
         if table != self._table:
             raise WrongTableError(self._table, table)
+
+
+def _reason(given: str) -> str:
+    if len(given) > REASON_CHARACTERS_MAX:
+        raise BadRequestError("reason", f"the reason has at most {REASON_CHARACTERS_MAX} characters")
+    return given or "paused by an operator"
 
 
 def _why_not_retried(view: CoordinatorView, epoch: int) -> str:

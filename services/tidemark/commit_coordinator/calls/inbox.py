@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tidemark.commit_coordinator.errors import CoordinatorError
@@ -44,7 +45,36 @@ class RetryEpoch:
     epoch: int
 
 
-Request: TypeAlias = PauseTagging | FlushNow | WantRewind | RetryEpoch
+@dataclass(frozen=True)
+class PauseServices:
+    """Plan no table service any more, or plan them again. It is durable: an entry on the decisions."""
+
+    paused: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunAnswer:
+    """The action that is open for an order to run a service: its number, or 0 and why there is nothing to
+    do.
+    """
+
+    number: int
+    nothing: str = ""
+
+
+@dataclass(frozen=True)
+class RunService:
+    """Run a table service now, whether or not it is due, also while services are paused.
+
+    The loop sets the ``answer`` once the action is planned, or there is nothing to do.
+    """
+
+    kind: str
+    answer: Future[RunAnswer] = field(default_factory=Future)
+
+
+Request: TypeAlias = PauseTagging | FlushNow | WantRewind | RetryEpoch | PauseServices | RunService
 
 
 class InboxFullError(CoordinatorError):

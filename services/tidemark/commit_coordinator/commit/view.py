@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.domain.actions import NextAction, Wait, published_name
@@ -12,6 +13,9 @@ from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.epoch_protocol.committing import uncommitted_counts
 from tidemark.epoch_protocol.entries import Counts, Stage
 from tidemark.epoch_protocol.fold import Fold
+from tidemark.table_status.services import OwnServices
+
+NO_SERVICES: Final = OwnServices()
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class CoordinatorView:
     shuffled_records: int = 0
     shuffled_transactions: int = 0
     dead_letters: int = 0
+    services: OwnServices = NO_SERVICES
 
     @property
     def blocked_epoch(self) -> int | None:
@@ -62,7 +67,13 @@ class CoordinatorView:
 
 
 def take_view(
-    fold: Fold, seen: Observed, doing: NextAction, term: int, now_ms: int, inputs: InputPositions
+    fold: Fold,
+    seen: Observed,
+    doing: NextAction,
+    term: int,
+    now_ms: int,
+    inputs: InputPositions,
+    services: OwnServices = NO_SERVICES,
 ) -> CoordinatorView:
     """The view of this moment. ``doing``: the loop's latest action."""
     state = fold.state
@@ -99,6 +110,7 @@ def take_view(
         shuffled_records=state.shuffled_records,
         shuffled_transactions=len(state.shuffled),
         dead_letters=state.dead_letters,
+        services=services,
     )
 
 

@@ -87,7 +87,7 @@ class StatusSource:
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
         blocker, letters = self._blocker(facts.open_transaction), self.letters()
-        services, left, stopped = self._table_services(), self.terminal_failures(), self.stopped_lanes()
+        services, left, stopped = self._table_services(view), self.terminal_failures(), self.stopped_lanes()
         dropped = self._dropped()
         missing = [MissingPart(part, facts.missing) for part in _OF_KAFKA if facts.missing]
         missing += [MissingPart("table_services", warning.text) for warning in services.warnings]
@@ -214,15 +214,15 @@ class StatusSource:
         dropped = [DroppedField(*place, records) for place, records in counts.items()]
         return sorted(dropped, key=lambda field: (field.topic, -field.records, field.field))
 
-    def _table_services(self) -> _Services:
+    def _table_services(self, view: CoordinatorView) -> _Services:
         try:
-            state = table_services(self.storage)
+            state = table_services(self.storage, view.services)
             return _Services(state, list(_warnings(WarningKind.TIMELINE_LONG, state.warnings)))
         except (OSError, HudiFormatError) as error:
             # `tidemark status` is how an operator learns that the storage refuses, so it must still answer.
             text = f"the table's timelines cannot be listed: {error}"
             unreadable = StatusWarning(WarningKind.TIMELINES_UNREADABLE, text)
-            return _Services(TableServices(warnings=[text]), [unreadable])
+            return _Services(TableServices(warnings=[text], own=view.services), [unreadable])
 
     def _not_reported(self) -> list[str]:
         try:

@@ -1,4 +1,4 @@
-"""Compaction, cleaning and archival for `tidemark status`, from the timelines: another engine runs them."""
+"""Compaction, cleaning and archival for `tidemark status`: what the timelines show, and who runs them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ from typing import Final
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline
+from tidemark.table_status.services import OwnServices
 from tidemark.table_status.status import TableServices, TimelineState
 
-RUN_BY: Final = "Hudi on Spark"
+RUN_BY_OTHERS: Final = "Hudi on Spark"
+RUN_BY_US: Final = "Tidemark"
 _TIMELINE_FILES_WARN: Final = 3_000
 _SERVICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.CLUSTERING)
 
 
-def table_services(storage: Storage) -> TableServices:
+def table_services(storage: Storage, own: OwnServices) -> TableServices:
     """For each timeline: pending table services, the newest completed ones, the number of timeline files.
 
-    Tidemark itself schedules no table service. Raises OSError, HudiFormatError.
+    ``own``: the services that Tidemark runs itself. Raises OSError, HudiFormatError.
     """
     timelines = load_timelines(storage)
     data, metadata = _files(storage, DATA_ROOT), _files(storage, METADATA_TABLE_ROOT)
     return TableServices(
-        run_by=RUN_BY,
+        run_by=RUN_BY_US if own.enabled else RUN_BY_OTHERS,
+        scheduled_by_tidemark=[state.kind for state in own.kinds],
         table=_of(timelines.data, data),
         metadata_table=_of(timelines.metadata, metadata),
-        warnings=[*_warnings("table", data), *_warnings("metadata table", metadata)],
+        warnings=[*_warnings("table", data, own), *_warnings("metadata table", metadata, own)],
+        own=own,
     )
 
 
@@ -42,7 +46,11 @@ def _files(storage: Storage, root: str) -> int:
     return sum(not info.is_dir for info in storage.list(f"{root}/timeline"))
 
 
-def _warnings(what: str, files: int) -> list[str]:
+def _warnings(what: str, files: int, own: OwnServices) -> list[str]:
     if files <= _TIMELINE_FILES_WARN:
         return []
-    return [f"the {what}'s timeline has {files} files: let {RUN_BY} compact and archive it"]
+    if own.enabled:
+        do = "archival does not keep up, `tidemark services list` says what holds it back"
+    else:
+        do = f"set table_services.enabled, or let {RUN_BY_OTHERS} compact and archive it"
+    return [f"the {what}'s timeline has {files} files: {do}"]

@@ -64,6 +64,7 @@ LOOKING = {
     "ShowDeadLetter",
     "LastVerification",
     "DescribeTable",
+    "ListServices",
 }
 CHANGING = {
     "Flush",
@@ -74,6 +75,9 @@ CHANGING = {
     "ReplayDeadLetters",
     "SkipInput",
     "Verify",
+    "RunService",
+    "PauseServices",
+    "ResumeServices",
 }
 ADMIN = "/tidemark.admin.v1.Admin/"
 
