@@ -22,9 +22,10 @@ from typing import Any, Final
 
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.key_digest import Digest
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.table_verification.digests import Digest, Digests
+from tidemark.table_verification.digests import Digests
 from tidemark.table_verification.seen_commits import OurCommit, SeenCommits
 
 STATE_PATH: Final = ".hoodie/.aux/tidemark/verified.json"

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Final
 from unittest.mock import patch
@@ -46,7 +45,6 @@ from tests.simulation.world.watched_caches import WatchedCaches
 from tidemark.commit_coordinator.commit import trimming
 from tidemark.config.model import Address
 from tidemark.hudi_format.hfile.reader import HFileReader
-from tidemark.hudi_format.hfile.writer import HFileOptions
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
@@ -112,12 +110,7 @@ def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
         yield patch.object(index_limits, "STATE_MEMORY_MIN", 0)
         yield patch.object(assign_wiring, "IndexLimits", partial(IndexLimits, taken_over_min=1))
     if setup.block_bytes:
-        blocks = hfile_writer._data_blocks
-
-        def small(keys: Any, entries: Any, options: HFileOptions) -> Iterator[Any]:
-            return blocks(keys, entries, replace(options, data_block_bytes=setup.block_bytes))
-
-        yield patch.object(hfile_writer, "_data_blocks", small)
+        yield patch.object(hfile_writer, "_block_bytes", lambda _: setup.block_bytes)
 
 
 def _objects() -> Iterator[AbstractContextManager[object]]:

@@ -8,8 +8,9 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
+from tidemark.hudi_format.key_digest import EMPTY, key_hashes
 from tidemark.hudi_format.model import RecordLocation
-from tidemark.table_verification.digests import EMPTY, Digests, key_hashes
+from tidemark.table_verification.digests import Digests
 
 HERE, THERE = RecordLocation("p", "here"), RecordLocation("p", "there")
 

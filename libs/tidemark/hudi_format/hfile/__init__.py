@@ -2,9 +2,14 @@
 
 from tidemark.hudi_format.hfile.block_search import AMBIGUOUS_BLOCK
 from tidemark.hudi_format.hfile.key_values import KeyValues
-from tidemark.hudi_format.hfile.layout import Codec
+from tidemark.hudi_format.hfile.layout import Codec, StoredBlock
 from tidemark.hudi_format.hfile.reader import BlockRun, HFileReader
-from tidemark.hudi_format.hfile.writer import DEFAULT_OPTIONS, HFileOptions, write_hfile
+from tidemark.hudi_format.hfile.writer import (
+    DEFAULT_OPTIONS,
+    HFileOptions,
+    HFileWriter,
+    write_hfile,
+)
 
 __all__ = [
     "AMBIGUOUS_BLOCK",
@@ -13,6 +18,8 @@ __all__ = [
     "Codec",
     "HFileOptions",
     "HFileReader",
+    "HFileWriter",
     "KeyValues",
+    "StoredBlock",
     "write_hfile",
 ]

@@ -32,7 +32,7 @@ class BlockSearch:
 
     def __init__(self, first_keys: list[bytes]) -> None:
         self._utf8 = _object_array(first_keys)
-        self._doubtful = any(max(key, default=0) >= _FIRST_DOUBTFUL_BYTE for key in first_keys)
+        self._doubtful = any(map(sorts_differently, first_keys))
         self._utf16 = _object_array([_utf16(key) for key in first_keys])
 
     def locate(self, keys: pa.Array) -> npt.NDArray[np.int64]:
@@ -52,6 +52,11 @@ class BlockSearch:
         units = _object_array([_utf16(key) for key in wanted])
         by_utf16 = np.searchsorted(self._utf16, units, side="right").astype(np.int64) - 1
         return np.stack([by_utf8, by_utf16])
+
+
+def sorts_differently(key: bytes) -> bool:
+    """Whether this key can have another place among other keys by UTF-16 than by UTF-8."""
+    return max(key, default=0) >= _FIRST_DOUBTFUL_BYTE
 
 
 def _utf16(key: bytes) -> bytes:

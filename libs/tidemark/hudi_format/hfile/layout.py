@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
@@ -96,6 +97,23 @@ class BlockHeader:
                 f"({on_disk}, {uncompressed}, {on_disk_data})"
             )
         return cls(block_type, on_disk, uncompressed, compressed)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
+    """A data block as it lies in another HFile of the same codec: all its bytes, and what the new file has to
+    know of it.
+
+    `payload_bytes` is the raw size of its entries, `checksum_bytes` the size of the checksum area behind
+    them. `first_key` is the one in that file's index. `last_key` is called only if the block is the last one
+    of the new file.
+    """
+
+    data: bytes | memoryview
+    first_key: bytes
+    payload_bytes: int
+    checksum_bytes: int
+    last_key: Callable[[], bytes]
 
 
 def pack_block(

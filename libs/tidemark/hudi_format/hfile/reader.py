@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from tidemark.hudi_format.hfile.layout import (
     BlockHeader,
     Codec,
     HFileBlockType,
+    StoredBlock,
     Trailer,
     read_protobuf_fields,
     read_protobuf_varint,
@@ -215,7 +216,36 @@ class HFileReader:
                 yield BlockRun(some, decode_blocks(payloads, self.name, offsets))
                 begin, payloads, size = end, [], 0
 
+    def block_bytes(self, number: int) -> int:
+        """The size of a data block in the file, in bytes."""
+        return self._blocks[number].size
+
+    def stored(self, numbers: Sequence[int]) -> Iterator[StoredBlock]:
+        """Yields these data blocks as they lie in the file; `numbers` ascend. Neighbouring blocks are read
+        together (up to 8 MiB). Their payloads are not looked at.
+        """
+        for number, data in self._chunks(numbers):
+            entry = self._blocks[number]
+            header = self._data_header(entry, data)
+            if len(data) != HEADER_BYTES + header.on_disk_size:
+                raise CorruptFileError(
+                    f"{self.name}: block at offset {entry.offset} has {header.on_disk_size} bytes, the index "
+                    f"says {entry.size - HEADER_BYTES}"
+                )
+            checksums = header.on_disk_size - header.compressed_size
+            last_key = partial(self._last_key, number)
+            yield StoredBlock(data, entry.key, header.uncompressed_size, checksums, last_key)
+
+    def _last_key(self, number: int) -> bytes:
+        keys = self.read_block(number).keys
+        return bytes(keys.cast(pa.binary())[-1].as_py()) if len(keys) else self._blocks[number].key
+
     def _payloads(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        for number, data in self._chunks(numbers):
+            yield self._payload(self._blocks[number], data)
+
+    def _chunks(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """(number, bytes) of each of these blocks; neighbouring ones are read at once."""
         at = 0
         while at < len(numbers):
             begin, end = self._blocks[numbers[at]].offset, at + 1
@@ -226,8 +256,9 @@ class HFileReader:
                 end += 1
             last = self._blocks[numbers[end - 1]]
             chunk = self._source.read(begin, last.offset + last.size - begin)
-            for entry in (self._blocks[number] for number in numbers[at:end]):
-                yield self._payload(entry, chunk[entry.offset - begin : entry.offset - begin + entry.size])
+            for number in numbers[at:end]:
+                entry = self._blocks[number]
+                yield number, chunk[entry.offset - begin : entry.offset - begin + entry.size]
             at = end
 
     def read_all(self) -> KeyValues:
@@ -242,12 +273,16 @@ class HFileReader:
         return KeyValues(keys, values)
 
     def _payload(self, entry: IndexEntry, data: bytes) -> bytes:
+        header = self._data_header(entry, data)
+        return unpack_payload(data, header, self._trailer.codec, self.name, entry.offset)
+
+    def _data_header(self, entry: IndexEntry, data: bytes) -> BlockHeader:
         header = BlockHeader.unpack(data, self.name, entry.offset)
         if header.block_type is not HFileBlockType.DATA:
             raise CorruptFileError(
                 f"{self.name}: {header.block_type.name} block at offset {entry.offset}, not DATA"
             )
-        return unpack_payload(data, header, self._trailer.codec, self.name, entry.offset)
+        return header
 
     def _read_block_at(self, offset: int, expected: HFileBlockType) -> tuple[BlockHeader, bytes]:
         header = BlockHeader.unpack(self._source.read(offset, HEADER_BYTES), self.name, offset)

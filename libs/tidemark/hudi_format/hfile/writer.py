@@ -1,16 +1,17 @@
-"""Writes a whole HFile from sorted columns: the content of a log file's HFile block, or a base file of the
-metadata table.
+"""Writes an HFile from sorted columns, in pieces: the content of a log file's HFile block, or a base file of
+the metadata table.
 
 Invariants: keys strictly ascend in the order of their UTF-8 bytes (so no key is in two blocks, and none
 occurs twice); data blocks hold at most 64 KiB of entries, unless a single entry is larger; equal input gives
-equal bytes.
+equal bytes. `HFileWriter` holds two blocks of entries at most, and the root index: its memory does not
+depend on the number of entries, only on that of blocks.
 """
 
 from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,7 @@ from tidemark.hudi_format.hfile.layout import (
     KEY_BYTES_MAX,
     Codec,
     HFileBlockType,
+    StoredBlock,
     Trailer,
     delimited,
     hadoop_vint,
@@ -59,11 +61,184 @@ class HFileOptions:
 DEFAULT_OPTIONS: Final = HFileOptions()
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    offset: int
-    data: bytes
-    first_key: bytes
+class HFileWriter:
+    """Writes one HFile through `write`, which takes the file's bytes in order; `finish` ends it.
+
+    `even`: the last entries before a copied block, or at the end, are divided into two blocks of equal size
+    if one does not hold them. Otherwise each block is filled, and a file that is written anew with a few
+    entries more again and again would get ever smaller blocks.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes | memoryview], object],
+        schema: str,
+        options: HFileOptions = DEFAULT_OPTIONS,
+        file_info: Mapping[str, bytes] | None = None,
+        *,
+        even: bool = False,
+    ) -> None:
+        """`schema` is the Avro schema of the values; it is stored in the file info, like the pairs of
+        `file_info`.
+        """
+        self._write, self._schema, self._options = write, schema, options
+        self._file_info, self._even = file_info or {}, even
+        self._index: list[bytes] = []
+        self._offset, self._last_block = 0, -1
+        self._payload = self._entries = self._key_bytes = self._value_bytes = 0
+        self._pending: list[tuple[pa.Array, BinaryColumn]] = []
+        self._pending_bytes = 0
+        self._last_key: bytes | None = None
+        self._last_key_of_copy: Callable[[], bytes] | None = None
+
+    @property
+    def appended(self) -> int:
+        """Number of entries that came by `append`."""
+        return self._entries
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of entries that are not in a block yet."""
+        return self._pending_bytes
+
+    def append(self, keys: pa.Array, values: pa.Array) -> None:
+        """Adds entries behind those that are there: strings (or UTF-8 bytes) in strictly ascending byte
+        order, and binary values, one per key.
+
+        Raises HudiFormatError for keys that are out of order, repeated or too long, and from 2 GiB of file
+        on.
+        """
+        keys = _checked_keys(keys, values)
+        if not len(keys):
+            return
+        first = keys[0].as_py()
+        if self._last_key is not None and self._last_key >= first:
+            raise HudiFormatError(f"HFile keys must strictly ascend: {self._last_key!r} is before {first!r}")
+        self._last_key, self._last_key_of_copy = keys[-1].as_py(), None
+        entries = encode_entries(keys, values)
+        self._entries += len(keys)
+        self._key_bytes += int(BinaryColumn.from_arrow(keys).offsets[-1])
+        self._value_bytes += int(BinaryColumn.from_arrow(values).offsets[-1])
+        self._pending.append((keys, entries))
+        self._pending_bytes += int(entries.offsets[-1])
+        # Twice the limit is held back, so that the rest can be divided evenly.
+        held = 2 * _block_bytes(self._options)
+        if self._pending_bytes > held:
+            self._cut(held)
+
+    def copy(self, block: StoredBlock) -> None:
+        """Adds a data block of another HFile as it is. How many entries the copied blocks hold together
+        `finish` has to be told. Raises HudiFormatError as `append`.
+        """
+        self.flush()
+        if self._last_key is not None and self._last_key >= block.first_key:
+            raise HudiFormatError(
+                f"HFile keys must strictly ascend: {self._last_key!r} is before {block.first_key!r}"
+            )
+        self._last_key, self._last_key_of_copy = block.first_key, block.last_key
+        self._add_block(block.data, block.first_key, block.payload_bytes)
+
+    def flush(self) -> None:
+        """Ends the block that is being filled."""
+        self._cut(0)
+
+    def finish(self, copied_entries: int = 0) -> int:
+        """Writes the rest of the file; returns its size in bytes. Raises HudiFormatError from 2 GiB on."""
+        self.flush()
+        load_on_open = self._offset
+        options = self._options
+        tail = [
+            pack_block(kind, payload, options.codec, options.level, -1)
+            for kind, payload in (
+                (HFileBlockType.ROOT_INDEX, b"".join(self._index)),
+                (HFileBlockType.ROOT_INDEX, b""),
+                (HFileBlockType.FILE_INFO, self._info()),
+            )
+        ]
+        trailer = Trailer(
+            file_info_offset=load_on_open + len(tail[0]) + len(tail[1]),
+            load_on_open_offset=load_on_open,
+            uncompressed_bytes=self._payload,
+            data_index_count=len(self._index),
+            meta_index_count=0,
+            entry_count=self._entries + copied_entries,
+            index_levels=1,
+            first_data_block_offset=0,
+            last_data_block_offset=max(self._last_block, 0),
+            codec=options.codec,
+        )
+        for part in (*tail, trailer.pack()):
+            self._put(part)
+        return self._offset
+
+    def _cut(self, kept_bytes: int) -> None:
+        """Writes blocks until at most `kept_bytes` of entries are left."""
+        if self._pending_bytes <= kept_bytes:
+            return
+        limit = _block_bytes(self._options)
+        keys, entries = self._joined()
+        view, first, end = memoryview(entries.data.data), 0, int(entries.offsets[-1])
+        while first < len(entries) and end - (start := int(entries.offsets[first])) > kept_bytes:
+            rest = end - start
+            size = -(-rest // 2) if self._even and limit < rest <= 2 * limit else limit
+            # The block takes all entries that end within its limit: entries of 40 KiB at 0, 40 and 80 KiB
+            # fill a block of 64 KiB with one each, entries of 30 KiB with two.
+            last = int(np.searchsorted(entries.offsets, start + size, side="right")) - 1
+            last = max(last, first + 1)
+            payload = view[start : int(entries.offsets[last])]
+            data = pack_block(
+                HFileBlockType.DATA, payload, self._options.codec, self._options.level, self._last_block
+            )
+            self._add_block(data, keys[first].as_py(), len(payload))
+            first = last
+        start = int(entries.offsets[first])
+        left = BinaryColumn(entries.data[start:].copy(), entries.offsets[first:] - start)
+        self._pending = [(keys[first:], left)] if first < len(entries) else []
+        self._pending_bytes = end - start
+
+    def _joined(self) -> tuple[pa.Array, BinaryColumn]:
+        if len(self._pending) == 1:
+            return self._pending[0]
+        keys = pa.concat_arrays([keys for keys, _ in self._pending])
+        offsets, begin = [np.zeros(1, np.int64)], 0
+        for _, entries in self._pending:
+            offsets.append(entries.offsets[1:] + begin)
+            begin += int(entries.offsets[-1])
+        data = np.concatenate([entries.data for _, entries in self._pending])
+        return keys, BinaryColumn(data, np.concatenate(offsets))
+
+    def _add_block(self, data: bytes | memoryview, first_key: bytes, payload_bytes: int) -> None:
+        key = struct.pack(">h", len(first_key)) + first_key
+        self._index.append(struct.pack(">qi", self._offset, len(data)) + hadoop_vint(len(key)) + key)
+        self._last_block = self._offset
+        self._payload += payload_bytes
+        self._put(data)
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._offset += len(data)
+        if self._offset > FILE_BYTES_MAX:
+            raise HudiFormatError(
+                f"an HFile of {self._offset} bytes cannot be read by Hudi: the limit is 2 GiB"
+            )
+        self._write(data)
+
+    def _info(self) -> bytes:
+        last = self._last_key if self._last_key_of_copy is None else self._last_key_of_copy()
+        count = max(self._entries, 1)
+        pairs = {
+            "schema": self._schema.encode(),
+            "hfile.LASTKEY": b"" if last is None else struct.pack(">h", len(last)) + last,
+            "KEY_VALUE_VERSION": struct.pack(">i", 1),
+            "MAX_MEMSTORE_TS_KEY": bytes(8),
+            "hfile.AVG_KEY_LEN": struct.pack(">i", self._key_bytes // count),
+            "hfile.AVG_VALUE_LEN": struct.pack(">i", self._value_bytes // count),
+            "hfile.CREATE_TIME_TS": struct.pack(">q", self._options.create_time_ms),
+        }
+        message = b"".join(
+            protobuf_field(1, protobuf_field(1, name.encode()) + protobuf_field(2, value))
+            for name, value in itertools.chain(pairs.items(), self._file_info.items())
+        )
+        return b"PBUF" + delimited(message)
 
 
 def write_hfile(
@@ -73,45 +248,16 @@ def write_hfile(
     options: HFileOptions = DEFAULT_OPTIONS,
     file_info: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """The bytes of an HFile with these entries.
+    """The bytes of an HFile with these entries; parameters and errors are those of `HFileWriter`."""
+    parts: list[bytes | memoryview] = []
+    writer = HFileWriter(parts.append, schema, options, file_info)
+    writer.append(keys, values)
+    writer.finish()
+    return b"".join(parts)
 
-    `keys` are strings (or UTF-8 bytes) in strictly ascending byte order, `values` are binary, one per key.
-    `schema` is the Avro schema of the values; it is stored in the file info, like the pairs of `file_info`.
-    Raises HudiFormatError for keys that are out of order, repeated or too long, and for a file of 2 GiB or
-    more.
-    """
-    keys = _checked_keys(keys, values)
-    entries = encode_entries(keys, values)
-    blocks = list(_data_blocks(keys, entries, options))
-    parts = [block.data for block in blocks]
-    load_on_open = blocks[-1].offset + len(blocks[-1].data) if blocks else 0
 
-    index = b"".join(_index_entry(block) for block in blocks)
-    info = _file_info(keys, values, schema, options, file_info or {})
-    tail = [
-        pack_block(kind, payload, options.codec, options.level, -1)
-        for kind, payload in (
-            (HFileBlockType.ROOT_INDEX, index),
-            (HFileBlockType.ROOT_INDEX, b""),
-            (HFileBlockType.FILE_INFO, info),
-        )
-    ]
-    trailer = Trailer(
-        file_info_offset=load_on_open + len(tail[0]) + len(tail[1]),
-        load_on_open_offset=load_on_open,
-        uncompressed_bytes=int(entries.offsets[-1]),
-        data_index_count=len(blocks),
-        meta_index_count=0,
-        entry_count=len(keys),
-        index_levels=1,
-        first_data_block_offset=0,
-        last_data_block_offset=blocks[-1].offset if blocks else 0,
-        codec=options.codec,
-    )
-    data = b"".join([*parts, *tail, trailer.pack()])
-    if len(data) > FILE_BYTES_MAX:
-        raise HudiFormatError(f"an HFile of {len(data)} bytes cannot be read by Hudi: the limit is 2 GiB")
-    return data
+def _block_bytes(options: HFileOptions) -> int:
+    return options.data_block_bytes
 
 
 def _checked_keys(keys: pa.Array, values: pa.Array) -> pa.Array:
@@ -127,48 +273,3 @@ def _checked_keys(keys: pa.Array, values: pa.Array) -> pa.Array:
             f"HFile keys must strictly ascend: {keys[at].as_py()!r} is before {keys[at + 1].as_py()!r}"
         )
     return keys
-
-
-def _data_blocks(keys: pa.Array, entries: BinaryColumn, options: HFileOptions) -> Iterator[_Block]:
-    view = memoryview(entries.data.data)
-    first, offset, previous = 0, 0, -1
-    while first < len(entries):
-        start = int(entries.offsets[first])
-        # The block takes all entries that end within its limit: entries of 40 KiB at 0, 40 and 80 KiB fill a
-        # block of 64 KiB with one each, entries of 30 KiB with two.
-        last = int(np.searchsorted(entries.offsets, start + options.data_block_bytes, side="right")) - 1
-        last = max(last, first + 1)
-        payload = view[start : int(entries.offsets[last])]
-        block = _Block(
-            offset,
-            pack_block(HFileBlockType.DATA, payload, options.codec, options.level, previous),
-            keys[first].as_py(),
-        )
-        yield block
-        first, previous, offset = last, offset, offset + len(block.data)
-
-
-def _index_entry(block: _Block) -> bytes:
-    key = struct.pack(">h", len(block.first_key)) + block.first_key
-    return struct.pack(">qi", block.offset, len(block.data)) + hadoop_vint(len(key)) + key
-
-
-def _file_info(
-    keys: pa.Array, values: pa.Array, schema: str, options: HFileOptions, more: Mapping[str, bytes]
-) -> bytes:
-    count = max(len(keys), 1)
-    last_key = keys[-1].as_py() if len(keys) else None
-    pairs = {
-        "schema": schema.encode(),
-        "hfile.LASTKEY": b"" if last_key is None else struct.pack(">h", len(last_key)) + last_key,
-        "KEY_VALUE_VERSION": struct.pack(">i", 1),
-        "MAX_MEMSTORE_TS_KEY": bytes(8),
-        "hfile.AVG_KEY_LEN": struct.pack(">i", int(BinaryColumn.from_arrow(keys).offsets[-1]) // count),
-        "hfile.AVG_VALUE_LEN": struct.pack(">i", int(BinaryColumn.from_arrow(values).offsets[-1]) // count),
-        "hfile.CREATE_TIME_TS": struct.pack(">q", options.create_time_ms),
-    }
-    message = b"".join(
-        protobuf_field(1, protobuf_field(1, name.encode()) + protobuf_field(2, value))
-        for name, value in itertools.chain(pairs.items(), more.items())
-    )
-    return b"PBUF" + delimited(message)

@@ -5,8 +5,10 @@ from tidemark.hudi_format.log_file.blocks import (
     HeaderKey,
     LogBlock,
     frame_block,
+    read_block_at,
     read_blocks,
     rollback_block,
+    scan_heads,
 )
 from tidemark.hudi_format.log_file.deletes import (
     DeleteRecords,
@@ -28,6 +30,8 @@ __all__ = [
     "empty_delete_content",
     "encode_deletes",
     "frame_block",
+    "read_block_at",
     "read_blocks",
     "rollback_block",
+    "scan_heads",
 ]

@@ -26,6 +26,8 @@ _HEADERS_MAX: Final = 64
 _HEAD_BYTES: Final = 16 << 10
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
+# Magic, size, version and type are before the headers.
+_HEADERS_AT: Final = len(MAGIC) + 8 + 8
 
 
 class BlockType(IntEnum):
@@ -183,19 +185,63 @@ def scan_blocks(
         position += length
 
 
+def scan_heads(file: pa.NativeFile, name: str) -> list[LogBlock]:
+    """All blocks of an open log file, in order, without their contents. Errors are those of `scan_blocks`."""
+    position, end = 0, file.size()
+    heads: list[LogBlock] = []
+    while position < end:
+        try:
+            length = _length_at(file, position, end)
+            head = memoryview(file.read_at(min(_HEAD_BYTES, length), position))
+            kind = _kind_of(head)
+            try:
+                headers, _ = _read_headers(head, _HEADERS_AT, len(head))
+            except (_DamagedError, struct.error):
+                # The headers are longer than the head.
+                headers = dict(_read_block(memoryview(file.read_at(length, position)), 0)[0].headers)
+        except (_DamagedError, struct.error, ValueError) as error:
+            raise CorruptFileError(f"{name}: damaged log block at offset {position}: {error}") from error
+        heads.append(LogBlock(kind, headers, memoryview(b""), position))
+        position += length
+    return heads
+
+
+def read_block_at(file: pa.NativeFile, name: str, offset: int) -> LogBlock:
+    """The block of an open log file that begins at `offset`. Raises CorruptFileError."""
+    try:
+        length = _length_at(file, offset, file.size())
+        block, _ = _read_block(memoryview(file.read_at(length, offset)), 0)
+    except (_DamagedError, struct.error, ValueError) as error:
+        raise CorruptFileError(f"{name}: damaged log block at offset {offset}: {error}") from error
+    return replace(block, offset=offset)
+
+
+def _length_at(file: pa.NativeFile, position: int, end: int) -> int:
+    """The length of the block at `position`, magic and size included."""
+    (size,) = _I64.unpack(file.read_at(8, position + len(MAGIC)))
+    length: int = len(MAGIC) + 8 + size
+    if size < 0 or position + length > end:
+        raise _DamagedError(f"its size {size} exceeds the file ({end - position} bytes are left)")
+    return length
+
+
 def _head_wanted(head: memoryview, wanted: Callable[[BlockType, Mapping[HeaderKey, str]], bool]) -> bool:
     """Whether the block must be read whole: it is wanted, or its headers are longer than `head`."""
-    body = len(MAGIC) + 8
-    if bytes(head[: len(MAGIC)]) != MAGIC:
-        raise _DamagedError("the magic #HUDI# is missing")
-    version, kind = struct.unpack_from(">ii", head, body)
-    if version != FORMAT_VERSION:
-        raise _DamagedError(f"log format version {version} is not {FORMAT_VERSION}")
+    kind = _kind_of(head)
     try:
-        headers, _ = _read_headers(head, body + 8, len(head))
+        headers, _ = _read_headers(head, _HEADERS_AT, len(head))
     except (_DamagedError, struct.error):
         return True
-    return wanted(BlockType(kind), headers)
+    return wanted(kind, headers)
+
+
+def _kind_of(head: memoryview) -> BlockType:
+    if bytes(head[: len(MAGIC)]) != MAGIC:
+        raise _DamagedError("the magic #HUDI# is missing")
+    version, kind = struct.unpack_from(">ii", head, len(MAGIC) + 8)
+    if version != FORMAT_VERSION:
+        raise _DamagedError(f"log format version {version} is not {FORMAT_VERSION}")
+    return BlockType(kind)
 
 
 class _DamagedError(Exception):

@@ -140,6 +140,7 @@ class FilesPartition:
 
     name: Final = FILES_PARTITION
     shards_max: Final = 1
+    newest_wins: Final = False
 
     def file_id(self, shard: ShardId) -> str:
         """The only file group's id. Raises UnsupportedTableError for another shard than 0."""
@@ -171,6 +172,10 @@ class FilesPartition:
                 for key, value in zip(keys, part.values.to_pylist(), strict=True):
                     merged.apply(key, value, part.schema, part.source)
         return merged
+
+    def base_records(self, parts: Iterable[StoredEntries]) -> Mapping[str, bytes]:
+        """Key -> value, without tombstones. Raises CorruptFileError."""
+        return self.merge(parts).records()
 
 
 FILES: Final = FilesPartition()

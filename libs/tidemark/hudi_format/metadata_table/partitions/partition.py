@@ -8,7 +8,7 @@ is the same for all partitions and knows none of them: which instants and blocks
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
@@ -92,6 +92,13 @@ class MetadataPartition(Protocol[ChangesT, MergedT]):
         """The highest number of file groups that the partition may have."""
         ...
 
+    @property
+    def newest_wins(self) -> bool:
+        """Whether of a key's entries the newest counts alone, so that a compaction can copy values as they
+        are. Otherwise it calls `merge`, and writes what `base_records` says.
+        """
+        ...
+
     def file_id(self, shard: ShardId) -> str:
         """The id of the file group that is the shard. Raises UnsupportedTableError for a shard that is not
         in 0 to `shards_max` - 1.
@@ -107,6 +114,12 @@ class MetadataPartition(Protocol[ChangesT, MergedT]):
 
     def merge(self, parts: Iterable[StoredEntries]) -> MergedT:
         """Merges the entries of one slice's base and log files, given oldest first. Raises
+        CorruptFileError.
+        """
+        ...
+
+    def base_records(self, parts: Iterable[StoredEntries]) -> Mapping[str, bytes]:
+        """Key -> value of a base file with the merged entries, in the order of the keys' UTF-8 bytes. Raises
         CorruptFileError.
         """
         ...

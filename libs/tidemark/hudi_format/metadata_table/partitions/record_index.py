@@ -22,7 +22,7 @@ as there are at most 10 000.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -197,6 +197,7 @@ class RecordIndexPartition:
 
     name: Final = RECORD_INDEX_PARTITION
     shards_max: Final = SHARDS_MAX
+    newest_wins: Final = True
 
     def file_id(self, shard: ShardId) -> str:
         """`record-index-<shard>-0`. Raises UnsupportedTableError."""
@@ -213,6 +214,12 @@ class RecordIndexPartition:
     def merge(self, parts: Iterable[StoredEntries]) -> RecordIndexEntries:
         """One entry per key, the newest; deletes stay, with location id -1. Raises CorruptFileError."""
         return RecordIndexEntries.newest_wins([decode_entries(part) for part in parts])
+
+    def base_records(self, parts: Iterable[StoredEntries]) -> Mapping[str, bytes]:
+        """Key -> value of all living keys, encoded anew. Raises CorruptFileError."""
+        live = self.merge(parts).live().sorted_by_key()
+        values = encode_values(live.location_ids, live.locations, live.instant_ms)
+        return dict(zip(live.keys.to_pylist(), values.to_pylist(), strict=True))
 
 
 RECORD_INDEX: Final = RecordIndexPartition()
