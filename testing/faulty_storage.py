@@ -117,7 +117,7 @@ class FaultyStorage:
 
     def _synced(self, path: str) -> None:
         folder = parent_of(path)
-        for deleted in [each for each in self._unsynced_deletes if parent_of(each) == folder]:
+        for deleted in [path for path in self._unsynced_deletes if parent_of(path) == folder]:
             del self._unsynced_deletes[deleted]
 
     def read(self, path: str) -> bytes:
@@ -178,7 +178,7 @@ class FaultyStorage:
         try:
             return self._call(operation, call, path)
         finally:
-            gone = {each: data for each, data in before.items() if not self._inner.exists(each)}
+            gone = {path: data for path, data in before.items() if not self._inner.exists(path)}
             self._unsynced_deletes.update(gone)
 
     def sync_dir(self, path: str) -> None:

@@ -201,11 +201,11 @@ class InMemoryStorage:
 
     def delete_tree(self, path: str) -> int:
         with self._mutex:
-            files = [each for each in _below(self._files, checked_file_path(path)) if each != path]
-            for each in files:
-                self._drop(each)
-            for each in _below(self._dirs, path):
-                del self._dirs[each], self._inside[parent_of(each)][each]
+            files = [file for file in _below(self._files, checked_file_path(path)) if file != path]
+            for file in files:
+                self._drop(file)
+            for folder in _below(self._dirs, path):
+                del self._dirs[folder], self._inside[parent_of(folder)][folder]
             return len(files)
 
     def sync_dir(self, path: str) -> None:

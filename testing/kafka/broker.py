@@ -89,8 +89,10 @@ class MemoryBroker:
                 self._end(transaction, commit=False)
                 transaction.epoch += 1
         self._write_markers(now_s)
-        deadlines_s = [each.deadline_s for each in self._transactions.values()]
-        self._quiet_until_s = min([*deadlines_s, *(each.due_s for each in self._markers)], default=math.inf)
+        deadlines_s = [transaction.deadline_s for transaction in self._transactions.values()]
+        self._quiet_until_s = min(
+            [*deadlines_s, *(marker.due_s for marker in self._markers)], default=math.inf
+        )
 
     # ------------------------------------------------------------ topics
 
@@ -177,7 +179,7 @@ class MemoryBroker:
             base = self.faults.unreadable_from(topic_partition, position)
             if base is None or following <= base:
                 return messages, following
-            return [each for each in messages if each.offset < base], max(base, position)
+            return [message for message in messages if message.offset < base], max(base, position)
 
     def raise_unreadable(self, positions: Mapping[TopicPartition, int]) -> None:
         """Raises UnreadableBatchError for the first of these positions that lies in an unreadable batch."""

@@ -47,7 +47,7 @@ def by_partition(partitions: npt.NDArray[np.int32]) -> tuple[Int64Array, list[Pa
     starts = np.flatnonzero(np.diff(in_order, prepend=-1))
     ends = np.append(starts[1:], len(order))[: len(starts)]
     ranges = zip(in_order[starts].tolist(), starts.tolist(), ends.tolist(), strict=True)
-    return order, [PartitionRange(*each) for each in ranges]
+    return order, [PartitionRange(*span) for span in ranges]
 
 
 def message_values(

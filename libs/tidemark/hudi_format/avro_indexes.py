@@ -41,10 +41,10 @@ def _number(node: Any) -> Any:
     if isinstance(node, _Numbered):
         return node
     if isinstance(node, list):
-        return _Numbered(_number(each) for each in node)
+        return _Numbered(_number(member) for member in node)
     if isinstance(node, dict):
-        for each in node.get("fields", ()):
-            each["type"] = _number(each["type"])
+        for field in node.get("fields", ()):
+            field["type"] = _number(field["type"])
         for name in ("items", "values", "type"):
             if name in node:
                 node[name] = _number(node[name])

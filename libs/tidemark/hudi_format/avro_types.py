@@ -87,7 +87,7 @@ def type_from_avro(avro: Any, path: str, depth: int = 0) -> tuple[pa.DataType, b
     if depth > NESTING_DEPTH_MAX:
         raise SchemaError(f"column {path}: nested more than {NESTING_DEPTH_MAX} levels deep")
     if isinstance(avro, list):
-        others = [each for each in avro if each != "null"]
+        others = [branch for branch in avro if branch != "null"]
         if len(others) != 1 or len(avro) > 2 or isinstance(others[0], list):
             raise SchemaError(f'column {path}: union {avro!r} is not served, only ["null", T]')
         return type_from_avro(others[0], path, depth)[0], len(avro) == 2
@@ -117,7 +117,8 @@ def _complex_from_avro(avro: dict[str, Any], path: str, depth: int) -> pa.DataTy
         return _PRIMITIVES[str(kind)]
     if kind == "record":
         fields = [
-            field_from_avro(each, f"{path}.{each.get('name')}", depth + 1) for each in avro.get("fields", [])
+            field_from_avro(field, f"{path}.{field.get('name')}", depth + 1)
+            for field in avro.get("fields", [])
         ]
         _refuse_duplicates([field.name for field in fields], path)
         if not fields:

@@ -61,7 +61,7 @@ def _read_right(texts: pa.StringArray, scale: int) -> bool:
     """Whether Arrow reads all texts correctly: none has an exponent, and no digits can overflow."""
     lengths, points = pc.binary_length(texts), pc.find_substring(texts, ".")
     before_point = pc.if_else(pc.less(points, 0), lengths, points)
-    longest, widest = (pc.max(each).as_py() or 0 for each in (lengths, before_point))
+    longest, widest = (pc.max(counts).as_py() or 0 for counts in (lengths, before_point))
     if longest > DECIMAL_PRECISION_MAX or widest + scale > DECIMAL_PRECISION_MAX:
         return False
     return not pc.any(pc.match_substring(texts, "E")).as_py()

@@ -242,7 +242,7 @@ def _checked_kind(
         single = len(record_key_fields) == 1 and len(partition_fields) == 1
         return KeyGeneratorType.SIMPLE if single else KeyGeneratorType.COMPLEX
     if kind not in _SERVED:
-        served = ", ".join(each.value for each in _SERVED)
+        served = ", ".join(kind.value for kind in _SERVED)
         raise UnsupportedTableError(
             f"hoodie.table.keygenerator.type={kind.value}",
             f"Only {served} are served; write this table with Spark.",

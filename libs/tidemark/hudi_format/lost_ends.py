@@ -52,4 +52,4 @@ def check_empty(storage: Storage, path: str) -> None:
     commit = instant_path(instant, root)
     # The record of a replacecommit begins like that of a commit.
     stats = decode_commit_metadata(storage.read(commit), commit).stats()
-    check_size(path, 0, max((each.file_size_in_bytes for each in stats if each.path == relative), default=0))
+    check_size(path, 0, max((stat.file_size_in_bytes for stat in stats if stat.path == relative), default=0))

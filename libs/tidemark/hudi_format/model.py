@@ -98,7 +98,7 @@ class InstantGenerator:
         """Makes `next` return later times than these requested or completion times; ignores bootstrap
         counters.
         """
-        newest = max((each for each in instants if not is_bootstrap_instant(each)), default=None)
+        newest = max((instant for instant in instants if not is_bootstrap_instant(instant)), default=None)
         if newest is not None:
             self._last_ms = max(self._last_ms, instant_to_ms(newest, self._zone))
 

@@ -148,7 +148,7 @@ class _Walk:
         items is in the data.
         """
         if isinstance(avro, list):
-            branches = [self.measure(each, namespace) for each in avro]
+            branches = [self.measure(branch, namespace) for branch in avro]
             return sum(nodes for nodes, _ in branches) + 1, 1
         if isinstance(avro, str):
             return self._named(avro, namespace)
@@ -184,7 +184,7 @@ class _Walk:
 
     def _record(self, avro: Mapping[str, Any], namespace: str) -> tuple[int, int]:
         full, fields = _full_name(avro, namespace), avro.get("fields")
-        if not isinstance(fields, list) or not all(isinstance(each, dict) for each in fields):
+        if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
             raise CorruptFileError(f"record {full} of its schema has no fields")
         self.known[full] = None
         inner = full.rpartition(".")[0]

@@ -35,7 +35,7 @@ class ReplacedRows:
 
         Raises CorruptFileError.
         """
-        active = frozenset(each.file_name for each in _active(timeline))
+        active = frozenset(instant.file_name for instant in _active(timeline))
         return active | self._archived(timeline.archive) if timeline.archive is not None else active
 
     def of(self, names: Iterable[str], timeline: Timeline) -> dict[str, Groups]:
@@ -45,10 +45,10 @@ class ReplacedRows:
         list again.
         """
         new = set(names) - self._known.keys()
-        for each in _active(timeline):
-            if each.file_name in new:
-                path = instant_path(each)
-                self._known[each.file_name] = _groups(self._storage.read(path), path)
+        for instant in _active(timeline):
+            if instant.file_name in new:
+                path = instant_path(instant)
+                self._known[instant.file_name] = _groups(self._storage.read(path), path)
         if timeline.archive is not None:
             self._read(timeline.archive, new - self._known.keys())
         return {name: self._known[name] for name in names if name in self._known}
@@ -81,10 +81,10 @@ class ReplacedRows:
         if not names:
             return
         requested = [name.partition("_")[0] for name in names]
-        for each in archive.instants(min(requested), max(requested)):
-            name = f"{each.requested}_{each.completion}.{each.action}"
+        for instant in archive.instants(min(requested), max(requested)):
+            name = f"{instant.requested}_{instant.completion}.{instant.action}"
             if name in names:
-                self._known[name] = _groups(each.metadata, f"archived replacecommit {each.requested}")
+                self._known[name] = _groups(instant.metadata, f"archived replacecommit {instant.requested}")
 
 
 def _active(timeline: Timeline) -> tuple[Instant, ...]:
@@ -101,4 +101,4 @@ def _groups(data: bytes, where: str) -> Groups:
     if metadata.commit.operation_type == _CLUSTERING:
         return frozenset()
     replaced = metadata.replaced_file_ids
-    return frozenset((partition, each) for partition, ids in replaced.items() for each in ids)
+    return frozenset((partition, file_id) for partition, ids in replaced.items() for file_id in ids)

@@ -82,7 +82,9 @@ class TableSchema:
             raise SchemaError("the schema has to be an Avro record with a list of fields")
         name = table_name or str(avro.get("name", "")).rpartition(".")[2].removesuffix(_RECORD_SUFFIX)
         fields = [
-            field_from_avro(each, _name_in(each)) for each in avro["fields"] if _name_in(each) not in _HIDDEN
+            field_from_avro(field, _name_in(field))
+            for field in avro["fields"]
+            if _name_in(field) not in _HIDDEN
         ]
         return cls.from_arrow(name, pa.schema(fields))
 

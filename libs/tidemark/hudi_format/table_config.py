@@ -287,7 +287,7 @@ def _number(text: str, key: str, path: str) -> int:
 def _key_generator(text: str) -> KeyGeneratorType:
     return (
         KeyGeneratorType(text)
-        if text in {each.value for each in KeyGeneratorType}
+        if text in {kind.value for kind in KeyGeneratorType}
         else KeyGeneratorType.OTHER
     )
 
@@ -299,5 +299,5 @@ def _member(kind: type[_Member], text: str, key: str, path: str) -> _Member:
     try:
         return kind(text)
     except ValueError as error:
-        known = ", ".join(str(each.value) for each in kind)
+        known = ", ".join(str(member.value) for member in kind)
         raise CorruptFileError(f"{path}: {key} is {text!r}, one of {known} was expected") from error

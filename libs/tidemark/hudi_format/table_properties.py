@@ -171,4 +171,4 @@ def _why_not(name: str, value: str, config: TableConfig) -> str | None:
 def _other_than(value: str, served: tuple[str, ...]) -> str | None:
     if value.strip() in served:
         return None
-    return f"served: {' or '.join(each or 'nothing' for each in served) or 'no such property'}"
+    return f"served: {' or '.join(value or 'nothing' for value in served) or 'no such property'}"

@@ -90,7 +90,7 @@ class SchemaChanges:
         """
         instants = _newest_first(timeline)
         found = list(self._first(instants) if self._seen is None else self._unseen(instants, self._seen))
-        self._seen = frozenset(each.file_name for each in instants)
+        self._seen = frozenset(instant.file_name for instant in instants)
         return found[::-1]
 
     def _unseen(self, instants: Iterable[Instant], seen: Collection[str]) -> Iterator[CommitSchema]:
@@ -118,7 +118,7 @@ def check_no_schema_on_read(storage: Storage) -> None:
 
     Hudi creates the folder with every table; it stays empty until schema on read is used.
     """
-    names = [each.name for each in storage.list(SCHEMA_FOLDER) if not each.name.startswith(".")]
+    names = [file.name for file in storage.list(SCHEMA_FOLDER) if not file.name.startswith(".")]
     if names:
         _refuse_schema_on_read(f"{SCHEMA_FOLDER}/{names[0]}")
 
@@ -133,4 +133,6 @@ def _refuse_schema_on_read(where: str) -> None:
 
 
 def _newest_first(timeline: Timeline) -> list[Instant]:
-    return sorted(timeline.completed(*_CHANGE_SCHEMA), key=lambda each: str(each.completion), reverse=True)
+    return sorted(
+        timeline.completed(*_CHANGE_SCHEMA), key=lambda instant: str(instant.completion), reverse=True
+    )

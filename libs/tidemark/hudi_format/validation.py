@@ -134,10 +134,10 @@ def check_still_servable(
     if len(refused) == 1:
         raise refused[0]
     if refused:
-        reasons = "; ".join(f"({n}) {each.reason}" for n, each in enumerate(refused, 1))
+        reasons = "; ".join(f"({n}) {refusal.reason}" for n, refusal in enumerate(refused, 1))
         raise UnsupportedTableError(
             f"{len(refused)} things keep the table from being served: {reasons}",
-            "; ".join(f"({n}) {each.remedy}" for n, each in enumerate(refused, 1)),
+            "; ".join(f"({n}) {refusal.remedy}" for n, refusal in enumerate(refused, 1)),
         )
     return config
 

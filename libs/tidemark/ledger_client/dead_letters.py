@@ -200,7 +200,7 @@ def read_dead_letters(client: KafkaClient, table: str, clock: Clock) -> list[Dea
             letters.append(DeadLetter.of(message))
         else:
             replayed |= noted
-    return [replace(each, replayed=True) if each.id in replayed else each for each in letters]
+    return [replace(letter, replayed=True) if letter.id in replayed else letter for letter in letters]
 
 
 def all_letters(ask: Callable[[int | None], LetterPage], limit: int) -> LetterPage:
@@ -253,7 +253,7 @@ def replayed_in(message: Message) -> set[int] | None:
     if not any(name == HEADER_REPLAYED for name, _ in message.headers):
         return None
     try:
-        return {int(each) for each in json.loads(message.value or b"[]")}
+        return {int(offset) for offset in json.loads(message.value or b"[]")}
     except (ValueError, TypeError):
         return set()
 

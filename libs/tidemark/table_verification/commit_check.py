@@ -164,7 +164,7 @@ def _check_schema(
         return
     if is_ours and result.schema:
         try:
-            before, after = (TableSchema.from_avro(each).arrow for each in (result.schema, text))
+            before, after = (TableSchema.from_avro(avro).arrow for avro in (result.schema, text))
         except SchemaError as error:
             findings.add_one(Kind.UNREADABLE, f"{instant}: its schema is not readable: {error}")
             return

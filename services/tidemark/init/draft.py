@@ -50,7 +50,7 @@ class Draft:
         """The text of the Avro file, with one field per line."""
         rest = {key: value for key, value in self.schema.items() if key != "fields"}
         head = json.dumps(rest, ensure_ascii=False)[:-1]
-        fields = ",\n".join(f"    {json.dumps(each, ensure_ascii=False)}" for each in self.schema["fields"])
+        fields = ",\n".join(f"    {json.dumps(field, ensure_ascii=False)}" for field in self.schema["fields"])
         return f'{head}, "fields": [\n{fields}\n]}}\n'
 
 

@@ -84,7 +84,7 @@ def _parsed_schemas(schema_json: str) -> tuple[pa.Schema, ParsedSchema]:
 
 def _without_time_types(avro: Any) -> Any:
     if isinstance(avro, list):
-        return [_without_time_types(each) for each in avro]
+        return [_without_time_types(branch) for branch in avro]
     if not isinstance(avro, dict):
         return avro
     plain = {key: _without_time_types(value) for key, value in avro.items() if key != "default"}

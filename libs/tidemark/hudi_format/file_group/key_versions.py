@@ -65,7 +65,11 @@ class KeyVersions:
         if self.merged is None:
             return None
         number = self.merged[COMMIT_SEQNO]
-        found = [at for at, each in enumerate(self.versions) if each.row and each.row[COMMIT_SEQNO] == number]
+        found = [
+            at
+            for at, version in enumerate(self.versions)
+            if version.row and version.row[COMMIT_SEQNO] == number
+        ]
         return found[-1] if found else None
 
 
@@ -99,7 +103,7 @@ class KeyReader:
             self.check()
             path = join_path(file_slice.partition_path, name)
             info = self.storage.stat(path)
-            found = sum(len(each.changes) for each in logs.values())
+            found = sum(len(log.changes) for log in logs.values())
             if found >= VERSIONS_MAX or (info is not None and info.size > self.file_bytes_max):
                 left_out.append(name)
                 continue

@@ -31,7 +31,11 @@ class ReadableLogs:
         cleaned away meanwhile is skipped: a later check sees the files that came in its place. Raises
         UnsupportedTableError, which names the first file that cannot be read, and CorruptFileError.
         """
-        names = frozenset(join_path(each.partition_path, name) for each in slices for name in each.log_files)
+        names = frozenset(
+            join_path(file_slice.partition_path, name)
+            for file_slice in slices
+            for name in file_slice.log_files
+        )
         for path in sorted(names - self._seen):
             committed = sizes(parent_of(path)).get(name_of(path), 0)
             try:

@@ -113,10 +113,10 @@ def _slices_of(
 ) -> list[FileSlice]:
     bases: dict[str, str | None] = {} if pending is None else {pending: None}
     # Several attempts of one task leave several base files of one instant; the last write token counts.
-    for base in sorted(members.bases, key=lambda each: (each.instant, each.write_token)):
+    for base in sorted(members.bases, key=lambda base: (base.instant, base.write_token)):
         bases[base.instant] = str(base)
     logs: dict[str, list[LogFileName]] = {instant: [] for instant in bases}
-    for log in sorted(members.logs, key=lambda each: each.order):
+    for log in sorted(members.logs, key=lambda name: name.order):
         completion = completions.of(log.instant)
         start = max(
             (instant for instant in logs if completion is not None and instant <= completion),
@@ -135,10 +135,10 @@ def _merged(slices: list[FileSlice]) -> FileSlice:
 
     Where no slice has a base file (a group with only log files), it is the oldest slice instead.
     """
-    with_base = [number for number, each in enumerate(slices) if each.base_file is not None]
+    with_base = [number for number, file_slice in enumerate(slices) if file_slice.base_file is not None]
     first = slices[with_base[-1] if with_base else 0]
     later = slices[(with_base[-1] if with_base else 0) :]
-    logs = sorted((log for each in later for log in each.log_files), key=_log_order)
+    logs = sorted((log for file_slice in later for log in file_slice.log_files), key=_log_order)
     return FileSlice(first.partition_path, first.file_id, first.base_file, first.base_instant, tuple(logs))
 
 

@@ -42,7 +42,7 @@ class IndexHistory:
         self._metadata = metadata
         self._build = build
         self._names = _by_group(storage)
-        active = {each.requested: str(each.completion) for each in metadata.completed()}
+        active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
         archived = metadata.archive.completion_times() if metadata.archive is not None else {}
         self._completions = {**archived, **active}
         self._written: dict[str, Files] = {}
@@ -80,7 +80,7 @@ class IndexHistory:
         if not begin and not any(is_bootstrap_instant(_instant(name)) for name in names):
             return None
         since = max(begin, self._build)
-        between = {each for each, time in self._completions.items() if since < time < completion}
+        between = {requested for requested, time in self._completions.items() if since < time < completion}
         for files in self._read(between).values():
             if not files.get(file_id, frozenset()) <= set(names):
                 return None
@@ -115,8 +115,8 @@ class IndexHistory:
         """Instant -> files that it wrote into the record index, for those instants that are commits."""
         missing = set(instants) - self._written.keys()
         contents = dict(_contents(self._storage, self._metadata, missing))
-        self._written |= {each: _index_files(each, *content) for each, content in contents.items()}
-        return {each: self._written[each] for each in instants if each in self._written}
+        self._written |= {instant: _index_files(instant, *content) for instant, content in contents.items()}
+        return {instant: self._written[instant] for instant in instants if instant in self._written}
 
     def _shard(self, file_slice: FileSlice) -> ShardSnapshot:
         return ShardSnapshot(self._storage, RECORD_INDEX_FOLDER, file_slice, lambda _: True, lambda _: None)
@@ -130,17 +130,17 @@ def newest_index_build(storage: Storage, metadata: Timeline) -> str:
     bootstrap of an empty table names none, and may be the record index's.
     """
     builds = [
-        (each.requested, str(each.completion))
-        for each in metadata.completed()
-        if is_bootstrap_instant(each.requested)
+        (instant.requested, str(instant.completion))
+        for instant in metadata.completed()
+        if is_bootstrap_instant(instant.requested)
     ]
     contents = dict(_contents(storage, metadata, {requested for requested, _ in builds}))
     found = [time for requested, time in builds if _may_build(*contents.get(requested, (b"", "")))]
     if metadata.archive is not None:
         end = BOOTSTRAP_INSTANT_PREFIX + _BEHIND_ALL
-        for each in metadata.archive.instants(BOOTSTRAP_INSTANT_PREFIX, end):
-            if _may_build(each.metadata, _archived(each.requested)):
-                found.append(each.completion)
+        for instant in metadata.archive.instants(BOOTSTRAP_INSTANT_PREFIX, end):
+            if _may_build(instant.metadata, _archived(instant.requested)):
+                found.append(instant.completion)
     return max(found, default="")
 
 
@@ -155,11 +155,11 @@ def _contents(
         if found is not None and found.is_completed and found.action.value in _WRITING:
             path = instant_path(found, METADATA_TABLE_ROOT)
             yield requested, (storage.read(path), path)
-    archived = sorted(each for each in instants if not metadata.contains(each))
+    archived = sorted(requested for requested in instants if not metadata.contains(requested))
     if archived and metadata.archive is not None:
-        for each in metadata.archive.instants(archived[0], archived[-1]):
-            if each.requested in instants and each.action in _WRITING:
-                yield each.requested, (each.metadata, _archived(each.requested))
+        for instant in metadata.archive.instants(archived[0], archived[-1]):
+            if instant.requested in instants and instant.action in _WRITING:
+                yield instant.requested, (instant.metadata, _archived(instant.requested))
 
 
 def _archived(requested: str) -> str:
@@ -182,10 +182,10 @@ def _index_files(instant: str, content: bytes, where: str) -> Files:
 
 def _by_group(storage: Storage) -> Files:
     groups: dict[str, set[str]] = {}
-    for each in storage.list(RECORD_INDEX_FOLDER):
-        parsed = parse_data_file(each.name)
+    for file in storage.list(RECORD_INDEX_FOLDER):
+        parsed = parse_data_file(file.name)
         if parsed is not None:
-            groups.setdefault(parsed.file_id, set()).add(each.name)
+            groups.setdefault(parsed.file_id, set()).add(file.name)
     return {file_id: frozenset(names) for file_id, names in groups.items()}
 
 

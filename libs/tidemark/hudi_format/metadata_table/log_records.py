@@ -111,21 +111,21 @@ def merge_order(blocks: Sequence[SourcedBlock], is_valid: Callable[[str], bool])
     """The data and delete blocks that count, oldest first. Raises CorruptFileError for a block of another
     kind, FileMissingError where blocks are folded into one that does not count, and are gone themselves.
     """
-    valid = [each for each in blocks if is_valid(each.block.instant_time)]
-    rolled_back = {each.block.rolled_back_instant for each in valid} - {None}
+    valid = [sourced for sourced in blocks if is_valid(sourced.block.instant_time)]
+    rolled_back = {sourced.block.rolled_back_instant for sourced in valid} - {None}
     counting: list[SourcedBlock] = []
-    for each in valid:
-        if each.block.block_type is BlockType.COMMAND or each.block.instant_time in rolled_back:
+    for sourced in valid:
+        if sourced.block.block_type is BlockType.COMMAND or sourced.block.instant_time in rolled_back:
             continue
-        if each.block.block_type not in _DATA_TYPES:
+        if sourced.block.block_type not in _DATA_TYPES:
             raise CorruptFileError(
-                f"{each.path}: a {each.block.block_type.name} block at offset {each.block.offset} "
+                f"{sourced.path}: a {sourced.block.block_type.name} block at offset {sourced.block.offset} "
                 "does not belong in the metadata table"
             )
-        counting.append(each)
-    if not any(each.block.compacted_block_times for each in counting):
+        counting.append(sourced)
+    if not any(sourced.block.compacted_block_times for sourced in counting):
         return counting
-    return _with_folded(counting, {each.block.instant_time for each in blocks}, is_valid)
+    return _with_folded(counting, {sourced.block.instant_time for sourced in blocks}, is_valid)
 
 
 def _with_folded(
@@ -135,10 +135,10 @@ def _with_folded(
     the slice, also those that do not count.
     """
     by_instant: dict[str, list[SourcedBlock]] = {}
-    for each in blocks:
-        by_instant.setdefault(each.block.instant_time, []).append(each)
+    for sourced in blocks:
+        by_instant.setdefault(sourced.block.instant_time, []).append(sourced)
     covered = {
-        instant: frozenset(time for each in group for time in each.block.compacted_block_times)
+        instant: frozenset(time for sourced in group for time in sourced.block.compacted_block_times)
         for instant, group in by_instant.items()
     }
     usable = {
@@ -152,7 +152,7 @@ def _with_folded(
             _require_originals({time for time in covered[instant] if is_valid(time)}, by_instant)
     instants = sorted(instant for instant in by_instant if not covered[instant] or instant in usable)
     order = merge_instants(instants, {instant: covered[instant] for instant in usable})
-    return [each for instant in order for each in by_instant[instant]]
+    return [sourced for instant in order for sourced in by_instant[instant]]
 
 
 def _transitive(instant: str, covered: dict[str, frozenset[str]]) -> set[str]:

@@ -114,7 +114,7 @@ class ReplacedEntries:
                 f"Run `tidemark verify`: where rows and index agree it says so in {CHECKED_INDEX}, and "
                 f"Tidemark goes on. Where they do not: {INDEX_REMEDY[0].lower()}{INDEX_REMEDY[1:]}",
             )
-        elsewhere = [each for before, changes in changed for each in _taken(before, changes, replaced)]
+        elsewhere = [entry for before, changes in changed for entry in _taken(before, changes, replaced)]
         gone = self._rows.gone(data) if elsewhere else frozenset()
         taken = [key for key, group in elsewhere if group not in gone]
         if taken:
@@ -133,6 +133,6 @@ def _taken(before: ShardSnapshot, changes: ShardSnapshot, replaced: Groups) -> l
         return []
     found = before.lookup(keys)
     places = [found.locations[number] for number in found.location_ids[found.found].tolist()]
-    groups = [(each.partition_path, each.file_id) for each in places]
+    groups = [(place.partition_path, place.file_id) for place in places]
     named = zip(keys.filter(pa.array(found.found)).to_pylist(), groups, strict=True)
     return [(key, group) for key, group in named if group not in replaced]

@@ -61,12 +61,12 @@ def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timel
 
 def newest_build(metadata: Timeline) -> str:
     """Completion time of the newest bootstrap of an index on the active timeline, "" when there is none."""
-    return _newest_build({each.requested: str(each.completion) for each in metadata.completed()})
+    return _newest_build({instant.requested: str(instant.completion) for instant in metadata.completed()})
 
 
 def _built(metadata: Timeline) -> str:
     """Completion time of the newest bootstrap of an index on the active or the archived timeline, or ""."""
-    active = {each.requested: str(each.completion) for each in metadata.completed()}
+    active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
     return _newest_build({**_archived(metadata), **active})
 
 
@@ -87,7 +87,7 @@ def _is_kept_behind(data: Timeline, built: str, restore: Instant) -> bool:
     def is_any(times: Iterable[str]) -> bool:
         return any(built <= time < restore.requested for time in times)
 
-    return is_any(str(each.completion) for each in data.completed()) or is_any(_archived(data).values())
+    return is_any(str(instant.completion) for instant in data.completed()) or is_any(_archived(data).values())
 
 
 def _took_nothing_back(storage: Storage, data: Timeline, restore: Instant) -> bool:

@@ -55,7 +55,7 @@ class ShardChanges:
                 logs.setdefault(parsed.file_id, {}).setdefault(parsed.instant, []).append(parsed)
         ordered = {
             file_id: {
-                instant: tuple(str(log) for log in sorted(group, key=lambda each: each.order))
+                instant: tuple(str(log) for log in sorted(group, key=lambda name: name.order))
                 for instant, group in by_instant.items()
             }
             for file_id, by_instant in logs.items()
@@ -68,14 +68,14 @@ class ShardChanges:
         archived = data.archive.completion_times().values() if data.archive is not None else ()
         if any(time > completion_time for time in archived):
             return None
-        active = [(str(each.completion), each) for each in data.completed()]
+        active = [(str(instant.completion), instant) for instant in data.completed()]
         # A completion time that no instant has any more was rolled back, or taken back by a restore: then the
         # caller's state may hold changes that do not count.
         if completion_time > BEGINNING and completion_time not in {*archived, *(time for time, _ in active)}:
             return None
         changes: list[tuple[str, RecordIndexEntries]] = []
         for _, instant in sorted(
-            (each for each in active if each[0] > completion_time), key=lambda each: each[0]
+            (timed for timed in active if timed[0] > completion_time), key=lambda timed: timed[0]
         ):
             names = self.logs.get(file_id, {}).get(instant.requested, ())
             if not names and self._may_have_touched(file_id, instant):

@@ -75,8 +75,10 @@ class MetadataTableSnapshot:
             data = load_timeline(storage, DATA_ROOT)
             validity = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             names = {
-                each.name: [info.name for info in storage.list(join_path(METADATA_TABLE_PATH, each.name))]
-                for each in PARTITIONS
+                partition.name: [
+                    info.name for info in storage.list(join_path(METADATA_TABLE_PATH, partition.name))
+                ]
+                for partition in PARTITIONS
             }
             again = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             early = validity.folded_too_early()
@@ -129,7 +131,7 @@ class MetadataTableSnapshot:
         the shards.
         """
         shards: dict[str | None, list[FileSlice]] = {}
-        for file_slice in sorted(self.slices[RECORD_INDEX.name], key=lambda each: each.file_id):
+        for file_slice in sorted(self.slices[RECORD_INDEX.name], key=lambda file_slice: file_slice.file_id):
             parsed = parse_record_index_file_id(file_slice.file_id)
             shards.setdefault(parsed.partition_path, []).append(file_slice)
         if None in shards and len(shards) > 1:

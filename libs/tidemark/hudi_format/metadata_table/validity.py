@@ -47,7 +47,8 @@ class InstantValidity:
         while the restore ran, when nobody else may write.
         """
         return not self.data.contains(instant) and any(
-            each.requested < instant < str(each.completion) for each in self.data.completed(Action.RESTORE)
+            restore.requested < instant < str(restore.completion)
+            for restore in self.data.completed(Action.RESTORE)
         )
 
     def is_valid_base(self, instant: str) -> bool:
@@ -74,15 +75,19 @@ class InstantValidity:
         instant. So if the answer stays the same, somebody took a data instant back and left its changes in
         the index.
         """
-        newest = max((each.requested for each in self.metadata.completed(Action.COMPACTION)), default=None)
+        newest = max(
+            (compaction.requested for compaction in self.metadata.completed(Action.COMPACTION)), default=None
+        )
         if newest is None:
             return []
         return [
-            each.requested
-            for each in self.metadata.completed(Action.DELTA_COMMIT)
-            if str(each.completion) < newest and not self.is_valid(each.requested)
+            commit.requested
+            for commit in self.metadata.completed(Action.DELTA_COMMIT)
+            if str(commit.completion) < newest and not self.is_valid(commit.requested)
         ]
 
     def services(self) -> frozenset[str]:
         """Requested times of all instants, in any state, whose actions are `SERVICE_ACTIONS`."""
-        return frozenset(each.requested for each in self.metadata.instants if each.action in SERVICE_ACTIONS)
+        return frozenset(
+            instant.requested for instant in self.metadata.instants if instant.action in SERVICE_ACTIONS
+        )

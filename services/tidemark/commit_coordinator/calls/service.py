@@ -130,11 +130,11 @@ class CommitService(rpc.CommitCoordinatorServicer):
             request.lanes_held,
             request.uncommitted_entries,
             request.figures,
-            [stopped_lane(_stage(request.stage), each) for each in request.stopped],
-            [EmptyRange(each.topic, each.partition, each.first, each.next) for each in request.empty],
+            [stopped_lane(_stage(request.stage), stopped) for stopped in request.stopped],
+            [EmptyRange(empty.topic, empty.partition, empty.first, empty.next) for empty in request.empty],
         )
         pause = self._pause(_stage(request.stage))
-        self._skips.done(SkipResult(each.id, each.first, each.last, each.failure) for each in request.skips)
+        self._skips.done(SkipResult(skip.id, skip.first, skip.last, skip.failure) for skip in request.skips)
         orders = self._skips.orders(_stage(request.stage), request.lanes_held)
         return pb.RenewResponse(
             lanes=grant.lanes,
@@ -285,7 +285,7 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
         [WriteStat.from_avro(msgspec.json.decode(stat)) for stat in request.write_stats],
         request.record_index,
         dict(request.timings_ms),
-        [Ticket(each.path, each.size, each.sha256, each.handle) for each in request.tickets],
+        [Ticket(ticket.path, ticket.size, ticket.sha256, ticket.handle) for ticket in request.tickets],
     )
 
 

@@ -159,7 +159,9 @@ class TieredIndex:
                 )
             self._slices.forget()
             self._deletes.forget()
-            numbers = [ShardId(each) for each in shards_of_lane(held.number, self._lanes, self._num_shards)]
+            numbers = [
+                ShardId(number) for number in shards_of_lane(held.number, self._lanes, self._num_shards)
+            ]
             self._hot.drop_shards(numbers)
             try:
                 self._replaced.look(snapshot.data_timeline)

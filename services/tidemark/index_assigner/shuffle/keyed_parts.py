@@ -99,7 +99,7 @@ def large_rows(rows: pa.RecordBatch, most: int) -> dict[int, int]:
     costs one look at the size of its columns, and a single large row among 1000 about 20.
     """
     large: dict[int, int] = {}
-    encoded = [at for at, each in enumerate(rows.schema) if pa.types.is_dictionary(each.type)]
+    encoded = [at for at, field in enumerate(rows.schema) if pa.types.is_dictionary(field.type)]
     plain = rows.select([at for at in range(rows.num_columns) if at not in encoded])
     # The dictionary of a part is the whole batch's: it is counted by its longest text, which one row may
     # have.
