@@ -47,6 +47,7 @@ from tidemark.hudi_format.timeline.avro_records import (
     decode_replace_commit_metadata,
     decode_replaced_file_ids,
 )
+from tidemark.hudi_format.timeline.clean_records import decode_clean_metadata
 from tidemark.hudi_format.timeline.instant import Action, Instant, State
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
@@ -55,7 +56,6 @@ from tidemark.hudi_format.timeline.service_records import (
     RollbackPartition,
     RollbackPlan,
     RollbackRequest,
-    decode_clean_metadata,
     decode_clustering_plan,
     decode_compaction_plan,
     decode_rollback_metadata,

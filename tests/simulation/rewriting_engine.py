@@ -136,7 +136,7 @@ class RewritingEngine(OtherEngine):
             base_instant=was.base_instant,
             log_files=was.log_files,
             base_file=was.base_file,
-            metrics=compaction_metrics([1 for _ in was.log_files], 1),
+            metrics=compaction_metrics(len(was.log_files), len(was.log_files), 1),
         )
         plan = encode_compaction_plan(RequestedCompaction(operations=(operation,)))
         requested = create_requested(Unfenced(self._storage), self._instants.next(), Action.COMPACTION, plan)

@@ -83,7 +83,7 @@ def compaction_of(file_id: str) -> bytes:
         file_id=file_id,
         base_instant=t(1),
         log_files=(),
-        metrics=compaction_metrics([], 0),
+        metrics=compaction_metrics(0, 0, 0),
     )
     return encode_compaction_plan(RequestedCompaction(operations=(operation,)))
 

@@ -23,8 +23,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
-from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.file_group.slicing import build_slices
+from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
+from tidemark.hudi_format.file_group.slicing import all_slices, build_slices
 from tidemark.hudi_format.metadata_table.log_records import slice_entries
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.files import FILES, ListedFiles
@@ -174,10 +174,21 @@ class MetadataTableSnapshot:
         )
 
 
-def metadata_slices(files: Mapping[str, Iterable[str]], validity: InstantValidity) -> list[FileSlice]:
+def metadata_slices(
+    files: Mapping[str, Iterable[str]], validity: InstantValidity, as_of: str | None = None
+) -> list[FileSlice]:
     """The slice to read of each file group of the metadata table. `files`: its partition -> names of files.
+    `as_of`: a completion time; whatever completed later is ignored.
 
     Nothing replaces file groups of the metadata table, and a reader needs no plans of pending compactions.
     """
     shown = {partition: filter(validity.shows, names) for partition, names in files.items()}
-    return build_slices(shown, validity.metadata, pending_compactions={}, replaced={})
+    return build_slices(shown, validity.metadata, pending_compactions={}, replaced={}, as_of=as_of)
+
+
+def every_metadata_slice(
+    files: Mapping[str, Iterable[str]], validity: InstantValidity
+) -> dict[FileGroupId, list[FileSlice]]:
+    """All slices of each file group of the metadata table, oldest first; `files` as `metadata_slices`."""
+    shown = {partition: filter(validity.shows, names) for partition, names in files.items()}
+    return all_slices(shown, validity.metadata, pending_compactions={})

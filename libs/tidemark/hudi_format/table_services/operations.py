@@ -1,11 +1,13 @@
-"""The documents of a compaction: the plan that its tasks work on, and what a task reports.
+"""The documents of table services: the plans of a compaction and of a clean, and what a compaction's task
+reports.
 
-They are Tidemark's own, in JSON; equal values give equal bytes. The plan's form on Hudi's timeline is made
-from it when the compaction is committed: before that no other engine may see it (TABLE_SERVICES.md).
+They are Tidemark's own, in JSON; equal values give equal bytes. A plan's form on Hudi's timeline is made from
+it when the action is committed: before that no other engine may see it (TABLE_SERVICES.md, section 1).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -42,6 +44,8 @@ class CompactionPlan(msgspec.Struct, frozen=True):
 
     ``schema``: the record schema in Avro without Hudi's columns, as commits name it. ``missing_partitions``:
     partitions in which file groups with log files were left out; Hudi's planner looks there again.
+    ``dropped``: numbers of the operations that are not committed, because their file groups changed since the
+    plan was made. The numbers are in the names of files, so the operations keep theirs.
     """
 
     instant: str
@@ -49,6 +53,18 @@ class CompactionPlan(msgspec.Struct, frozen=True):
     schema: str
     operations: tuple[MergeOperation, ...]
     missing_partitions: tuple[str, ...] = ()
+    dropped: tuple[int, ...] = ()
+
+    def kept(self) -> list[tuple[int, MergeOperation]]:
+        """(number, operation) of those that are not dropped."""
+        gone = set(self.dropped)
+        return [(number, each) for number, each in enumerate(self.operations) if number not in gone]
+
+    def without(self, dropped: Sequence[int], missing_partitions: Sequence[str]) -> CompactionPlan:
+        """The plan in which these operations are dropped."""
+        return msgspec.structs.replace(
+            self, dropped=tuple(dropped), missing_partitions=tuple(missing_partitions)
+        )
 
 
 class MergeOutcome(msgspec.Struct, frozen=True):
@@ -73,6 +89,28 @@ class MergeOutcome(msgspec.Struct, frozen=True):
     ticket: Ticket | None = None
 
 
+class CleanPlan(msgspec.Struct, frozen=True):
+    """A clean of the data table or (``is_index``) of the metadata table, requested at ``instant``.
+
+    ``files``: partition path -> names of the files to delete, both in order. ``retained``: requested time and
+    completed word of the earliest instant whose slices are all kept; None where superseded files were left
+    behind. ``last_completed``: requested time of the table's newest completed write. ``leftovers``: files and
+    folders below `.hoodie` that belong to no instant any more.
+    """
+
+    instant: str
+    is_index: bool
+    files: dict[str, tuple[str, ...]]
+    last_completed: str
+    retained: tuple[str, str] | None = None
+    savepoints: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
+
+    def paths(self, root: str) -> list[str]:
+        """The paths of the files to delete. ``root``: the folder of the partitions."""
+        return [join_path(root, partition, name) for partition, names in self.files.items() for name in names]
+
+
 def output_name(plan: CompactionPlan, ordinal: int) -> str:
     """The name, without folder, of the base file that operation number ``ordinal`` makes. It follows from the
     plan, so whoever repeats the operation makes the same file.
@@ -87,7 +125,7 @@ def output_path(plan: CompactionPlan, ordinal: int, root: str) -> str:
     return join_path(root, plan.operations[ordinal].partition, output_name(plan, ordinal))
 
 
-def encode_plan(plan: CompactionPlan) -> bytes:
+def encode_plan(plan: CompactionPlan | CleanPlan) -> bytes:
     """The plan as a document."""
     return msgspec.json.encode(plan, order="deterministic")
 
@@ -95,6 +133,11 @@ def encode_plan(plan: CompactionPlan) -> bytes:
 def decode_plan(data: bytes, path: str) -> CompactionPlan:
     """The plan in the document at ``path``. Raises CorruptFileError."""
     return _decode(data, path, CompactionPlan)
+
+
+def decode_clean(data: bytes, path: str) -> CleanPlan:
+    """The plan of a clean in the document at ``path``. Raises CorruptFileError."""
+    return _decode(data, path, CleanPlan)
 
 
 def encode_outcomes(outcomes: tuple[MergeOutcome, ...]) -> bytes:

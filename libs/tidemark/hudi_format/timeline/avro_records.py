@@ -82,7 +82,8 @@ _REQUIRED: Final = frozenset({"file_id", "path", "partition_path"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMetadata:
-    """The content of a completed (or inflight) commit, deltacommit or compaction: HoodieCommitMetadata.
+    """The content of a completed (or inflight) commit, deltacommit or compaction: HoodieCommitMetadata. Of a
+    compaction `compacted` is set, and its record has no version, as Hudi writes it.
 
     `write_stats` maps partition path ('' without partitions) to its stats. The writer may put anything into
     `extra_metadata`, which takes effect with the commit; its key "schema" holds the table's Avro schema
@@ -156,7 +157,7 @@ def _commit_to_avro(metadata: CommitMetadata) -> AvroRecord:
         },
         "compacted": metadata.compacted,
         "extraMetadata": dict(sorted(metadata.extra_metadata.items())),
-        "version": 1,
+        "version": None if metadata.compacted else 1,
         "operationType": metadata.operation_type,
     }
 

@@ -1,13 +1,13 @@
-"""Plans and results of rollbacks, compactions, cleans, restores and clusterings, as the timeline stores them
-(FORMAT.md, sections 9.4, 10.1 and 10.2).
+"""Plans and results of rollbacks, compactions, restores and clusterings, as the timeline stores them
+(FORMAT.md, sections 9.4 and 10.1; TABLE_SERVICES.md, section 2).
 
-Paths in rollback and clean plans are absolute; paths in compaction plans are file names within their
-partition. All decoders name `path` in errors and raise `CorruptFileError`.
+Paths in rollback plans are absolute; paths in compaction plans are file names within their partition. All
+decoders name `path` in errors and raise `CorruptFileError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from tidemark.hudi_format.timeline.avro_container import AvroRecord, decode_cont
 # A compaction plan of version 2 names files relative to their partition. Hudi 1.2.0 writes only that version.
 COMPACTION_PLAN_VERSION: Final = 2
 _MB: Final = 1 << 20
+_LARGEST_FILE: Final = 120 * _MB
 _LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
 
 
@@ -82,33 +83,25 @@ class CompactionOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedCompaction:
-    """The content of `T.compaction.requested`."""
+    """The content of `T.compaction.requested`. `missing_partitions` have file groups with log files that the
+    plan leaves out: Hudi's next plan looks there again.
+    """
 
     operations: tuple[CompactionOperation, ...]
+    missing_partitions: tuple[str, ...] = ()
     extra_metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanMetadata:
-    """The content of `T_C.clean`: per partition the names of the deleted files, and the deleted
-    partitions.
-    """
-
-    earliest_commit_to_retain: str
-    deleted: Mapping[str, tuple[str, ...]]
-    deleted_partitions: frozenset[str] = frozenset()
-
-
-def compaction_metrics(log_sizes: Sequence[int], base_size: int) -> dict[str, float]:
+def compaction_metrics(log_files: int, log_bytes: int, base_bytes: int) -> dict[str, float]:
     """The metrics of one operation, as Hudi's planner writes them.
 
-    Sizes are in bytes; `base_size` is 0 when the slice has no base file.
+    `log_files` is their number. `base_bytes` is 0 when the slice has no base file: then Hudi expects that a
+    file of its largest size is written.
     """
-    log_bytes = float(sum(log_sizes))
-    read_mb, write_mb = (log_bytes + base_size) // _MB, float((base_size or log_bytes) // _MB)
+    read_mb, write_mb = float((log_bytes + base_bytes) // _MB), float((base_bytes or _LARGEST_FILE) // _MB)
     return {
-        "TOTAL_LOG_FILES": float(len(log_sizes)),
-        _LOG_BYTES: log_bytes,
+        "TOTAL_LOG_FILES": float(log_files),
+        _LOG_BYTES: float(log_bytes),
         "TOTAL_IO_READ_MB": read_mb,
         "TOTAL_IO_WRITE_MB": write_mb,
         "TOTAL_IO_MB": read_mb + write_mb,
@@ -222,8 +215,8 @@ def encode_compaction_plan(plan: RequestedCompaction) -> bytes:
         "extraMetadata": dict(sorted(plan.extra_metadata.items())),
         "version": COMPACTION_PLAN_VERSION,
         "strategy": None,
-        "preserveHoodieMetadata": True,
-        "missingSchedulePartitions": None,
+        "preserveHoodieMetadata": False,
+        "missingSchedulePartitions": list(plan.missing_partitions),
     }
     return encode_container("compaction-plan", record)
 
@@ -258,6 +251,7 @@ def decode_compaction_plan(data: bytes, path: str) -> RequestedCompaction:
                 )
                 for operation in record.get("operations") or ()
             ),
+            missing_partitions=tuple(record.get("missingSchedulePartitions") or ()),
             extra_metadata=record.get("extraMetadata") or {},
         )
 
@@ -274,22 +268,6 @@ def decode_clustering_plan(data: bytes, path: str) -> tuple[tuple[str, str], ...
         for group in plan.get("inputGroups") or ()
         for each in group.get("slices") or ()
     )
-
-
-def decode_clean_metadata(data: bytes, path: str) -> CleanMetadata:
-    """The result of a clean. Raises `CorruptFileError`."""
-    record = decode_container(data, path)
-    partitions: Mapping[str, Any] = _required(record, "partitionMetadata", path)
-    with damage_in(path, "what the clean did"):
-        return CleanMetadata(
-            earliest_commit_to_retain=record.get("earliestCommitToRetain") or "",
-            deleted={
-                each: tuple(found.get("successDeleteFiles") or ()) for each, found in partitions.items()
-            },
-            deleted_partitions=frozenset(
-                each for each, found in partitions.items() if found.get("isPartitionDeleted")
-            ),
-        )
 
 
 def _required(record: AvroRecord, name: str, path: str) -> Any:

@@ -28,7 +28,7 @@ def plan(*file_ids: str) -> bytes:
             log_files=(),
             file_id=file_id,
             partition_path="record_index",
-            metrics=compaction_metrics([80], 0),
+            metrics=compaction_metrics(1, 80, 0),
         )
         for file_id in file_ids
     )

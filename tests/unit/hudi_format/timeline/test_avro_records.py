@@ -18,6 +18,7 @@ from tidemark.hudi_format.timeline.avro_records import (
     encode_commit_metadata,
     group_stats,
 )
+from tidemark.hudi_format.timeline.clean_records import decode_clean_metadata
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
     RequestedCompaction,
@@ -26,7 +27,6 @@ from tidemark.hudi_format.timeline.service_records import (
     RollbackPlan,
     RollbackRequest,
     compaction_metrics,
-    decode_clean_metadata,
     decode_compaction_plan,
     decode_rollback_metadata,
     decode_rollback_plan,
@@ -173,7 +173,7 @@ def test_compaction_plan_survives_a_round_trip_and_version_1_is_refused() -> Non
         file_id="f",
         base_instant="2",
         log_files=(".f_3.log.1_0-0-0",),
-        metrics=compaction_metrics([3 << 20], 5 << 20),
+        metrics=compaction_metrics(1, 3 << 20, 5 << 20),
     )
     plan = RequestedCompaction(operations=(operation,), extra_metadata={"k": "v"})
     assert decode_compaction_plan(encode_compaction_plan(plan), "the file") == plan

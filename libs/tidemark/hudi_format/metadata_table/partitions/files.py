@@ -151,12 +151,12 @@ class FilesPartition:
     def log_file(
         self, changes: Sequence[FileChange], instant: str, shard: ShardId
     ) -> tuple[MetadataLogFile, bytes]:
-        """The commit's log file and its bytes. A commit without changes has one, too.
+        """The log file and its bytes. A commit without changes has one, too.
 
         Raises HudiFormatError as `write_files_log`.
         """
         data = write_files_log(changes, instant)
-        records = len({change.partition_path for change in changes}) + 1
+        records = len({change.partition_path for change in changes}) + (not _only_removes(changes))
         file_id = self.file_id(shard)
         return MetadataLogFile.of_commit(self.name, shard, file_id, instant, len(data), records, 0), data
 
@@ -181,12 +181,17 @@ class FilesPartition:
 FILES: Final = FilesPartition()
 
 
-def write_files_log(changes: Iterable[FileChange], instant: str) -> bytes:
-    """The bytes of a commit's log file: a record for each data partition that the commit touches, and one
-    that lists those of them which got files (listing a partition again does no harm).
+def _only_removes(changes: Sequence[FileChange]) -> bool:
+    """Whether the changes are a clean's."""
+    return bool(changes) and all(change.size is None for change in changes)
 
-    A commit without changes still gets the list record, as Hudi writes it. Raises HudiFormatError for a name
-    with a folder, and for an added file without a size.
+
+def write_files_log(changes: Sequence[FileChange], instant: str) -> bytes:
+    """The bytes of a log file: a record for each data partition that the instant touches, and one that lists
+    those of them which got files (listing a partition again does no harm).
+
+    A commit without changes still gets the list record, and a clean gets none, as Hudi writes them. Raises
+    HudiFormatError for a name with a folder, and for an added file without a size.
     """
     records: dict[str, FilesRecord] = {}
     partitions = FilesRecord()
@@ -202,7 +207,8 @@ def write_files_log(changes: Iterable[FileChange], instant: str) -> bytes:
         if change.size is not None:
             partitions.apply(key, 0, False)
     values = {key: record.encode(RECORD_TYPE_FILES) for key, record in records.items()}
-    values[ALL_PARTITIONS_KEY] = partitions.encode(RECORD_TYPE_ALL_PARTITIONS)
+    if not _only_removes(changes):
+        values[ALL_PARTITIONS_KEY] = partitions.encode(RECORD_TYPE_ALL_PARTITIONS)
     return _log_of_records(values, instant)
 
 

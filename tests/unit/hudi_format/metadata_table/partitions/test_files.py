@@ -16,6 +16,7 @@ from tidemark.hudi_format.metadata_table.partitions.files import (
     write_files_log,
 )
 from tidemark.hudi_format.metadata_table.record_schema import encode_record
+from tidemark.hudi_format.model import ShardId
 
 INSTANT = "20260101000000000"
 
@@ -97,3 +98,14 @@ def test_a_record_of_another_type_is_corrupt() -> None:
     value = encode_record({"key": "", "type": 5, "filesystemMetadata": None})
     with pytest.raises(CorruptFileError, match="f.hfile"):
         ListedFiles().apply("p", value, "", "f.hfile")
+
+
+def test_a_clean_lists_no_partitions_and_a_commit_without_changes_does() -> None:
+    """As Hudi writes them."""
+
+    def records(*changes: FileChange) -> int:
+        return FILES.log_file(changes, INSTANT, ShardId(0))[0].upserts
+
+    assert records(FileChange("p", "a", None), FileChange("q", "b", None)) == 2
+    assert records(FileChange("p", "a", None), FileChange("q", "b", 7)) == 3
+    assert records() == 1

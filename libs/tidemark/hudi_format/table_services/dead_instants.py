@@ -1,0 +1,62 @@
+"""Finds what failed writers left: pending writes whose writer is gone, and side files of instants that are on
+no timeline any more. Pure.
+timeline any more. Pure.
+
+Pending writes hold back compactions, the horizon of cleans, and archival. A writer that lives beats at least
+every minute (`commit/heartbeat.py`). A failed write is for whoever finds it without a beat (FORMAT.md,
+section 9.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from tidemark.hudi_format.commit.heartbeat import INTERVAL_MS, MISSES_TOLERATED
+from tidemark.hudi_format.model import is_instant_time
+from tidemark.hudi_format.storage.base import FileInfo
+from tidemark.hudi_format.timeline import Action, Timeline
+
+DEAD_AFTER_MS: Final = INTERVAL_MS * MISSES_TOLERATED
+LEFT_AFTER_MS: Final = 60 * 60_000
+_ROLLED_BACK: Final = (Action.COMMIT, Action.DELTA_COMMIT)
+
+
+def dead_instants(
+    timeline: Timeline,
+    own: Collection[str],
+    now_ms: int,
+    *,
+    begun_ms: Callable[[str], int | None],
+    beaten_ms: Callable[[str], int | None],
+) -> list[str]:
+    """Requested times of the data timeline's pending commits and deltacommits that no writer finishes.
+
+    ``own``: our own pending instants. ``begun_ms``, ``beaten_ms``: requested time -> when its requested file
+    was made, and its last beat (Unix epoch, by the storage's clock); None where the file is not there.
+    """
+    dead = []
+    for each in timeline.pending(*_ROLLED_BACK):
+        if each.requested in own:
+            continue
+        times = (begun_ms(each.requested), beaten_ms(each.requested))
+        newest = max((time for time in times if time is not None), default=None)
+        if newest is not None and now_ms - newest > DEAD_AFTER_MS:
+            dead.append(each.requested)
+    return dead
+
+
+def leftovers(side_files: Iterable[FileInfo], timeline: Timeline, now_ms: int) -> tuple[str, ...]:
+    """The paths of those that belong to no instant of the data timeline, and were not changed for an hour.
+
+    ``side_files``: entries of `.hoodie/.temp` and `.hoodie/.heartbeat`, which are named by instants.
+    """
+    return tuple(
+        sorted(
+            each.path
+            for each in side_files
+            if is_instant_time(each.name)
+            and not timeline.contains(each.name)
+            and now_ms - each.mtime_ms > LEFT_AFTER_MS
+        )
+    )

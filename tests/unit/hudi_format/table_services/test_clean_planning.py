@@ -1,0 +1,199 @@
+"""What a clean deletes: nothing that a reader since the horizon, a plan or a savepoint needs; all else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.hudi_format.table_services.histories import GROUPS, Event, History, random_history, t
+from tidemark.hudi_format.table_services.clean_planning import (
+    CleanBounds,
+    horizon,
+    plan_data_clean,
+    plan_index_clean,
+    recheck_clean,
+)
+from tidemark.hudi_format.table_services.operations import CleanPlan
+from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
+
+
+def data_clean(
+    history: History, bounds: CleanBounds, replaced: dict[tuple[str, str], str] | None = None, **more
+) -> CleanPlan | None:
+    view, files = history.view(replaced), history.files()
+    seen = more.pop("seen_at", view.timeline.completion_time)
+    return plan_data_clean(
+        view.every_slice(files), files, view.timeline, view.replaced, bounds, t(9_000), seen_at=seen, **more
+    )
+
+
+def index_clean(history: History, bounds: CleanBounds) -> CleanPlan | None:
+    view, files = history.view(), history.files()
+    seen = view.timeline.completion_time
+    return plan_index_clean(view.every_slice(files), files, view.timeline, bounds, t(9_000), seen_at=seen)
+
+
+def deleted(plan: CleanPlan | None) -> set[tuple[str, str]]:
+    return {(p, name) for p, names in plan.files.items() for name in names} if plan else set()
+
+
+def everything(history: History) -> set[tuple[str, str]]:
+    return {(partition, name) for partition, names in history.files().items() for name in names}
+
+
+def read_since(history: History, first: int) -> set[tuple[str, str]]:
+    """(partition, name) of all that readers open who list at any moment from ``first`` on."""
+    return {
+        (group[0], name)
+        for group in GROUPS
+        for moment in range(first, history.end + 1)
+        for name in history.read_at(group, t(moment))
+    }
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("plan", [data_clean, index_clean])
+def test_a_clean_deletes_what_no_reader_since_the_horizon_opens_and_nothing_else(seed, plan):
+    history = random_history(seed)
+    for first in range(20, history.end, 61):
+        found = plan(history, CleanBounds(horizon=t(first)))
+        assert deleted(found) == everything(history) - read_since(history, first)
+
+
+def compacted_twice() -> History:
+    """Slices of all groups that began at 1, 100 and 200, each with a log file; seen at 2, 110, 210."""
+    events = [Event(t(1), t(2), GROUPS, is_base=True)]
+    for n in (100, 200):
+        events += [Event(t(n - 50), t(n - 49), GROUPS), Event(t(n), t(n + 10), GROUPS, is_base=True)]
+    return History([*events, Event(t(250), t(251), GROUPS)], 400)
+
+
+def slices_gone(plan: CleanPlan | None, file_id: str) -> set[int]:
+    """The beginnings of the slices whose base files go."""
+    instants = {1: t(1), 100: t(100), 200: t(200)}
+    names = {name for _, name in deleted(plan) if name.startswith(file_id)}
+    return {n for n, instant in instants.items() if any(instant in name for name in names)}
+
+
+def test_the_files_of_a_pending_plan_stay():
+    history = compacted_twice()
+    bounds = CleanBounds(horizon=t(300), plans={("p", "a-0"): t(150)})
+    plan = data_clean(history, bounds)
+    assert slices_gone(plan, "a-0") == {1}, "planned at 150, on top of the slice of 100"
+    assert slices_gone(plan, "b-0") == {1, 100}
+
+
+def test_a_slice_stays_that_readers_saw_longer_than_its_completion_times_say():
+    """A coordinator died behind its decision, and its successor made the completed file late."""
+    history = compacted_twice()
+    late = {t(200): t(310)}
+    completion = history.timeline().completion_time
+    plan = data_clean(
+        history, CleanBounds(horizon=t(300)), seen_at=lambda each: late.get(each) or completion(each)
+    )
+    assert slices_gone(plan, "b-0") == {1}
+
+
+def test_what_a_savepoint_names_stays():
+    history = compacted_twice()
+    kept = {t(50): {"p": [history.events[0].name(("p", "a-0"))]}}
+    plan = data_clean(history, CleanBounds(horizon=t(300), savepoints=kept))
+    assert (slices_gone(plan, "a-0"), slices_gone(plan, "b-0")) == ({100}, {1, 100})
+    assert plan.savepoints == (t(50),)
+
+
+def test_the_index_keeps_the_newest_slice_from_before_the_oldest_savepoint_and_all_later_ones():
+    history = compacted_twice()
+    savepoints: dict[str, dict[str, list[str]]] = {t(260): {}, t(150): {}}
+    plan = index_clean(history, CleanBounds(horizon=t(300), savepoints=savepoints))
+    assert slices_gone(plan, "a-0") == {1}
+    early = CleanBounds(horizon=t(300), savepoints={t(50): {}})
+    assert index_clean(history, early) is None
+
+
+def test_replaced_groups_go_wholly_once_nobody_reads_them():
+    history = compacted_twice()
+    group = ("p", "a-0")
+    for completed, whole in ((t(290), True), (t(301), False)):
+        plan = data_clean(history, CleanBounds(horizon=t(300)), {group: completed})
+        gone = {name for _, name in deleted(plan) if "a-0" in name}
+        everything_of = {name for name in history.files()["p"] if "a-0" in name}
+        assert gone == (everything_of if whole else set())
+
+
+def test_replaced_groups_stay_while_a_plan_or_a_savepoint_names_them():
+    history = compacted_twice()
+    group = ("p", "a-0")
+    planned = CleanBounds(horizon=t(300), plans={group: t(260)})
+    named = CleanBounds(horizon=t(300), savepoints={t(260): {"p": [history.events[-1].name(group)]}})
+    for bounds in (planned, named):
+        plan = data_clean(history, bounds, {group: t(290)})
+        assert not any("a-0" in name for _, name in deleted(plan))
+
+
+def test_base_files_of_other_attempts_go_with_their_slice():
+    history = compacted_twice()
+    files = history.files()
+    other = f"a-0_7-7-7_{t(1)}.parquet"
+    files["p"][other] = 5
+    view = history.view()
+    plan = plan_data_clean(
+        view.every_slice(files), files, view.timeline, {}, CleanBounds(horizon=t(300)), t(9_000),
+        seen_at=view.timeline.completion_time,
+    )  # fmt: skip
+    assert ("p", other) in deleted(plan)
+    assert ("p", f"a-0_0-0-0_{t(1)}.parquet") in deleted(plan)
+
+
+def test_a_clean_that_is_cut_off_names_no_instant_to_retain():
+    """Else Hudi's own clean would look only at partitions that were written since, and never at the rest."""
+    history = compacted_twice()
+    bounds = CleanBounds(horizon=t(245))
+    whole = data_clean(history, bounds)
+    assert whole.retained == (t(250), "deltacommit")
+    cut = data_clean(history, bounds, files_max=5)
+    assert (len(deleted(cut)), cut.retained) == (5, None)
+    assert deleted(cut) < deleted(whole)
+
+
+def test_a_clean_that_leaves_superseded_slices_names_no_instant_to_retain():
+    history = compacted_twice()
+    held = CleanBounds(horizon=t(245), plans={("p", "a-0"): t(150)})
+    assert data_clean(history, held).retained is None
+    pending = CleanBounds(horizon=t(245), first_pending=t(248))
+    assert data_clean(history, pending).retained is None, "Hudi's bound: the first pending write"
+    nothing_since = CleanBounds(horizon=t(300))
+    assert data_clean(history, nothing_since).retained is None
+
+
+def test_the_horizon_is_the_oldest_of_what_is_read():
+    pending = Timeline((Instant(t(40), Action.DELTA_COMMIT, State.INFLIGHT),))
+    cleaning = Timeline((Instant(t(10), Action.CLEAN, State.REQUESTED),))
+    assert horizon(t(90), t(70), None, [], ()) == t(70)
+    assert horizon(t(60), t(70), None, [], ()) == t(60)
+    assert horizon(t(90), t(70), t(50), [cleaning], ()) == t(50)
+    assert horizon(t(90), t(70), t(50), [pending], ()) == t(40)
+    assert horizon(t(90), t(70), t(50), [pending], (t(40),)) == t(50), "our own reads as of the open epoch"
+
+
+def test_a_recheck_keeps_only_what_may_still_be_deleted():
+    history = compacted_twice()
+    plan = data_clean(history, CleanBounds(horizon=t(245)))
+    assert plan is not None
+    assert recheck_clean(plan, plan) == plan
+    less = data_clean(history, CleanBounds(horizon=t(245), plans={("p", "a-0"): t(50)}))
+    kept = recheck_clean(plan, less)
+    assert deleted(kept) == deleted(less)
+    assert (kept.instant, kept.retained) == (plan.instant, None)
+    assert recheck_clean(plan, None) is None
+    assert recheck_clean(plan, replace_files(plan, {"q": ("other",)})) is None
+
+
+def replace_files(plan: CleanPlan, files: dict[str, tuple[str, ...]]) -> CleanPlan:
+    return CleanPlan(plan.instant, plan.is_index, files, plan.last_completed)
+
+
+def test_nothing_goes_before_the_first_compaction():
+    history = replace(compacted_twice(), events=compacted_twice().events[:2])
+    assert data_clean(history, CleanBounds(horizon=t(300))) is None

@@ -1,0 +1,55 @@
+"""Which pending writes have no writer any more, and which side files belong to nothing."""
+
+from __future__ import annotations
+
+from tests.unit.hudi_format.table_services.histories import t
+from tidemark.hudi_format.storage.base import FileInfo
+from tidemark.hudi_format.table_services.dead_instants import (
+    DEAD_AFTER_MS,
+    LEFT_AFTER_MS,
+    dead_instants,
+    leftovers,
+)
+from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
+
+NOW = 10**9
+TIMELINE = Timeline(
+    (
+        Instant(t(1), Action.DELTA_COMMIT, State.COMPLETED, t(2)),
+        Instant(t(3), Action.DELTA_COMMIT, State.INFLIGHT),
+        Instant(t(4), Action.COMMIT, State.REQUESTED),
+        Instant(t(5), Action.COMPACTION, State.INFLIGHT),
+        Instant(t(6), Action.CLUSTERING, State.REQUESTED),
+    )
+)
+
+
+def dead(begun: int, beaten: int | None = None, own: tuple[str, ...] = ()) -> list[str]:
+    return dead_instants(TIMELINE, own, NOW, begun_ms=lambda _: begun, beaten_ms=lambda _: beaten)
+
+
+def test_writes_without_a_beat_are_dead_and_table_services_are_left_alone():
+    old = NOW - DEAD_AFTER_MS - 1
+    assert dead(old) == [t(3), t(4)]
+    assert dead(old, beaten=old) == [t(3), t(4)]
+    assert dead(old, beaten=old + 1) == [], "two beats may be missed"
+    assert dead(old + 1) == [], "a write that just began has not beaten yet"
+    assert dead(old, own=(t(3),)) == [t(4)]
+
+
+def test_a_write_whose_requested_file_is_gone_is_not_dead():
+    found = dead_instants(TIMELINE, (), NOW, begun_ms=lambda _: None, beaten_ms=lambda _: None)
+    assert found == []
+
+
+def test_side_files_of_no_instant_go_after_an_hour():
+    def entry(name: str, age_ms: int) -> FileInfo:
+        return FileInfo(f".hoodie/.temp/{name}", name, 0, NOW - age_ms, True)
+
+    entries = [
+        entry(t(7), LEFT_AFTER_MS + 1),
+        entry(t(8), LEFT_AFTER_MS),
+        entry(t(3), LEFT_AFTER_MS + 1),
+        entry("not-an-instant", LEFT_AFTER_MS + 1),
+    ]
+    assert leftovers(entries, TIMELINE, NOW) == (f".hoodie/.temp/{t(7)}",)
