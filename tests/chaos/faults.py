@@ -19,13 +19,16 @@ from tests.chaos.cuts import CUTS
 from tests.chaos.seat import Seat
 from tests.chaos.stray_writer import StrayWriter
 from tests.chaos.world import Steps, World
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.stream_runtime.clock import SKEW_VARIABLE
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
 
 SUPERSEDED: Final = 3
 # Longer than the lease and than Kafka's limit for an open transaction.
 LONG_FREEZE_S: Final = 12.0
-_NEEDS_A_VOID: Final = ("after_voided", "after_rolled_back")
+_CLAIMS: Final = (AssignerFailpoint.SHUFFLE_CLAIM, AssignerFailpoint.ASSIGN_CLAIM)
+_NEEDS_A_VOID: Final = (CoordinatorFailpoint.AFTER_VOIDED, CoordinatorFailpoint.AFTER_ROLLED_BACK)
 
 Fault = Callable[[World, str], Steps]
 
@@ -290,7 +293,7 @@ def _runs(world: World, name: str) -> Steps:
 
 def _hit(world: World, place: str) -> int:
     """At which hit: the first where a life may come by once only."""
-    return 1 if place in _NEEDS_A_VOID or place.endswith("claim") else world.random.choice((1, 1, 2, 3))
+    return 1 if place in _NEEDS_A_VOID or place in _CLAIMS else world.random.choice((1, 1, 2, 3))
 
 
 def _down(world: World, name: str) -> Seat:

@@ -157,7 +157,11 @@ def must(random: Random) -> list[Step]:
     """
     points = random.sample(_ASSIGNER_POINTS, len(_ASSIGNER_POINTS))
     half = len(points) // 2
-    during_commit = ("after_commit_decided", "before_metadata_completed", "after_metadata_commit")
+    during_commit = (
+        CoordinatorFailpoint.AFTER_COMMIT_DECIDED,
+        CoordinatorFailpoint.BEFORE_METADATA_COMPLETED,
+        CoordinatorFailpoint.AFTER_METADATA_COMMIT,
+    )
     return [
         (
             _exits(COORDINATOR, random.sample(_COORDINATOR_POINTS, len(_COORDINATOR_POINTS))),

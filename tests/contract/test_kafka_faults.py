@@ -15,6 +15,7 @@ from tests.contract.fault_cluster import FaultCluster
 from tests.contract.kafka_cluster import send
 from tidemark.stream_runtime.kafka.errors import FencedError, KafkaError, ProducerFatalError
 from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerStep,
     LedgerTransaction,
     OutgoingMessage,
     TransactionOutcome,
@@ -51,7 +52,7 @@ class Scene:
         self,
         producer: TransactionalProducer,
         value: bytes,
-        reached: Callable[[str], None] = lambda _: None,
+        reached: Callable[[LedgerStep], None] = lambda _: None,
         consumed: int | None = None,
         timeouts_s: tuple[float, float] = PATIENT,
     ) -> TransactionResult:
@@ -88,9 +89,9 @@ def scene(fault_cluster: FaultCluster) -> Scene:
     return Scene(fault_cluster)
 
 
-def at(step: str, act: Callable[[], object]) -> Callable[[str], None]:
-    def reached(name: str) -> None:
-        if name == step:
+def at(step: LedgerStep, act: Callable[[], object]) -> Callable[[LedgerStep], None]:
+    def reached(place: LedgerStep) -> None:
+        if place is step:
             act()
 
     return reached
@@ -136,7 +137,9 @@ def test_late_end_of_a_replaced_producer_is_powerless(scene: Scene, commits: boo
     assert producer.doubtful
     effects: list[int] = []
     result = scene.run(
-        scene.producer(), b"two", at("entry", lambda: effects.append(scene.cluster.deliver_late_ends()))
+        scene.producer(),
+        b"two",
+        at(LedgerStep.ENTRY, lambda: effects.append(scene.cluster.deliver_late_ends())),
     )
     assert effects == [0]
     assert result.outcome is COMMITTED
@@ -144,8 +147,8 @@ def test_late_end_of_a_replaced_producer_is_powerless(scene: Scene, commits: boo
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
-@pytest.mark.parametrize("step", ["batches", "entry"])
-def test_late_end_that_nobody_noticed_is_never_named(scene: Scene, commits: bool, step: str):
+@pytest.mark.parametrize("step", [LedgerStep.BATCHES, LedgerStep.ENTRY])
+def test_late_end_that_nobody_noticed_is_never_named(scene: Scene, commits: bool, step: LedgerStep):
     cluster, producer = scene.cluster, scene.producer()
     first(scene, producer, EndFault.DUPLICATED_LATE_UNNOTICED, commits)
     assert not producer.doubtful
@@ -160,21 +163,21 @@ def test_late_end_that_nobody_noticed_is_never_named(scene: Scene, commits: bool
     assert effects == [1]
     assert result.outcome is not COMMITTED
     assert result.replace_producer
-    leaked = [b"two"] if commits and step == "entry" else []
+    leaked = [b"two"] if commits and step is LedgerStep.ENTRY else []
     scene.check(*([b"one"] if commits else []), unnamed=leaked)
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
-@pytest.mark.parametrize("step", ["entry", "commit"])
+@pytest.mark.parametrize("step", [LedgerStep.ENTRY, LedgerStep.COMMIT])
 def test_entry_in_front_of_a_leaked_marker_shares_its_fate_with_its_batches(
-    scene: Scene, commits: bool, step: str
+    scene: Scene, commits: bool, step: LedgerStep
 ):
     cluster, producer = scene.cluster, scene.producer()
     first(scene, producer, EndFault.DUPLICATED_LATE_UNNOTICED, commits)
     effects: list[int] = []
     result = scene.run(producer, b"two", at(step, lambda: effects.append(cluster.deliver_late_ends())))
     assert effects == [1]
-    if step == "commit":
+    if step is LedgerStep.COMMIT:
         # Written before the end leaked in: it has come true if that was a commit too.
         assert (result.outcome is COMMITTED) is commits
     # Whoever wins the race between marker and entry: what is reported is so, and what is named is there.
@@ -232,7 +235,7 @@ def test_message_that_was_sent_twice_is_stored_once(scene: Scene, topic: str):
 def test_copy_of_a_message_that_comes_before_the_commit_is_not_stored(scene: Scene):
     cluster, stored = scene.cluster, list[int]()
     cluster.on_next_message(scene.data.topic, MessageFault.DUPLICATED_LATE)
-    late = at("commit", lambda: stored.append(cluster.deliver_late_messages(scene.data)))
+    late = at(LedgerStep.COMMIT, lambda: stored.append(cluster.deliver_late_messages(scene.data)))
     assert scene.run(scene.producer(), b"one", late).outcome is COMMITTED
     assert stored == [0]
     scene.check(b"one")
@@ -255,7 +258,7 @@ def test_copy_of_a_message_that_comes_in_front_of_the_next_one_costs_that_transa
     cluster.on_next_message(scene.data.topic, MessageFault.DUPLICATED_LATE)
     assert scene.run(producer, b"one").outcome is COMMITTED
     cluster.await_end("the marker", lambda: cluster.stable_end_of(scene.data) == 2)
-    late = at("batches", lambda: stored.append(cluster.deliver_late_messages(scene.data)))
+    late = at(LedgerStep.BATCHES, lambda: stored.append(cluster.deliver_late_messages(scene.data)))
     result = scene.run(producer, b"two", late)
     assert stored == [0]
     # The broker keeps the refused copy's sequence number in mind and takes the next one for a gap.
@@ -335,8 +338,8 @@ def test_repeated_init_gives_a_producer_that_works(scene: Scene):
 # ---------------------------------------------------------------- fences and times
 
 
-@pytest.mark.parametrize("step", ["batches", "entry", "commit"])
-def test_transaction_that_ran_out_of_time_is_fenced_and_holds_nobody_back(scene: Scene, step: str):
+@pytest.mark.parametrize("step", [LedgerStep.BATCHES, LedgerStep.ENTRY, LedgerStep.COMMIT])
+def test_transaction_that_ran_out_of_time_is_fenced_and_holds_nobody_back(scene: Scene, step: LedgerStep):
     producer = scene.hasty_producer()
     expired = at(step, lambda: scene.cluster.expire_transactions(scene.ledger))
     result = scene.run(producer, b"one", expired)
@@ -362,7 +365,7 @@ def test_zombie_that_wakes_up_is_fenced_before_anything_of_it_counts(scene: Scen
 
 def test_partition_without_a_leader_is_waited_for(scene: Scene):
     producer = scene.producer()
-    away = at("batches", lambda: scene.cluster.leader_away(scene.data.topic, 0.5))
+    away = at(LedgerStep.BATCHES, lambda: scene.cluster.leader_away(scene.data.topic, 0.5))
     result = scene.run(producer, b"one", away)
     assert result.outcome is COMMITTED, result.error
     scene.check(b"one")
@@ -371,7 +374,9 @@ def test_partition_without_a_leader_is_waited_for(scene: Scene):
 def test_broker_that_dies_in_a_transaction_and_comes_back_keeps_what_it_acknowledged(scene: Scene):
     producer = scene.producer()
     assert scene.run(producer, b"one").outcome is COMMITTED
-    result = scene.run(producer, b"two", at("batches", scene.cluster.stop), timeouts_s=NO_FLUSH_TWICE)
+    result = scene.run(
+        producer, b"two", at(LedgerStep.BATCHES, scene.cluster.stop), timeouts_s=NO_FLUSH_TWICE
+    )
     assert result.outcome is not COMMITTED
     assert result.replace_producer
     producer.close()

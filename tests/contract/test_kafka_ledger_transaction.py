@@ -9,6 +9,7 @@ import pytest
 from tests.contract.kafka_cluster import KafkaCluster, commit
 from tidemark.stream_runtime.kafka.errors import FencedError, MessageTooLargeError, MissingTopicError
 from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerStep,
     LedgerTransaction,
     OutgoingMessage,
     TransactionOutcome,
@@ -25,7 +26,7 @@ def test_entry_names_the_offsets_that_its_batches_have(cluster: KafkaCluster):
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition(topic, 0)]
     producer = cluster.producer()
     commit(producer, partitions[0], b"earlier")
-    steps: list[str] = []
+    steps: list[LedgerStep] = []
     run = LedgerTransaction(producer, ledger, reached=steps.append).run
     headers = (("v", b"1"),)
     result = run(
@@ -38,7 +39,7 @@ def test_entry_names_the_offsets_that_its_batches_have(cluster: KafkaCluster):
     assert result.offsets == (2, 0, 3)
     assert result.entry_offset == 1
     assert not result.replace_producer
-    assert steps == ["begun", "batches", "entry", "commit", "committed"]
+    assert steps == list(LedgerStep)
     reader = cluster.reader()
     reader.assign({ledger: 0})
     messages = cluster.read_until(reader, 2)
@@ -96,19 +97,19 @@ def test_entry_that_cannot_be_built_aborts_and_raises(cluster: KafkaCluster):
     cluster.wait_position(reader, data, 2)
 
 
-@pytest.mark.parametrize("step", ["begun", "batches", "entry", "commit"])
-def test_fenced_at_any_step_is_reported_and_nothing_of_it_stays(cluster: KafkaCluster, step: str):
+@pytest.mark.parametrize("step", [step for step in LedgerStep if step is not LedgerStep.COMMITTED])
+def test_fenced_at_any_step_is_reported_and_nothing_of_it_stays(cluster: KafkaCluster, step: LedgerStep):
     ledger, data = cluster.partition(), cluster.partition()
     name = cluster.transactional_id()
     old = cluster.producer(name)
 
-    def usurp(reached: str) -> None:
-        if reached == step:
+    def usurp(reached: LedgerStep) -> None:
+        if reached is step:
             cluster.producer(name)
 
     transaction = LedgerTransaction(old, ledger, reached=usurp)
     result = transaction.run(b"begun", [OutgoingMessage(data, b"zombie")], entry_of)
-    certain = step in ("begun", "batches")
+    certain = step in (LedgerStep.BEGUN, LedgerStep.BATCHES)
     assert result.outcome is (TransactionOutcome.ABORTED if certain else TransactionOutcome.UNKNOWN)
     assert isinstance(result.error, FencedError)
     assert result.fenced

@@ -22,7 +22,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 from tidemark.errors import ErrorKind
@@ -70,7 +70,7 @@ class FailpointRegistry:
 
     def __init__(
         self,
-        places: type[Enum],
+        places: type[StrEnum],
         exit_process: Callable[[], None] = _exit,
         stop_process: Callable[[], None] = _stop,
     ) -> None:
@@ -84,7 +84,7 @@ class FailpointRegistry:
 
     @classmethod
     def from_environment(
-        cls, places: type[Enum], env: Mapping[str, str], foreign: frozenset[str] = frozenset()
+        cls, places: type[StrEnum], env: Mapping[str, str], foreign: frozenset[str] = frozenset()
     ) -> FailpointRegistry:
         """A registry armed as `env` says.
 
@@ -109,25 +109,25 @@ class FailpointRegistry:
                 raise FailpointConfigError(
                     f"{ENVIRONMENT_VARIABLE}={order}: {part!r} is neither a count nor exit, stop or raise"
                 )
-        names = [str(place.value) for place in self._places]
+        names = [place.value for place in self._places]
         if name not in names:
             raise FailpointConfigError(
                 f"{ENVIRONMENT_VARIABLE}={order}: there is no failpoint {name!r}; known: {', '.join(names)}"
             )
         self.arm(self._places(name), nth, action)
 
-    def arm(self, place: Enum, nth: int = 1, action: FailpointAction = FailpointAction.RAISE) -> None:
+    def arm(self, place: StrEnum, nth: int = 1, action: FailpointAction = FailpointAction.RAISE) -> None:
         """Arms `place`: its `nth` hit from now acts, once. Raises FailpointConfigError for `nth` below 1."""
         if nth < 1:
             raise FailpointConfigError(f"failpoint {place.value}: hits are counted from 1, not {nth}")
         with self._lock:
-            self._armed[str(place.value)] = _Armed(nth, action)
+            self._armed[place.value] = _Armed(nth, action)
 
-    def hit(self, place: Enum) -> None:
+    def hit(self, place: StrEnum) -> None:
         """Does nothing, unless this is the armed hit. Raises FailpointHitError for the action `raise`."""
         if not self._armed:
             return
-        name = str(place.value)
+        name = place.value
         with self._lock:
             armed = self._armed.get(name)
             if armed is None:

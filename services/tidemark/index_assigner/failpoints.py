@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tidemark.epoch_protocol.entries import Stage
+from tidemark.stream_runtime.kafka.ledger_transaction import LedgerStep
 
 
 class AssignerFailpoint(StrEnum):
@@ -24,6 +25,11 @@ class AssignerFailpoint(StrEnum):
     ASSIGN_COMMITTED = "assign_committed"
 
 
-def failpoint_of(stage: Stage, step: str) -> AssignerFailpoint:
-    """The failpoint of a step that `LedgerTransaction.reached` names, or of ``claim``."""
-    return AssignerFailpoint(f"{stage.value}_{step}")
+def claim_failpoint(stage: Stage) -> AssignerFailpoint:
+    """The failpoint before a slot of the stage claims lanes."""
+    return AssignerFailpoint(f"{stage.value}_claim")
+
+
+def failpoint_of(stage: Stage, step: LedgerStep) -> AssignerFailpoint:
+    """The failpoint at a step of the stage's transactions."""
+    return AssignerFailpoint(f"{stage.value}_{step.value}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Final, cast
 
 from testing.clock import ManualClock
@@ -89,11 +89,11 @@ class _GatedClock:
 class PlaceFailpoints(FailpointRegistry):
     """Each failpoint is a place."""
 
-    def __init__(self, places: type[Enum], process: Process) -> None:
+    def __init__(self, places: type[StrEnum], process: Process) -> None:
         super().__init__(places)
         self._process = process
 
-    def hit(self, place: Enum) -> None:
+    def hit(self, place: StrEnum) -> None:
         self._process.place(f"failpoint {place.value}")
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.simulation.world.script import Event, Setup
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 
 _CHANCE: Final = 0.35
 _CHANCE_HARDER: Final = 1 / 7
@@ -108,7 +109,7 @@ def _deadly(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
 
 def _between_commits(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
     """A coordinator dies, or sleeps for longer than its successor takes, between an epoch's two commits."""
-    where = ("coordinator", "1", "after_metadata_commit")
+    where = ("coordinator", "1", CoordinatorFailpoint.AFTER_METADATA_COMMIT.value)
     scene: list[Event] = [("feed", "up", f"k{dice.randrange(_KEYS)}", f"d{dice.randrange(3)}", "95")]
     if dice.random() < 0.5:
         scene += [("hurry",), ("crash", *where), *[("round",)] * 12]

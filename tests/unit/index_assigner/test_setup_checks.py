@@ -25,10 +25,11 @@ from tidemark.index_assigner.adapters import (
     snapshot_loader,
 )
 from tidemark.index_assigner.bootstrap import AssignerService, Ports, shuffle_work
-from tidemark.index_assigner.failpoints import AssignerFailpoint, failpoint_of
+from tidemark.index_assigner.failpoints import AssignerFailpoint, claim_failpoint, failpoint_of
 from tidemark.ledger_client.topics import topic_specs
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.kafka.ledger_transaction import LedgerStep
 from tidemark.stream_runtime.kafka.ports import TopicSpec
 
 
@@ -114,8 +115,9 @@ def test_a_stored_snapshot_must_have_the_named_content(setup: Setup):
 
 @pytest.mark.parametrize("stage", list(Stage))
 @pytest.mark.parametrize("step", ["claim", "begun", "batches", "entry", "commit", "committed"])
-def test_every_step_of_every_stage_has_its_failpoint(stage, step):
-    assert failpoint_of(stage, step).value == f"{stage.value}_{step}"
+def test_every_step_of_every_stage_has_its_failpoint(stage: Stage, step: str) -> None:
+    place = claim_failpoint(stage) if step == "claim" else failpoint_of(stage, LedgerStep(step))
+    assert place.value == f"{stage.value}_{step}"
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"[1]", b'{"orders.keyed": "8"}'])

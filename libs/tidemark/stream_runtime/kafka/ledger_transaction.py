@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 from tidemark.stream_runtime.kafka.errors import FencedError, KafkaError
@@ -47,6 +47,20 @@ class TransactionOutcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
+
+
+class LedgerStep(StrEnum):
+    """The places of a transaction at which `LedgerTransaction.reached` is called."""
+
+    BEGUN = "begun"
+    """After the transaction has begun."""
+    BATCHES = "batches"
+    """Before the batches are sent."""
+    ENTRY = "entry"
+    """Before the ledger entry is sent."""
+    COMMIT = "commit"
+    """Before the commit."""
+    COMMITTED = "committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +97,14 @@ class TransactionResult:
 class LedgerTransaction:
     """Runs transactions of one producer with one ledger partition. It does not look into the messages.
 
-    `reached` is called for failpoints, with "begun" after the transaction has begun, with "batches", "entry"
-    and "commit" before these are sent, and with "committed" in the end.
+    `reached` is called at each step, for failpoints.
     """
 
     producer: TransactionalProducer
     ledger: TopicPartition
     flush_timeout_s: float = 10.0
     commit_timeout_s: float = 10.0
-    reached: Callable[[str], None] = field(default=lambda _step: None)
+    reached: Callable[[LedgerStep], None] = field(default=lambda _step: None)
 
     def run(
         self,
@@ -110,10 +123,10 @@ class LedgerTransaction:
         producer = self.producer
         try:
             producer.begin()
-            self.reached("begun")
+            self.reached(LedgerStep.BEGUN)
             producer.produce(self.ledger, begun, None, ledger_headers)
             producer.flush(self.flush_timeout_s)
-            self.reached("batches")
+            self.reached(LedgerStep.BATCHES)
             offsets = self._publish(messages)
             entry = build_entry(offsets)
         except KafkaError as error:
@@ -143,15 +156,15 @@ class LedgerTransaction:
     ) -> TransactionResult:
         producer = self.producer
         try:
-            self.reached("entry")
+            self.reached(LedgerStep.ENTRY)
             delivery = producer.produce(self.ledger, entry, None, ledger_headers)
             producer.flush(self.flush_timeout_s)
             entry_offset = delivery.offset
             if consumed and group is not None:
                 producer.send_offsets(consumed, group, self.commit_timeout_s)
-            self.reached("commit")
+            self.reached(LedgerStep.COMMIT)
             producer.commit(self.commit_timeout_s)
-            self.reached("committed")
+            self.reached(LedgerStep.COMMITTED)
         except KafkaError as error:
             # The entry may be in the log, and a delayed commit of the transaction before may have committed
             # it.

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 
 from tidemark.epoch_protocol.entries import LedgerEntry, Stage, TransactionBegun, encode_entry
 from tidemark.errors import ErrorKind
-from tidemark.index_assigner.failpoints import failpoint_of
+from tidemark.index_assigner.failpoints import claim_failpoint, failpoint_of
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.errors import KafkaError, KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerStep,
     LedgerTransaction,
     OutgoingMessage,
     TransactionResult,
@@ -71,7 +72,7 @@ class SlotProducer:
         Closes the producer afterwards if it must not be used again. Raises the error of a transaction that
         can never succeed unchanged: a message above the topic's limit, a topic that is gone.
         """
-        transaction = LedgerTransaction(self.ready(), self._topics.ledger_partition, reached=self.hit)
+        transaction = LedgerTransaction(self.ready(), self._topics.ledger_partition, reached=self._hit)
         begun = encode_entry(TransactionBegun(self._stage, self.slot, nonce))
         result = transaction.run(begun, messages, lambda offsets: encode_entry(build_entry(offsets)))
         if result.replace_producer:
@@ -80,8 +81,11 @@ class SlotProducer:
             raise result.error
         return result
 
-    def hit(self, step: str) -> None:
-        """Hits the stage's failpoint of this step."""
+    def hit_before_claim(self) -> None:
+        """Hits the stage's failpoint before lanes are claimed."""
+        self._failpoints.hit(claim_failpoint(self._stage))
+
+    def _hit(self, step: LedgerStep) -> None:
         self._failpoints.hit(failpoint_of(self._stage, step))
 
     def close(self) -> None:

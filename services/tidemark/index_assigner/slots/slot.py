@@ -272,7 +272,7 @@ class SlotLoop:
         claim = LanesClaimed(
             self._stage, wanted, generation, self._producer.slot, self._parts.owner, ledger=ledger
         )
-        self._producer.hit("claim")
+        self._producer.hit_before_claim()
         started_s = self._parts.clock.monotonic_s()
         result = self._producer.run(self._parts.ids.uuid(), [], lambda _: claim)
         self._ended(result, started_s)
