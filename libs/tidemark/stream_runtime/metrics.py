@@ -34,7 +34,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _COUNTED: Final = (
     *("records", "rows", "keys", "entries", "offset", "offsets", "transactions", "epoch", "files"),
     *("instants", "attempts", "rewinds", "claims", "lanes", "members", "starts", "tasks", "blocks", "shards"),
-    *("differences", "doubts", "recommits", "groups", "calls"),
+    *("differences", "doubts", "recommits", "groups", "calls", "actions", "services"),
 )
 _ANSWERED_BY_1_OR_0: Final = ("up", "halted", "paused", "held", "agrees", "waiting")
 UNITS: Final = frozenset(("seconds", "bytes", *_COUNTED, *_ANSWERED_BY_1_OR_0))

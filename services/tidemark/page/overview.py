@@ -14,6 +14,7 @@ import msgspec
 
 from tidemark.page.plain_values import cut
 from tidemark.table_status.epochs import AttemptRecord, EpochRecord
+from tidemark.table_status.services import EndedServiceAction, ServiceKindState
 from tidemark.table_status.status import CoordinatorState, MemberState, Status, VerificationState
 from tidemark.table_status.warnings import StatusWarning, WarningKind
 
@@ -21,6 +22,7 @@ EPOCHS_SHOWN: Final = 48
 _ATTEMPTS_SHOWN: Final = 5
 _WARNINGS_SHOWN: Final = 30
 _MEMBERS_SHOWN: Final = 64
+_REASONS_SHOWN: Final = 3
 _LANES: Final = "lag_lane_"
 TIERS: Final = ("uncommitted", "hot", "rocksdb", "mdt")
 _COMMIT_STEPS: Final = (("index", "commit_metadata"), ("data", "commit_data"), ("clean", "commit_clean_up"))
@@ -75,6 +77,7 @@ def overview(
         "dead_letters": status.records.dead_letters,
         "verification": _verification(status.verification),
         "services": _services(status),
+        "table_services": _table_services(status),
         "warnings": warnings(status, facts.config),
     }
 
@@ -246,6 +249,39 @@ def _services(status: Status) -> list[dict[str, Any]]:
     return shown
 
 
+def _table_services(status: Status) -> dict[str, Any]:
+    """Tidemark's own table services, and when another engine's were last seen on the table's timeline."""
+    own, shown = status.table_services.own, status.table_services.table
+    return {
+        "enabled": own.enabled,
+        "paused": own.paused,
+        "reason": cut(own.reason),
+        "run_by": status.table_services.run_by,
+        "timeline_files": shown.timeline_files if shown is not None else None,
+        "kinds": [_table_service(state) for state in own.kinds],
+    }
+
+
+def _table_service(state: ServiceKindState) -> dict[str, Any]:
+    last, failures = state.last, state.failures
+    return {
+        "kind": state.kind,
+        "due": cut(state.due),
+        "not_due": cut(state.not_due),
+        "held_back": [cut(why) for why in state.held_back[:_REASONS_SHOWN]],
+        "open": msgspec.to_builtins(state.open),
+        "last": _ended(last),
+        "last_reason": cut(last.reason) if last is not None else "",
+        "failed": cut(failures.reason) if failures is not None else None,
+        "failed_in_a_row": failures.in_a_row if failures is not None else 0,
+    }
+
+
+def _ended(last: EndedServiceAction | None) -> dict[str, Any] | None:
+    names = ("number", "outcome", "planned_ms", "ended_ms", "groups", "bytes")
+    return None if last is None else {name: getattr(last, name) for name in names}
+
+
 def warnings(status: Status, config: str) -> list[dict[str, str]]:
     """The warnings of `status`, most urgent first, each with what to do if its text does not say so."""
     shown = []
@@ -276,6 +312,12 @@ def _advice(warning: StatusWarning, coordinator: CoordinatorState, config: str) 
             "wait",
             f"The rest of this page is current. `tidemark doctor -c {config}` checks whether Kafka answers.",
         ),
+        WarningKind.SERVICE_FAILS: (
+            "look",
+            f"`tidemark services list -c {config}` says when. See docs/runbook.md, TidemarkServiceFails.",
+        ),
+        WarningKind.SERVICES_BEHIND: ("look", "See docs/runbook.md, TidemarkServicesLate."),
+        WarningKind.SERVICE_HELD_BACK: ("look", "See docs/runbook.md, TidemarkServiceHeld."),
         WarningKind.DIFFERENCES: ("stop", f"`tidemark verify --full -c {config}` names every difference."),
     }
     return advice.get(warning.kind, ("look", ""))

@@ -15,23 +15,33 @@ from tests.unit.typed_status import typed_verification
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import STEPS, CoordinatorMetrics
 from tidemark.commit_coordinator.status.sampled_figures import Lags, SampledFigures, TableFigures
 from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import EpochPlanned, Stage
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.epoch_protocol.service_entries import (
+    ServiceCommitted,
+    ServiceKind,
+    ServiceOutcome,
+    ServicePlanned,
+)
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.assigner_metrics import AssignerMetrics
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.ledger_client.dead_letters import LetterRetention
+from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.observer import WrittenEpoch
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded
 from tidemark.stream_writer.writer_metrics import WriterMetrics
+from tidemark.table_status.services import OwnServices, ServiceKindState
 
 STAT = {
     "path": "p/f_1-0-1_3.parquet",
@@ -54,7 +64,14 @@ def coordinator(folder: Path) -> Metrics:
     """With a committed epoch, lags and a verification."""
     clock = ManualClock()
     board = ViewBoard()
-    view = CoordinatorView(term=5, epoch=3, completion="20130101000000000", planned_ms=clock.now_ms() - 2_000)
+    services = OwnServices(enabled=True, kinds=[ServiceKindState(kind="archive")])
+    view = CoordinatorView(
+        term=5,
+        epoch=3,
+        completion="20130101000000000",
+        planned_ms=clock.now_ms() - 2_000,
+        services=services,
+    )
     board.show(view)
     member = SimpleNamespace()
     status = SimpleNamespace(
@@ -62,7 +79,10 @@ def coordinator(folder: Path) -> Metrics:
         members=SimpleNamespace(
             members=lambda stage: [member], leases=lambda stage: {"0": (None, 0), "1": (None, None)}
         ),
-        placement=SimpleNamespace(figures=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0}),
+        placement=SimpleNamespace(
+            figures=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0},
+            snapshot=lambda: TableSlices((SliceFigures("p", "f", 10, 2, 5, 0),)),
+        ),
         stopped_lanes=lambda: [STOPPED],
         verification=SimpleNamespace(last=VERDICT, decided=VERDICT, undecided=0),
     )
@@ -77,6 +97,11 @@ def coordinator(folder: Path) -> Metrics:
     made.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
     planned = EpochPlanned(5, 3, 1, 0, 9, "20130101000000000", "0", "", clock.now_ms())
     made.committed(planned, Report((), (), dict.fromkeys(STEPS, 12.0)))
+    for entry in (
+        ServicePlanned(5, 1, ServiceKind.ARCHIVE, "20130101000000001", "p", "s", 0),
+        ServiceCommitted(5, 1, "20130101000000001", "", ServiceOutcome.DONE, 2_000),
+    ):
+        made.services.observe(Applied(0, entry, Verdict.APPLIED))
     return made.metrics
 
 

@@ -15,6 +15,7 @@ from tests.unit.table_files import write_config
 from tests.unit.typed_status import IDLE, typed_status
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.domain.slice_figures import TableSlices
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
@@ -51,7 +52,9 @@ class Shown:
         status = SimpleNamespace(
             board=self.board,
             members=SimpleNamespace(members=lambda _: [], leases=lambda _: {}),
-            placement=SimpleNamespace(figures=lambda: {"file_groups": 0.0, "bytes": 0.0}),
+            placement=SimpleNamespace(
+                figures=lambda: {"file_groups": 0.0, "bytes": 0.0}, snapshot=lambda: TableSlices()
+            ),
             verification=self.verification,
             stopped_lanes=tuple,
         )
@@ -69,7 +72,11 @@ class Shown:
 def test_a_coordinator_says_nothing_of_the_table_before_it_has_taken_it_over(tmp_path: Path) -> None:
     coordinator = Shown(tmp_path)
     before = coordinator.page()
-    assert [name for name in before if not name.startswith(("info", "epoch_seconds", "refused_calls"))] == []
+    assert [
+        name
+        for name in before
+        if not name.startswith(("info", "epoch_seconds", "service_seconds", "refused_calls"))
+    ] == []
     coordinator.board.show(TAKEN_OVER)
     after = coordinator.page()
     assert (after["term_offset"], after['committed_records_total{tag="insert"}']) == (0, 70)

@@ -80,6 +80,21 @@ def test_without_kafka_the_flow_lacks_its_lag_alone() -> None:
     assert "tidemark doctor -c flights.yaml" in warning["todo"]
 
 
+def test_table_services_are_shown_by_kind_with_bounded_texts() -> None:
+    world = PageWorld()
+    assert document(world)["table_services"]["enabled"] is False
+    failures = {"in_a_row": 3, "reason": "r" * 9_000, "next_try_ms": 7}
+    kind = {"kind": "archive", "held_back": ["h" * 9_000] * 9, "not_due": "few", "failures": failures}
+    own = {"enabled": True, "paused": True, "reason": "Spark clusters", "kinds": [kind]}
+    world.status["table_services"] = {"run_by": "Tidemark", "own": own}
+    shown = document(world)["table_services"]
+    assert (shown["paused"], shown["reason"], shown["run_by"]) == (True, "Spark clusters", "Tidemark")
+    (archive,) = shown["kinds"]
+    assert (archive["kind"], archive["not_due"], archive["open"]) == ("archive", "few", None)
+    assert len(archive["held_back"]) == 3
+    assert max(map(len, [archive["failed"], *archive["held_back"]])) < TEXT_MAX + 40
+
+
 def test_long_texts_and_many_warnings_are_cut() -> None:
     world = PageWorld()
     world.status["warnings"] = ["w" * 10_000] * 1_000
@@ -203,6 +218,9 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
         (WarningKind.DIFFERENCES, "stop", "tidemark verify --full -c flights.yaml"),
         (WarningKind.STORAGE_REFUSES, "wait", "tries again by itself"),
         (WarningKind.COMMITS_WAIT, "wait", "the table's lock"),
+        (WarningKind.SERVICE_FAILS, "look", "tidemark services list -c flights.yaml"),
+        (WarningKind.SERVICES_BEHIND, "look", "TidemarkServicesLate"),
+        (WarningKind.SERVICE_HELD_BACK, "look", "TidemarkServiceHeld"),
         (WarningKind.NOT_VERIFIED, "look", ""),
     ],
 )
@@ -213,6 +231,5 @@ def test_what_to_do_about_a_warning_follows_from_its_kind_not_from_its_words(
     words = "halted: commits wait: input stands still: verification as of 1"
     world.status["warnings"] = [StatusWarning(kind, words), words]
     first, second = document(world)["warnings"]
-    told = first if level != "look" else second
     assert (first["level"], second["level"]) == (level, "look")
-    assert todo in told["todo"]
+    assert todo in first["todo"]

@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.input.watch import InputWatch
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.kafka_probe import ASK_S, KafkaProbe
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
-from tidemark.commit_coordinator.status.table_services import table_services
+from tidemark.commit_coordinator.status.table_services import service_warnings, table_services
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.epoch_protocol.dropped_fields import DROPPED_FIGURE, DroppedField, dropped_fields
 from tidemark.epoch_protocol.entries import Stage
@@ -126,6 +126,7 @@ class StatusSource:
                 *_warnings(WarningKind.PROCESS_GAVE_UP, map(_gave_up, left)),
                 *_warnings(WarningKind.READERS_BLOCKED, blocked_readers(blocker, self.lease_ms)),
                 *services.warnings,
+                *service_warnings(view.services),
             ],
         )
 

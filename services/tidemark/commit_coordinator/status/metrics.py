@@ -18,6 +18,7 @@ from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.epoch_counters import EpochCounters
 from tidemark.commit_coordinator.status.epoch_traces import EpochTraces
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.status.service_metrics import ServiceMetrics
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import TAG_OF_COUNT, EpochPlanned, Stage
@@ -47,6 +48,7 @@ class CoordinatorMetrics:
         self._sent = open_traces(config, "coordinator")
         self.traces = EpochTraces(config.table.name, self._sent, clock)
         self.counters = EpochCounters(term)
+        self.services = ServiceMetrics(metrics, term)
         self._watched: tuple[StatusSource, SampledFigures] | None = None
         self._steps = metrics.histogram("epoch_step_seconds", "Steps of committed epochs", ["step"])
         self._epochs = metrics.histogram("epoch_seconds", "Epochs, from plan to commit")
@@ -57,11 +59,12 @@ class CoordinatorMetrics:
         self._watched = status, sampled
 
     def observing(self, first: Callable[[Applied], None]) -> Callable[[Applied], None]:
-        """A function that gives each applied entry to ``first``, then to the counters and the traces."""
+        """A function that gives each applied entry to ``first``, then to counters and traces."""
 
         def observe(applied: Applied) -> None:
             first(applied)
             self.counters.observe(applied)
+            self.services.observe(applied)
             self.traces.observe(applied, self._term())
 
         return observe
@@ -103,6 +106,8 @@ class CoordinatorMetrics:
         yield from self._decisions()
         yield from self._lags(sampled)
         yield from self._table(sampled, status.placement)
+        yield from self.services.of_view(view.services, self._clock.now_ms())
+        yield from self.services.of_slices(status.placement.snapshot())
         yield from self._members(status.members)
         yield self._stopped_lanes(status.stopped_lanes())
         yield from self._letters(sampled.letters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from tidemark.commit_coordinator.commit.table_state import load_timelines
@@ -9,9 +10,12 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline
 from tidemark.table_status.services import OwnServices
 from tidemark.table_status.status import TableServices, TimelineState
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 RUN_BY_OTHERS: Final = "Hudi on Spark"
 RUN_BY_US: Final = "Tidemark"
+FAILURES_WARN: Final = 2
+"""A single failure may be another writer's doing, and is only listed."""
 _TIMELINE_FILES_WARN: Final = 3_000
 _SERVICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.CLUSTERING)
 
@@ -31,6 +35,21 @@ def table_services(storage: Storage, own: OwnServices) -> TableServices:
         warnings=[*_warnings("table", data, own), *_warnings("metadata table", metadata, own)],
         own=own,
     )
+
+
+def service_warnings(own: OwnServices) -> Iterator[StatusWarning]:
+    """What somebody should know of Tidemark's own services. No epoch waits for any of it."""
+    for state in own.kinds:
+        if (failures := state.failures) is not None and failures.in_a_row >= FAILURES_WARN:
+            text = (
+                f"table service {state.kind} has failed {failures.in_a_row} times in a row: "
+                f"{failures.reason}. It is tried again with growing pauses, epochs go on"
+            )
+            yield StatusWarning(WarningKind.SERVICE_FAILS, text)
+        for why in state.held_back:
+            yield StatusWarning(WarningKind.SERVICE_HELD_BACK, f"{state.kind} is held back: {why}")
+    for text in own.behind:
+        yield StatusWarning(WarningKind.SERVICES_BEHIND, f"table services are behind: {text}")
 
 
 def _of(timeline: Timeline, files: int) -> TimelineState:

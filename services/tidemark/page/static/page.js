@@ -4,7 +4,7 @@ import { byId, el, say } from "/dom.js";
 import { drawLegend, Epochs } from "/epochs.js";
 import { Flow } from "/flow.js";
 import { plural, rate, time } from "/format.js";
-import { drawFigures, drawGroups, drawLetters, drawServices, drawTiers, drawWarnings } from "/panels.js";
+import { drawFigures, drawGroups, drawLetters, drawServices, drawTiers, drawUpkeep, drawWarnings } from "/panels.js";
 import { Story } from "/story.js";
 
 const EVERY_MS = 1000;
@@ -73,6 +73,7 @@ function show(overview) {
   epochs.show(overview);
   story.hint(table);
   drawTiers(byId("tiers"), overview);
+  drawUpkeep(byId("upkeep"), overview);
   drawServices(byId("services"), overview);
   if (seen.letters) drawLetters(byId("letters"), seen.letters, overview.dead_letters);
   say(byId("updated"), `As of ${time(overview.now_ms)}`);

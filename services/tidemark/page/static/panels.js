@@ -1,4 +1,5 @@
-// The smaller parts of the page: key figures, warnings, cache tiers, file groups, dead letters, services.
+// The smaller parts of the page: key figures, warnings, cache tiers, file groups, dead letters, table services,
+// services.
 
 import { byId, draw, el, say, svg } from "/dom.js";
 import { ago, bytes, compact, count, dayAndTime, median, NONE, percent, plural, rate, shortened, took } from "/format.js";
@@ -163,6 +164,33 @@ function letterRow(letter) {
     el("p", {}, el("span", { class: "reason" }, letter.reason), " ", letter.detail),
     el("p", { class: "soft small" }, `#${letter.id} · ${place}`),
     letter.value ? el("code", { class: "preview" }, shortened(letter.value, 220)) : null);
+}
+
+// ---------------------------------------------------------------- table services
+
+const KIND_NAMES = {
+  "compact-index": "Compact the index", "compact-data": "Compact the data", "clean-data": "Clean the data",
+  "clean-index": "Clean the index", archive: "Archive", rollback: "Roll back dead writes",
+};
+
+export function drawUpkeep(holder, { table_services: upkeep, now_ms: now }) {
+  const files = upkeep.timeline_files === null ? "" : `, ${plural(upkeep.timeline_files, "file")} on the timeline`;
+  say(byId("upkeep-say"), `${upkeep.enabled ? (upkeep.paused ? `paused: ${upkeep.reason}` : "beside the epochs") : "not here"}${files}`);
+  draw(holder, [upkeep, Math.floor(now / 5000)], () => [
+    upkeep.kinds.length ? el("ul", { class: "services" }, ...upkeep.kinds.map((each) => upkeepRow(each, upkeep.paused, now))) : null,
+    upkeep.enabled ? null : el("p", { class: "nothing" }, `Tidemark runs none of this table: compaction, cleaning and archival are ${upkeep.run_by || "another engine"}'s.`),
+  ].filter(Boolean));
+}
+
+function upkeepRow(each, paused, now) {
+  const { open, last } = each;
+  const stands = open ? `${open.step} for ${took(now - open.planned_ms)}` : each.failed ? "failing" : each.due ? "due" : paused ? "paused" : "idle";
+  const done = open && open.groups ? `${count(open.groups_done)} of ${plural(open.groups, "file group")}, ${bytes(open.bytes)}` : "";
+  const before = last ? `last ${last.outcome === "done" ? "done" : last.outcome.replace("_", " ")} ${ago(now - last.ended_ms)} in ${took(last.ended_ms - last.planned_ms)}${last.bytes ? `, ${bytes(last.bytes)}` : ""}` : "never done yet";
+  const why = each.failed ? `failed ${plural(each.failed_in_a_row, "time")}: ${each.failed}` : open ? "" : each.due || each.not_due || each.last_reason;
+  return el("li", { "data-failing": Boolean(each.failed) },
+    el("b", {}, KIND_NAMES[each.kind] ?? each.kind), " ", stands,
+    ...[done, before, why, ...each.held_back.map((text) => `held back: ${text}`)].filter(Boolean).map((text) => el("span", { class: "soft small service-process" }, text)));
 }
 
 // ---------------------------------------------------------------- services
