@@ -27,6 +27,7 @@ from tidemark.hudi_format.storage.base import (
     FileInfo,
     FolderStorage,
     Listing,
+    Names,
     join_path,
     parent_of,
 )
@@ -140,6 +141,9 @@ class FaultyStorage:
 
     def list(self, path: str) -> Listing:
         return self._call("list", self._inner.list, path)
+
+    def names(self, path: str) -> Names:
+        return self._call("names", self._inner.names, path)
 
     def walk(self, path: str) -> Listing:
         return self._call("walk", self._inner.walk, path)

@@ -24,6 +24,7 @@ from tidemark.hudi_format.storage.base import (
     FileContent,
     FileInfo,
     Listing,
+    Names,
     checked_file_path,
     checked_path,
     name_of,
@@ -117,6 +118,10 @@ class InMemoryStorage:
             # Within one folder the order of paths is that of names.
             names = sorted(self._inside.get(checked_path(path), ()))
             return [info for name in names if (info := self._info(name))]
+
+    def names(self, path: str) -> Names:
+        with self._mutex:
+            return [name_of(each) for each in self._inside.get(checked_path(path), ())]
 
     def walk(self, path: str) -> Listing:
         with self._mutex:

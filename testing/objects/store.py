@@ -26,6 +26,7 @@ from tidemark.hudi_format.storage.base import (
     FileContent,
     FileInfo,
     Listing,
+    Names,
     checked_file_path,
     checked_path,
     name_of,
@@ -119,6 +120,10 @@ class ObjectStore:
         with self._mutex:
             names = sorted(self._names.get(checked_path(path), ()))
             return [info for name in names if (info := self.stat(name))]
+
+    def names(self, path: str) -> Names:
+        with self._mutex:
+            return [name_of(each) for each in self._names.get(checked_path(path), ())]
 
     def walk(self, path: str) -> Listing:
         with self._mutex:

@@ -16,19 +16,18 @@ from tidemark.hudi_format.timeline import Action, Instant, Timeline
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 from tidemark.hudi_format.timeline.avro_records import decode_replace_commit_metadata
 
-_REPLACING: Final = (".replacecommit", ".clustering")
+_REPLACING: Final = Action.REPLACE_COMMIT.completed_word
 _CLUSTERING: Final = "CLUSTER"
 
 Groups = frozenset[FileGroupId]
 
 
 class ReplacedRows:
-    """Reads each replacecommit once, and the archive only after something was archived."""
+    """Reads each replacecommit once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._known: dict[str, Groups] = {}
-        self._archive: tuple[int | None, frozenset[str]] = (None, frozenset())
 
     def names(self, timeline: Timeline) -> frozenset[str]:
         """The names of the completed files of all replacecommits and clusterings, active and archived.
@@ -36,7 +35,7 @@ class ReplacedRows:
         Raises CorruptFileError.
         """
         active = frozenset(instant.file_name for instant in _active(timeline))
-        return active | self._archived(timeline.archive) if timeline.archive is not None else active
+        return active | timeline.archive.identities_of(_REPLACING) if timeline.archive is not None else active
 
     def of(self, names: Iterable[str], timeline: Timeline) -> dict[str, Groups]:
         """Per name the file groups whose rows that replacecommit removed; none for a clustering.
@@ -66,16 +65,9 @@ class ReplacedRows:
 
         Raises CorruptFileError.
         """
-        names = self._archived(archive)
+        names = archive.identities_of(_REPLACING)
         self._read(archive, names - self._known.keys())
         return frozenset().union(*(self._known[name] for name in names if name in self._known))
-
-    def _archived(self, archive: ArchivedTimeline) -> frozenset[str]:
-        manifest = archive.newest_manifest()
-        if manifest != self._archive[0]:
-            names = (name for name in archive.identities() if name.endswith(_REPLACING))
-            self._archive = (manifest, frozenset(names))
-        return self._archive[1]
 
     def _read(self, archive: ArchivedTimeline, names: Collection[str]) -> None:
         if not names:

@@ -15,8 +15,10 @@ from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 _READING: Final = frozenset({
-    "read", "read_range", "open_input", "stat", "exists", "list", "walk", "uploads",
+    "read", "read_range", "open_input", "stat", "exists", "list", "names", "walk", "uploads",
 })  # fmt: skip
+# Listings with and without sizes are the same place.
+_SAME_PLACE: Final = {"names": "list"}
 _WRITING: Final = frozenset({
     "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "sync_dir", "touch",
     "upload", "abort",
@@ -57,7 +59,8 @@ class _Gated:
         found = getattr(self._inner, name)
         if name in self._names:
             # Made when it is first asked for: most objects have few of their methods called.
-            found = self._process.guarded(f"{self._kind}.{name}", found, name in self._writing)
+            place = f"{self._kind}.{_SAME_PLACE.get(name, name)}"
+            found = self._process.guarded(place, found, name in self._writing)
             setattr(self, name, found)
         return found
 

@@ -187,7 +187,8 @@ def write_archive(
     )
     sink = io.BytesIO()
     pq.write_table(table, sink)
-    manifest = json.dumps({"files": [{"fileName": "a_b_0.parquet"}]}).encode()
-    storage.create(f"{root}/timeline/history/a_b_0.parquet", sink.getvalue())
+    name = f"{min(row[0] for row in rows)}_{max(row[0] for row in rows)}_0.parquet"
+    manifest = json.dumps({"files": [{"fileName": name}]}).encode()
+    storage.create(f"{root}/timeline/history/{name}", sink.getvalue())
     storage.create(f"{root}/timeline/history/manifest_1", manifest)
     storage.create(f"{root}/timeline/history/_version_", b"1")

@@ -80,25 +80,52 @@ def all_slices(
 
 
 class _Completions:
-    """Looks up each instant's completion time once; None: it was not committed as of `as_of`."""
+    """What is committed as of `as_of`, and when it completed. The archive is asked about as few instants as
+    possible, and about each of them once.
+
+    An archived instant is committed as of every `as_of`: those that are in use are of the last minutes, and
+    archivers leave many instants active. (If another writer's commit was archived within one epoch of ours,
+    that epoch is not committed anyway.)
+    """
 
     def __init__(self, timeline: Timeline, as_of: str | None) -> None:
         self._timeline, self._as_of = timeline, as_of
-        self._known: dict[str, str | None] = {}
+        self._committed: dict[str, bool] = {}
+        self._archived: dict[str, str] = {}
 
-    def of(self, instant: str) -> str | None:
-        if instant not in self._known:
-            completion = self._timeline.completion_time(instant)
-            late = completion is not None and self._as_of is not None and completion > self._as_of
-            self._known[instant] = None if late else completion
-        return self._known[instant]
+    def has(self, instant: str) -> bool:
+        """Whether the instant is committed as of `as_of`."""
+        known = self._committed.get(instant)
+        if known is None:
+            known = self._committed[instant] = self._is_committed(instant)
+        return known
+
+    def _is_committed(self, instant: str) -> bool:
+        active = self._timeline.find(instant)
+        if active is None:
+            return self._timeline.is_archived(instant)
+        return active.completion is not None and (self._as_of is None or active.completion <= self._as_of)
+
+    def of_log(self, instant: str, newest_base: str) -> str:
+        """The completion time of a committed log file's instant; of an archived one a time that sorts the log
+        file into the same slice, as long as no base instant of its group is greater than `newest_base`.
+        """
+        active = self._timeline.find(instant)
+        if active is not None:
+            return str(active.completion)
+        # It completed after it was requested, and there is no base instant in between to compare with.
+        if newest_base <= instant:
+            return instant
+        if instant not in self._archived:
+            self._archived[instant] = self._timeline.completion_time(instant) or instant
+        return self._archived[instant]
 
 
 def _grouped(names: Iterable[str], completions: _Completions) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
     for name in names:
         parsed = parse_data_file(name)
-        if parsed is None or completions.of(parsed.instant) is None:
+        if parsed is None or not completions.has(parsed.instant):
             continue
         group = groups.setdefault(parsed.file_id, _Group())
         if isinstance(parsed, BaseFileName):
@@ -116,12 +143,10 @@ def _slices_of(
     for base in sorted(members.bases, key=lambda base: (base.instant, base.write_token)):
         bases[base.instant] = str(base)
     logs: dict[str, list[LogFileName]] = {instant: [] for instant in bases}
+    newest_base = max(bases, default="")
     for log in sorted(members.logs, key=lambda name: name.order):
-        completion = completions.of(log.instant)
-        start = max(
-            (instant for instant in logs if completion is not None and instant <= completion),
-            default=log.instant,
-        )
+        completion = completions.of_log(log.instant, newest_base)
+        start = max((instant for instant in logs if instant <= completion), default=log.instant)
         logs.setdefault(start, []).append(log)
     partition_path, file_id = group
     return [

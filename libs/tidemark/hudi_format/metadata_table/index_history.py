@@ -42,9 +42,7 @@ class IndexHistory:
         self._metadata = metadata
         self._build = build
         self._names = _by_group(storage)
-        active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
-        archived = metadata.archive.completion_times() if metadata.archive is not None else {}
-        self._completions = {**archived, **active}
+        self._active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
         self._written: dict[str, Files] = {}
 
     def changed_by(self, requested: str) -> list[tuple[ShardSnapshot, ShardSnapshot]] | None:
@@ -53,7 +51,7 @@ class IndexHistory:
 
         Raises CorruptFileError, and FileMissingError where a file was cleaned meanwhile: list again.
         """
-        completion = self._completions.get(requested)
+        completion = self._known(requested)
         mine = self._read({requested}).get(requested)
         if completion is None or mine is None:
             return None
@@ -80,8 +78,7 @@ class IndexHistory:
         if not begin and not any(is_bootstrap_instant(_instant(name)) for name in names):
             return None
         since = max(begin, self._build)
-        between = {requested for requested, time in self._completions.items() if since < time < completion}
-        for files in self._read(between).values():
+        for files in self._read(self._completed_between(since, completion)).values():
             if not files.get(file_id, frozenset()) <= set(names):
                 return None
         logs = [
@@ -98,8 +95,18 @@ class IndexHistory:
         )
 
     def _completion(self, instant: str) -> str:
-        known = self._completions.get(instant) or self._metadata.completion_time(instant)
-        return known or _BEHIND_ALL
+        return self._known(instant) or self._metadata.completion_time(instant) or _BEHIND_ALL
+
+    def _known(self, instant: str) -> str | None:
+        """When the instant completed, as the active or the archived timeline says."""
+        active, archive = self._active.get(instant), self._metadata.archive
+        return archive.completion_time(instant) if active is None and archive is not None else active
+
+    def _completed_between(self, after: str, before: str) -> set[str]:
+        """The instants that completed after the one time and before the other."""
+        archive = self._metadata.archive
+        found = dict(archive.completed_between(after, before)) if archive is not None else {}
+        return {requested for requested, time in (found | self._active).items() if after < time < before}
 
     def _is_unknown(self, instant: str, completion: str) -> bool:
         """Whether no timeline says when the instant completed, and it may have been before ``completion``."""
@@ -108,7 +115,7 @@ class IndexHistory:
             and not is_bootstrap_instant(instant)
             and not self._metadata.contains(instant)
             and self._metadata.completion_time(instant) is None
-            and instant not in self._completions
+            and self._known(instant) is None
         )
 
     def _read(self, instants: Collection[str]) -> dict[str, Files]:

@@ -67,7 +67,7 @@ class ReplacedEntries:
         files that would tell are gone; CorruptFileError; FileMissingError where files were deleted meanwhile:
         list again.
 
-        Where nothing was replaced since the last call, this reads the archive's newest manifest only.
+        Where nothing was replaced since the last call, this reads the archive's newest manifest alone.
         """
         names = self._rows.names(data)
         if names == self._passed:

@@ -18,11 +18,11 @@ ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.model import is_bootstrap_instant
+from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action, Instant, Timeline
 from tidemark.hudi_format.timeline.service_records import decode_restored_instants
@@ -67,7 +67,10 @@ def newest_build(metadata: Timeline) -> str:
 def _built(metadata: Timeline) -> str:
     """Completion time of the newest bootstrap of an index on the active or the archived timeline, or ""."""
     active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
-    return _newest_build({**_archived(metadata), **active})
+    archived: Mapping[str, str] = {}
+    if metadata.archive is not None:
+        archived = metadata.archive.completion_times(BOOTSTRAP_INSTANT_PREFIX, BOOTSTRAP_INSTANT_PREFIX + ":")
+    return _newest_build({**archived, **active})
 
 
 def _newest_build(completions: Mapping[str, str]) -> str:
@@ -75,19 +78,14 @@ def _newest_build(completions: Mapping[str, str]) -> str:
     return max(builds, default="")
 
 
-def _archived(timeline: Timeline) -> Mapping[str, str]:
-    return timeline.archive.completion_times() if timeline.archive is not None else {}
-
-
 def _is_kept_behind(data: Timeline, built: str, restore: Instant) -> bool:
     """Whether the data table still has an instant that completed when the index was built or later, and
     before the restore began: then the index was built before the newest commit that the restore kept.
     """
-
-    def is_any(times: Iterable[str]) -> bool:
-        return any(built <= time < restore.requested for time in times)
-
-    return is_any(str(instant.completion) for instant in data.completed()) or is_any(_archived(data).values())
+    if any(built <= str(instant.completion) < restore.requested for instant in data.completed()):
+        return True
+    archived = data.archive.completed_between(built, restore.requested) if data.archive is not None else []
+    return any(built <= time < restore.requested for _, time in archived)
 
 
 def _took_nothing_back(storage: Storage, data: Timeline, restore: Instant) -> bool:

@@ -65,13 +65,12 @@ class ShardChanges:
     def after(self, file_id: str, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
         """What `ShardSnapshot.changes_after` returns, of the shard that is the file group `file_id`."""
         data = self.validity.data
-        archived = data.archive.completion_times().values() if data.archive is not None else ()
-        if any(time > completion_time for time in archived):
+        if data.archive is not None and data.archive.has_completed_after(completion_time):
             return None
         active = [(str(instant.completion), instant) for instant in data.completed()]
         # A completion time that no instant has any more was rolled back, or taken back by a restore: then the
         # caller's state may hold changes that do not count.
-        if completion_time > BEGINNING and completion_time not in {*archived, *(time for time, _ in active)}:
+        if completion_time > BEGINNING and not self._is_completion(completion_time):
             return None
         changes: list[tuple[str, RecordIndexEntries]] = []
         for _, instant in sorted(
@@ -87,6 +86,12 @@ class ShardChanges:
             if len(entries):
                 changes.append((instant.requested, entries))
         return changes
+
+    def _is_completion(self, time: str) -> bool:
+        data = self.validity.data
+        if any(each.completion == time for each in data.completed()):
+            return True
+        return data.archive is not None and bool(data.archive.completed_between(time, time))
 
     def _read(self, instant: str, names: tuple[str, ...]) -> RecordIndexEntries:
         blocks = read_log_blocks(self.storage, self.folder, names)

@@ -75,9 +75,7 @@ class MetadataTableSnapshot:
             data = load_timeline(storage, DATA_ROOT)
             validity = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             names = {
-                partition.name: [
-                    info.name for info in storage.list(join_path(METADATA_TABLE_PATH, partition.name))
-                ]
+                partition.name: storage.names(join_path(METADATA_TABLE_PATH, partition.name))
                 for partition in PARTITIONS
             }
             again = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))

@@ -47,6 +47,7 @@ class FileInfo:
 
 
 Listing: TypeAlias = list[FileInfo]
+Names: TypeAlias = list[str]
 
 
 class Storage(Protocol):
@@ -89,6 +90,10 @@ class Storage(Protocol):
         """The entries of one folder, ordered by name, `.crc` side files of Hadoop included; empty when
         absent.
         """
+        ...
+
+    def names(self, path: str) -> Names:
+        """The names of what `list` lists, in no order. It is cheaper: sizes and times are not looked at."""
         ...
 
     def walk(self, path: str) -> Listing:

@@ -31,6 +31,7 @@ from tidemark.hudi_format.storage.base import (
     FileContent,
     FileInfo,
     Listing,
+    Names,
     checked_file_path,
     checked_path,
     name_of,
@@ -129,6 +130,12 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(infos, key=lambda info: info.name)
+
+    def names(self, path: str) -> Names:
+        try:
+            return os.listdir(self._absolute(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def walk(self, path: str) -> Listing:
         infos: Listing = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -12,8 +13,10 @@ from tidemark.hudi_format.storage.local import LocalStorage
 _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
+@lru_cache(maxsize=64)
 def open_storage(uri: str) -> LocalStorage:
-    """The storage of a table at `uri`: a path, or a `file:` URI of this machine.
+    """The storage of a table at `uri`: a path, or a `file:` URI of this machine. A process has one for each,
+    so that a task finds what an earlier one has read (`timeline.load_timeline`).
 
     Raises `UnsupportedTableError` for every other scheme: publishing rests on `link()` and `rename()` of a
     POSIX file system, which object stores do not have.

@@ -1,168 +1,212 @@
-"""Reads the archived timeline: instants that Hudi moved out of the active one (FORMAT.md, section 3.8).
+"""The archived timeline: instants that an archiver moved out of the active one. Each question reads the files
+whose names say that they may hold the answer (`archive_files`). Special cases:
 
-`history/_version_` holds the number of the newest manifest. `manifest_<n>` is JSON with the names of Parquet
-files, whose rows are {instantTime, completionTime, action, metadata, plan, version}; metadata and plan are
-the bytes of the completed and of the requested file. An empty or missing folder is valid. Special cases:
-
-* `_version_` is missing or holds no number (an archiver died while it wrote it): the newest manifest in the
-  folder counts, as for Hudi.
-* An instant is in several files: an archiver that finds another one's unfinished work writes it again.
-* A file is gone: Hudi merges these files (they form an LSM tree), so a newer manifest exists, and reading
+* An instant is in several files: an archiver that finds another one's unfinished work writes it again. Of two
+  completion times of one instant the earlier one counts, as on the active timeline.
+* A file is gone: archivers merge these files (they form an LSM tree), so a newer manifest exists, and reading
   starts again.
-
-This library never writes the archive.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, TypeVar
 
-import pyarrow as pa
-
-from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, damage_in
-from tidemark.hudi_format.parquet_files import open_parquet, parquet_damage, read_columns
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
 from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.timeline.archive_files import (
+    EVER,
+    ArchivedInstant,
+    ArchiveFile,
+    KeptArchive,
+    Manifest,
+    Range,
+    RowGroup,
+    newest_version,
+    touches,
+)
 
 _READ_ATTEMPTS_MAX: Final = 5
-_MANIFEST: Final = re.compile(r"manifest_(\d+)$", re.ASCII)
-_VERSION_DIGITS_MAX: Final = 18
-_COLUMNS: Final = {
-    "instantTime": pa.string(),
-    "completionTime": pa.string(),
-    "action": pa.string(),
-    "metadata": pa.binary(),
-    "plan": pa.binary(),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedInstant:
-    """One archived instant; `action` is the word in the completed file's name (compaction: 'commit')."""
-
-    requested: str
-    completion: str
-    action: str
-    metadata: bytes
-    plan: bytes
+_LONGEST: Final = timedelta(days=1)
+_SECONDS: Final = "%Y%m%d%H%M%S"
+_SECOND_DIGITS: Final = 14
+_T = TypeVar("_T")
 
 
 class ArchivedTimeline:
-    """Reads the archive below `<root>/timeline/history` when asked, and caches the completion times.
+    """Reads the archive below `<root>/timeline/history` when asked. `kept`: what earlier objects for the same
+    folder have read; without it this one begins anew.
 
-    All methods that read it raise CorruptFileError, and FileMissingError when its files keep changing.
+    All methods raise CorruptFileError, and FileMissingError when its files keep changing.
     """
 
-    def __init__(self, storage: Storage, root: str = ".hoodie") -> None:
+    def __init__(self, storage: Storage, root: str = ".hoodie", kept: KeptArchive | None = None) -> None:
         self._storage = storage
         self._folder = join_path(root, "timeline", "history")
-        self._completions: dict[str, str] | None = None
+        self._kept = kept if kept is not None else KeptArchive()
+        self._manifest: Manifest | None = None
 
-    def completion_times(self) -> dict[str, str]:
-        """Requested time -> completion time of every archived instant; read once."""
-        if self._completions is None:
-            table = self._read(["instantTime", "completionTime"])
-            rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-            known = sorted(
-                ((requested, completion) for requested, completion in rows if completion), reverse=True
-            )
-            # Of two completion times of one instant the earlier one counts, as on the active timeline.
-            self._completions = {requested: completion for requested, completion in known if requested}
-        return self._completions
+    def completion_time(self, requested: str) -> str | None:
+        """When an archived instant completed; None when the archive does not have it."""
+        return min((row[1] for row in self._rows((requested, requested))), default=None)
 
-    def identities(self) -> frozenset[str]:
-        """The identity of every archived instant (see `timeline.identity`)."""
-        table = self._read(["instantTime", "completionTime", "action"])
-        names = ("instantTime", "completionTime", "action")
-        rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
-        return frozenset(f"{row[0]}_{row[1]}.{row[2]}" for row in rows if all(row))
+    def completion_times(self, first: str = EVER[0], last: str = EVER[1]) -> dict[str, str]:
+        """Requested time -> completion time of the instants with requested times in [first, last]."""
+        rows = sorted(self._rows((first, last)), key=lambda row: row[1], reverse=True)
+        return {requested: completion for requested, completion, _ in rows}
 
-    def newest_manifest(self) -> int | None:
-        """The number of the newest manifest, which grows with each archival; None when there is no
-        archive.
+    def identities(self, first: str = EVER[0], last: str = EVER[1]) -> frozenset[str]:
+        """The identities (see `timeline.identity`) of the instants with requested times in [first, last]."""
+        return frozenset(
+            f"{requested}_{completion}.{action}"
+            for requested, completion, action in self._rows((first, last))
+            if action
+        )
+
+    def identities_of(self, word: str) -> frozenset[str]:
+        """The identities of all instants with this action, which should be a rare one: of each file they are
+        looked up once.
         """
-        return self._version()
 
-    def instants(self, from_requested: str = "", to_requested: str = "\uffff") -> list[ArchivedInstant]:
-        """The archived instants with a requested time in [from, to], in that order, with metadata and plan.
+        def of_file(file: ArchiveFile) -> frozenset[str]:
+            found = (row for row in self._group_rows(self._groups_of(file), word) if row[2] == word)
+            return frozenset(f"{requested}_{completion}.{action}" for requested, completion, action in found)
 
-        Of a file without such an instant only the times are read.
+        def read(files: Sequence[ArchiveFile]) -> frozenset[str]:
+            kept = [self._kept.derived(file, word, partial(of_file, file)) for file in files]
+            return frozenset().union(*kept)
+
+        return self._of_files(read)
+
+    def completed_between(self, first: str, last: str = EVER[1]) -> list[tuple[str, str]]:
+        """(requested time, completion time) of the instants that completed in [first, last], in the order of
+        completion.
+
+        Their requested times say nothing, so the statistics of all files are looked at, and then the row
+        groups that may have such times.
         """
-        columns = ["instantTime", "completionTime", "action", "metadata", "plan"]
-        table = self._read(columns, (from_requested, to_requested))
-        archived = [
-            ArchivedInstant(
-                row["instantTime"],
-                row["completionTime"],
-                row["action"] or "",
-                row["metadata"] or b"",
-                row["plan"] or b"",
-            )
-            for row in table.to_pylist()
-            if row["instantTime"]
-            and row["completionTime"]
-            and from_requested <= row["instantTime"] <= to_requested
-        ]
-        archived.sort(key=lambda instant: instant.completion, reverse=True)
+
+        def read(files: Sequence[ArchiveFile]) -> dict[str, str]:
+            found: dict[str, str] = {}
+            for group in self._groups([each for each in files if each.range[0] <= last], EVER):
+                if not touches(group.completion, (first, last)):
+                    continue
+                rows = self._kept.rows(self._storage, self._folder, group)
+                for requested, completion in zip(rows.requested, rows.completion, strict=True):
+                    if first <= completion <= last:
+                        found[requested] = min(found.get(requested, completion), completion)
+            return found
+
+        return sorted(self._of_files(read).items(), key=lambda each: each[1])
+
+    def has_completed_after(self, time: str) -> bool:
+        """Whether an archived instant completed after that time. The statistics of all files are looked
+        at.
+        """
+
+        def is_any(group: RowGroup) -> bool:
+            if group.completion != EVER:
+                return group.completion[1] > time
+            rows = self._kept.rows(self._storage, self._folder, group)
+            return any(completion > time for completion in rows.completion)
+
+        return self._of_files(lambda files: any(is_any(each) for each in self._groups(files, EVER)))
+
+    def newest_completion(self, above: str | None, counts: Callable[[str], bool]) -> str | None:
+        """The newest completion time of the archived instants of which `counts(requested time)` is true, if
+        it is above `above`; else `above`.
+
+        Instants that were requested a day before `above` or earlier are not looked at: they would have to
+        have run for longer than a day, and have been archived at once.
+        """
+
+        def read(files: Sequence[ArchiveFile]) -> str | None:
+            newest = above
+            since = _day_before(above if above is not None else max((f.range[1] for f in files), default=""))
+            for group in self._groups(files, (since, EVER[1])):
+                if newest is not None and group.completion[1] <= newest:
+                    continue
+                rows = self._kept.rows(self._storage, self._folder, group)
+                times = zip(rows.completion, rows.requested, strict=True)
+                later = sorted((each for each in times if newest is None or each[0] > newest), reverse=True)
+                newest = next((time for time, requested in later if counts(requested)), newest)
+            return newest
+
+        return self._of_files(read)
+
+    def instants(self, first: str = EVER[0], last: str = EVER[1]) -> list[ArchivedInstant]:
+        """The archived instants with requested times in [first, last], in that order, with metadata and
+        plan.
+        """
+
+        def read(files: Sequence[ArchiveFile]) -> list[ArchivedInstant]:
+            return [
+                row
+                for group in self._groups(files, (first, last))
+                for row in self._kept.contents(self._storage, self._folder, group, (first, last))
+            ]
+
+        archived = sorted(self._of_files(read), key=lambda instant: instant.completion, reverse=True)
         distinct = {(each.requested, each.action): each for each in archived}
         return sorted(distinct.values(), key=lambda instant: instant.requested)
 
-    def _read(self, columns: list[str], between: tuple[str, str] | None = None) -> pa.Table:
+    def _rows(self, span: Range) -> list[tuple[str, str, str]]:
+        def read(files: Sequence[ArchiveFile]) -> list[tuple[str, str, str]]:
+            found = []
+            for group in self._groups(files, span):
+                rows = self._kept.rows(self._storage, self._folder, group)
+                found += [rows.of(number) for number in rows.between(span)]
+            return found
+
+        return self._of_files(read)
+
+    def _group_rows(self, groups: Sequence[RowGroup], word: str) -> Iterator[tuple[str, str, str]]:
+        for group in groups:
+            if group.action[0] <= word <= group.action[1]:
+                rows = self._kept.rows(self._storage, self._folder, group)
+                yield from (rows.of(number) for number in range(len(rows.actions)))
+
+    def _groups(self, files: Sequence[ArchiveFile], span: Range) -> Iterator[RowGroup]:
+        for file in files:
+            if touches(file.range, span):
+                yield from (each for each in self._groups_of(file) if touches(each.requested, span))
+
+    def _groups_of(self, file: ArchiveFile) -> tuple[RowGroup, ...]:
+        return self._kept.groups(self._storage, self._folder, file)
+
+    def _of_files(self, read: Callable[[Sequence[ArchiveFile]], _T]) -> _T:
+        """What `read` finds in the files of the manifest that was the newest at the first question, or in
+        those of a newer one when a file is gone.
+        """
         looked: list[tuple[int | None, FileMissingError]] = []
         for _ in range(_READ_ATTEMPTS_MAX):
-            version = self._version()
             try:
-                return self._read_manifest(version, columns, between)
+                if self._manifest is None:
+                    self._manifest = self._kept.manifest(self._storage, self._folder)
+                return read(self._manifest.files)
             except FileMissingError as missing:
+                version = (
+                    self._manifest.version
+                    if self._manifest is not None
+                    else newest_version(self._storage, self._folder)
+                )
                 looked.append((version, missing))
+                self._manifest = None
         version, error = looked[-1]
         if any(each != version for each, _ in looked):
             raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
-        # Hudi publishes a manifest before it deletes the files of the former one.
+        # Archivers publish a manifest before they delete the files of the former one.
         raise CorruptFileError(
             f"{self._folder}: a file that _version_ and manifest_{version} name does not exist: {error}"
         ) from error
 
-    def _read_manifest(
-        self, version: int | None, columns: list[str], between: tuple[str, str] | None
-    ) -> pa.Table:
-        if version is None:
-            return pa.table({column: pa.array([], pa.string()) for column in columns})
-        manifest_path = join_path(self._folder, f"manifest_{version}")
-        content = self._storage.read(manifest_path)
-        with damage_in(manifest_path, "the manifest of the archived timeline"):
-            names = [str(entry["fileName"]) for entry in json.loads(content)["files"]]
-            if any("/" in name or not name.isprintable() for name in names):
-                raise ValueError("a file name with '/' or a control character")
-        if between is not None:
-            names = [name for name in names if self._has_any(name, between)]
-        tables = [self._read_file(name, columns) for name in names]
-        if not tables:
-            return pa.table({column: pa.array([], pa.string()) for column in columns})
-        return pa.concat_tables(tables, promote_options="permissive")
 
-    def _has_any(self, name: str, between: tuple[str, str]) -> bool:
-        times = self._read_file(name, ["instantTime"]).column(0).to_pylist()
-        return any(time and between[0] <= time <= between[1] for time in times)
-
-    def _version(self) -> int | None:
-        """The number of the newest manifest; None when there is none."""
-        try:
-            text = self._storage.read(join_path(self._folder, "_version_"))
-        except FileMissingError:
-            text = b""
-        if text.strip().isdigit() and len(text) <= _VERSION_DIGITS_MAX:
-            return int(text)
-        names = (info.name for info in self._storage.list(self._folder))
-        return max((int(found[1]) for name in names if (found := _MANIFEST.match(name))), default=None)
-
-    def _read_file(self, name: str, columns: list[str]) -> pa.Table:
-        path = join_path(self._folder, name)
-        with self._storage.open_input(path) as source:
-            table = read_columns(open_parquet(source, path), path, columns)
-        if table.column_names != columns:
-            raise CorruptFileError(f"{path} has the columns {table.column_names}, {columns} were expected")
-        with parquet_damage(path):
-            return table.cast(pa.schema([(name, _COLUMNS[name]) for name in columns]))
+def _day_before(time: str) -> str:
+    """A time one day before an instant's; "" for one that is no time."""
+    try:
+        before = datetime.strptime(time[:_SECOND_DIGITS], _SECONDS).replace(tzinfo=UTC) - _LONGEST
+    except (ValueError, OverflowError):
+        return ""
+    return before.strftime(_SECONDS)

@@ -18,7 +18,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Final
 
 from tidemark.hudi_format.errors import InvalidTransitionError, UnsupportedTableError
@@ -84,6 +83,13 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
 }
 assert TRANSITIONS.keys() == set(State)
 
+_TIME_DIGITS: Final = 17
+_PENDING: Final = {
+    f".{action.value}.{state.value}": (action, state)
+    for action in Action
+    for state in (State.REQUESTED, State.INFLIGHT)
+} | {".inflight": (Action.COMMIT, State.INFLIGHT)}
+_COMPLETED: Final = {f".{action.value}": action for action in Action}
 _NAME: Final = re.compile(r"^(?P<requested>\d+)(?:_(?P<completion>\d+))?(?P<words>(?:\.\w+)+)$", re.ASCII)
 
 
@@ -132,7 +138,6 @@ class Instant:
         return Instant(self.requested, self.action, target, completion)
 
 
-@lru_cache(maxsize=4096)
 def parse_file_name(name: str) -> Instant | None:
     """The instant that a file of the timeline folder stands for; None for other files (side and temporary
     ones).
@@ -142,6 +147,14 @@ def parse_file_name(name: str) -> Instant | None:
     `UnsupportedTableError` for an action that this library does not know, and for a completed file without
     completion time, as tables before version 8 have.
     """
+    # Nearly all names have times of 17 digits and one of a few endings; these need no pattern.
+    requested, rest = name[:_TIME_DIGITS], name[_TIME_DIGITS:]
+    if requested.isdecimal() and requested.isascii():
+        if (pending := _PENDING.get(rest)) is not None:
+            return Instant(requested, *pending)
+        completion, action = rest[1 : _TIME_DIGITS + 1], _COMPLETED.get(rest[_TIME_DIGITS + 1 :])
+        if action is not None and rest[0] == "_" and completion.isdecimal() and completion.isascii():
+            return Instant(requested, action, State.COMPLETED, completion)
     match = _NAME.match(name)
     if match is None:
         return None

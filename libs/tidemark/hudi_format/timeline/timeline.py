@@ -11,19 +11,19 @@ A `Timeline` is a snapshot: nothing changes in it after `load_timeline`. Invaria
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.timeline.archive_files import KeptArchive
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
-from tidemark.hudi_format.timeline.instant import Action, Instant, State, parse_file_name
+from tidemark.hudi_format.timeline.instant import Action, Instant
+from tidemark.hudi_format.timeline.listing import Instants, KeptListing
 
 DATA_ROOT: Final = ".hoodie"
 METADATA_TABLE_ROOT: Final = ".hoodie/metadata/.hoodie"
-_LISTINGS_MAX: Final = 3
-_RANK: Final = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
 
 @dataclass(frozen=True)
@@ -34,49 +34,39 @@ class Timeline:
 
     instants: tuple[Instant, ...]
     archive: ArchivedTimeline | None = field(default=None, compare=False, repr=False)
+    _kept: Instants | None = field(default=None, compare=False, repr=False)
 
     @cached_property
-    def _by_requested(self) -> dict[str, Instant]:
-        return {each.requested: each for each in self.instants if each.action is not Action.SAVEPOINT}
+    def _of(self) -> Instants:
+        return self._kept if self._kept is not None else Instants(self.instants)
 
     def find(self, requested: str) -> Instant | None:
         """The active instant with that requested time; savepoints are ignored."""
-        return self._by_requested.get(requested)
+        return self._of.by_requested.get(requested)
 
     def contains(self, requested: str) -> bool:
         """Whether the active timeline has an instant with that requested time, in any state."""
-        return requested in self._by_requested
+        return requested in self._of.by_requested
 
     def completed(self, *actions: Action) -> tuple[Instant, ...]:
         """The completed instants, ordered by requested time; only those of `actions` when any are given."""
-        return tuple(
-            each for each in self.instants if each.is_completed and (not actions or each.action in actions)
-        )
+        every = self._of.completed
+        return tuple(each for each in every if each.action in actions) if actions else every
 
     def pending(self, *actions: Action) -> tuple[Instant, ...]:
         """The requested and inflight instants, ordered by requested time; only those of `actions` when
         any are given.
         """
-        return tuple(
-            each
-            for each in self.instants
-            if not each.is_completed and (not actions or each.action in actions)
-        )
+        every = self._of.pending
+        return tuple(each for each in every if each.action in actions) if actions else every
 
-    @cached_property
+    @property
     def first_active(self) -> str | None:
         """The requested time of the first write instant, in any state.
 
         An instant that a savepoint keeps counts, too: after a restore it may be the only one.
         """
-        return next((each.requested for each in self.instants if each.action.is_write), None)
-
-    @cached_property
-    def _first_unkept(self) -> str:
-        """The requested time of the first write instant that no savepoint keeps; "" when there is none."""
-        kept = {each.requested for each in self.instants if each.action is Action.SAVEPOINT}
-        writes = (each.requested for each in self.instants if each.action.is_write)
-        return next((requested for requested in writes if requested not in kept), "")
+        return self._of.first_write
 
     def is_archived(self, requested: str) -> bool:
         """Whether the instant is older than the active timeline's start, and not on it.
@@ -88,8 +78,8 @@ class Timeline:
             return False
         if requested < self.first_active:
             return True
-        in_hole = requested < self._first_unkept
-        return in_hole and self.archive is not None and requested in self.archive.completion_times()
+        in_hole = requested < self._of.first_unkept_write
+        return in_hole and self.archive is not None and self.archive.completion_time(requested) is not None
 
     def is_committed(self, requested: str) -> bool:
         """Whether the files of that instant count: it is completed, or older than the timeline's start."""
@@ -107,27 +97,28 @@ class Timeline:
             return instant.completion
         if not self.is_archived(requested):
             return None
-        known = self.archive.completion_times().get(requested) if self.archive is not None else None
+        known = self.archive.completion_time(requested) if self.archive is not None else None
         return known if known is not None else requested
 
     def latest_completion(self, *actions: Action) -> str | None:
         """The newest completion time on the active timeline; None when nothing is completed there."""
+        if not actions:
+            return self._of.latest_completion
         return max((str(each.completion) for each in self.completed(*actions)), default=None)
 
     def newest_completion(self) -> str | None:
         """The newest completion time of all committed instants; None when there are none.
 
-        Reads the archive: an instant that was requested early and completed late is archived before instants
-        that were requested after it, and may have completed after all of them.
+        Looks at the end of the archive: an instant that was requested early and completed late is archived
+        before instants that were requested after it, and may have completed after all of them.
         """
+
+        def belongs(requested: str) -> bool:
+            # Instants that were archived after this timeline was listed do not belong to it.
+            return self.first_active is None or self.is_archived(requested)
+
         newest = self.latest_completion()
-        archived = self.archive.completion_times().items() if self.archive is not None else ()
-        later = [each for each in archived if newest is None or each[1] > newest]
-        # Instants that were archived after this timeline was listed do not belong to it.
-        known = [
-            time for requested, time in later if self.first_active is None or self.is_archived(requested)
-        ]
-        return max(known, default=newest)
+        return self.archive.newest_completion(newest, belongs) if self.archive is not None else newest
 
     def times(self) -> list[str]:
         """All requested and completion times, for `InstantGenerator.observe`."""
@@ -136,41 +127,23 @@ class Timeline:
         ]
 
 
+@dataclass(frozen=True)
+class _Kept:
+    listing: KeptListing = field(default_factory=KeptListing)
+    archive: KeptArchive = field(default_factory=KeptArchive)
+
+
+# What a process has read of each table that it knows. It goes when the table's storage goes.
+_kept: weakref.WeakKeyDictionary[Storage, dict[str, _Kept]] = weakref.WeakKeyDictionary()
+
+
 def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
     """Reads the active timeline below `root` ('.hoodie', or '.hoodie/metadata/.hoodie' for the metadata
-    table).
+    table). What an earlier call with the same `storage` read of it is not read again.
 
     A folder that does not exist is an empty timeline. Raises UnsupportedTableError for a file of an unknown
     action.
     """
-    folder = join_path(root, "timeline")
-    instants: list[Instant] = []
-    for _ in range(_LISTINGS_MAX):
-        names = [info.name for info in storage.list(folder) if not info.is_dir]
-        states = [instant for name in names if (instant := parse_file_name(name)) is not None]
-        instants = merge_states(states)
-        # A listing is no snapshot: of an instant that completed meanwhile it may lack the requested file,
-        # which tells whether a `.commit` is a compaction. The next listing has it.
-        requested = {each.requested for each in states if each.state is State.REQUESTED}
-        if all(each.requested in requested or each.action is Action.SAVEPOINT for each in instants):
-            break
-    return Timeline(tuple(instants), ArchivedTimeline(storage, root))
-
-
-def merge_states(found: Iterable[Instant]) -> list[Instant]:
-    """One instant per requested time (plus savepoints): in its furthest state, with the action of its
-    earliest one.
-
-    Two executors of one plan leave two completed files with the same content for readers. Hudi takes the one
-    that the listing names first: the earlier completion time where listings are sorted (object stores, HDFS),
-    and any of them on a local folder. We always take the earlier one.
-    """
-    by_requested: dict[tuple[str, bool], list[Instant]] = {}
-    for instant in found:
-        by_requested.setdefault((instant.requested, instant.action is Action.SAVEPOINT), []).append(instant)
-    merged: list[Instant] = []
-    for (requested, _), states in sorted(by_requested.items()):
-        states.sort(key=lambda each: (_RANK[each.state], each.completion or ""))
-        last = next((each for each in states if each.is_completed), states[-1])
-        merged.append(Instant(requested, states[0].action, last.state, last.completion))
-    return merged
+    kept = _kept.setdefault(storage, {}).setdefault(root, _Kept())
+    instants = kept.listing.of(storage, join_path(root, "timeline"))
+    return Timeline(instants.all, ArchivedTimeline(storage, root, kept.archive), instants)

@@ -65,7 +65,7 @@ class Timelines:
         if active is not None:
             return active.completion
         archive = self.data.archive
-        return archive.completion_times().get(instant) if archive is not None else None
+        return archive.completion_time(instant) if archive is not None else None
 
 
 def load_timelines(storage: Storage) -> Timelines:

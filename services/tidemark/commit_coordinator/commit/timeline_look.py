@@ -103,9 +103,11 @@ def look(
     gone = sorted(seen.names - shown.keys())
     start = data.first_active or ""
     archived: frozenset[str] = frozenset()
-    # The archive is read only if an instant left the active timeline since the last look.
+    # The archive is read only if an instant left the active timeline since the last look, and of it only what
+    # was archived since.
     if known is None and data.archive is not None and (gone or start > seen.start):
-        archived = data.archive.identities()
+        times = [requested_of(name) for name in gone]
+        archived = data.archive.identities(min([seen.start, *times]), max([start, *times]))
     foreign = [*active_foreign, *_archived_unseen(archived, seen, start, own_instant, shown)]
     undone = tuple(name for name in gone if name not in archived and _tells(name))
     return TimelineLook(

@@ -25,7 +25,7 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_I
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
 from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
-from tidemark.hudi_format.storage import Listing
+from tidemark.hudi_format.storage.base import Names
 from tidemark.hudi_format.table_config import read_properties
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
@@ -136,11 +136,11 @@ def test_an_instant_that_appears_between_the_two_listings_is_not_taken() -> None
     class Races(_Forwarding):
         raced = False
 
-        def list(self, path: str) -> Listing:
+        def names(self, path: str) -> Names:
             if path == ".hoodie/metadata/.hoodie/timeline" and not self.raced:
                 self.raced = True
                 table.begin({"b": 1})
-            return super().list(path)
+            return super().names(path)
 
     snapshot = MetadataTableSnapshot.load(Races(table.storage))
     found = {key for number in range(2) for key in plain(snapshot.shard(ShardId(number)).entries())}
@@ -194,8 +194,8 @@ def test_the_data_listing_is_repeated_when_a_compaction_is_ahead_of_it() -> None
     class Races(_Forwarding):
         raced = False
 
-        def list(self, path: str) -> Listing:
-            listing = super().list(path)
+        def names(self, path: str) -> Names:
+            listing = super().names(path)
             if path == ".hoodie/timeline" and not self.raced:
                 self.raced = True
                 table.commit({"a": 2})
@@ -214,14 +214,14 @@ def test_a_folder_listing_that_overlaps_a_compaction_is_repeated() -> None:
     class Races(_Forwarding):
         raced = False
 
-        def list(self, path: str) -> Listing:
+        def names(self, path: str) -> Names:
             if path == RECORD_INDEX_FOLDER and not self.raced:
                 self.raced = True
                 table.finish_compaction(table.schedule_compaction(), dict(table.live))
                 for info in table.storage.list(RECORD_INDEX_FOLDER):
                     if ".log." in info.name:
                         table.storage.delete(info.path)
-            return super().list(path)
+            return super().names(path)
 
     snapshot = MetadataTableSnapshot.load(Races(table.storage))
     assert plain(snapshot.shard(ShardId(0)).entries()) == {"a": 1}
@@ -231,10 +231,10 @@ def test_listings_that_never_settle_are_an_error() -> None:
     table = IndexedTable()
 
     class Races(_Forwarding):
-        def list(self, path: str) -> Listing:
+        def names(self, path: str) -> Names:
             if path == RECORD_INDEX_FOLDER:
                 table.schedule_compaction()
-            return super().list(path)
+            return super().names(path)
 
     with pytest.raises(TimelineConflictError):
         MetadataTableSnapshot.load(Races(table.storage))

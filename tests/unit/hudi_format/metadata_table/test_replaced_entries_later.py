@@ -320,7 +320,7 @@ def test_base_files_of_a_copy_on_write_table_name_rows_alone() -> None:
     check(table)
 
 
-def test_where_nothing_was_replaced_since_the_newest_manifest_is_asked_for_alone() -> None:
+def test_where_nothing_was_replaced_since_the_newest_manifest_is_read_alone() -> None:
     """It is asked before every plan."""
     table, instant = dropped(moved=False)
     archive(table, instant)
@@ -333,8 +333,9 @@ def test_where_nothing_was_replaced_since_the_newest_manifest_is_asked_for_alone
         paths.append(path)
         return read(path)
 
-    for name in ("open_input", "read_range", "list"):
+    lines = [load_timeline(table.storage, root) for root in (DATA_ROOT, METADATA_TABLE_ROOT)]
+    for name in ("open_input", "read_range", "list", "names"):
         setattr(table.storage, name, None)
     table.storage.read = counting  # type: ignore[method-assign]
     entries.check(*lines)
-    assert paths == [".hoodie/timeline/history/_version_"]
+    assert paths == [f".hoodie/timeline/history/{name}" for name in ("_version_", "manifest_1")]

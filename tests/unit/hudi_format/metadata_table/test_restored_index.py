@@ -10,10 +10,12 @@ import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tests.hudi_rules.documents import encode
+from tests.unit.hudi_format.metadata_tables import write_archive
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
+from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 from tidemark.hudi_format.timeline.service_records import decode_restored_instants
 
 BOOTSTRAP = "00000000000000001"
@@ -23,14 +25,15 @@ def completed(requested: str, completion: str, action: Action = Action.DELTA_COM
     return Instant(requested, action, State.COMPLETED, completion)
 
 
-class Archive:
+def archive(completion: str, requested: str = BOOTSTRAP) -> ArchivedTimeline:
     """Of a timeline whose first commit, or whose bootstrap, is archived."""
-
-    def __init__(self, completion: str, requested: str = BOOTSTRAP) -> None:
-        self._times = {requested: completion, "20260101000000000": "20260101000000001"}
-
-    def completion_times(self) -> dict[str, str]:
-        return self._times
+    storage = InMemoryStorage()
+    rows = [
+        (requested, completion, "deltacommit", b""),
+        ("20260101000000000", "20260101000000001", "deltacommit", b""),
+    ]
+    write_archive(storage, rows)
+    return ArchivedTimeline(storage)
 
 
 def restores(data: Timeline, took_back: Sequence[str] = ("20260102003000000",)) -> InMemoryStorage:
@@ -71,7 +74,7 @@ def test_an_index_that_was_built_before_a_restore_took_commits_back_is_refused(
 ) -> None:
     data = Timeline((*KEPT, RESTORE, LATER))
     own = completed(at(69), at(70))
-    metadata = Timeline((own,), Archive(at(built)))  # type: ignore[arg-type]
+    metadata = Timeline((own,), archive(at(built)))
     if not archived:
         metadata = Timeline((completed(BOOTSTRAP, at(built)), own))
     if is_of_the_rows:
@@ -94,7 +97,7 @@ def test_a_second_restore_is_judged_by_what_it_kept() -> None:
 @pytest.mark.parametrize(("built", "is_of_the_rows"), [(5, True), (15, True), (45, False), (65, True)])
 def test_what_the_restore_kept_may_be_archived_since(built: int, is_of_the_rows: bool) -> None:
     """Hudi archives the commits before a restore, and never the restore."""
-    data = Timeline((RESTORE, LATER), Archive(at(20), at(19)))  # type: ignore[arg-type]
+    data = Timeline((RESTORE, LATER), archive(at(20), at(19)))
     metadata = Timeline((completed(BOOTSTRAP, at(built)),))
     if is_of_the_rows:
         check_index_is_of_the_rows(restores(data), data, metadata)

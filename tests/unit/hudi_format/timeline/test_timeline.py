@@ -9,7 +9,7 @@ import pytest
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.metadata_tables import write_archive
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
-from tidemark.hudi_format.storage import Listing
+from tidemark.hudi_format.storage.base import Names
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 
@@ -228,8 +228,8 @@ def test_an_instant_that_two_archivers_wrote_is_there_once() -> None:
     storage = InMemoryStorage()
     archive(storage, [(2, 4, "commit"), (3, 5, "deltacommit"), (2, 4, "commit"), (3, 6, "deltacommit")])
     history = ".hoodie/timeline/history"
-    storage.create(f"{history}/c_d_0.parquet", storage.read(f"{history}/a_b_0.parquet"))
-    both = {"files": [{"fileName": "a_b_0.parquet"}, {"fileName": "c_d_0.parquet"}]}
+    storage.create(f"{history}/c_d_0.parquet", storage.read(f"{history}/{t(2)}_{t(3)}_0.parquet"))
+    both = {"files": [{"fileName": f"{t(2)}_{t(3)}_0.parquet"}, {"fileName": "c_d_0.parquet"}]}
     storage.replace(f"{history}/manifest_1", json.dumps(both).encode())
     archived = ArchivedTimeline(storage)
     assert archived.completion_times() == {t(2): t(4), t(3): t(5)}
@@ -270,10 +270,9 @@ class _ListsLate(InMemoryStorage):
 
     listings = 0
 
-    def list(self, path: str) -> Listing:
+    def names(self, path: str) -> Names:
         self.listings += 1
-        infos = super().list(path)
-        return [each for each in infos if self.listings > 1 or not each.name.endswith("requested")]
+        return [each for each in super().names(path) if self.listings > 1 or not each.endswith("requested")]
 
 
 def test_an_instant_seen_without_its_requested_file_is_listed_again() -> None:
