@@ -29,6 +29,7 @@ from tidemark.epoch_protocol.dead_letter_headers import (
     ORIGINAL_PREFIX,
 )
 from tidemark.ledger_client.topics import TopicNames
+from tidemark.record_formats.refusals import Reason, reason_named
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import (
     OFFSET_BEGINNING,
@@ -58,7 +59,7 @@ class DeadLetter:
     how often the record had been produced again when it was refused; ``replayed``: this letter was since.
     """
 
-    reason: str
+    reason: Reason
     topic: str
     partition: int
     offset: int
@@ -75,7 +76,7 @@ class DeadLetter:
         headers = {name: value for name, value in message.headers if not name.startswith(ORIGINAL_PREFIX)}
         texts = {name: (value or b"").decode("utf-8", "replace") for name, value in headers.items()}
         return cls(
-            texts.get(HEADER_REASON, "?"),
+            reason_named(texts.get(HEADER_REASON, "?")),
             texts.get(HEADER_TOPIC, "?"),
             _number(texts.get(HEADER_PARTITION), -1),
             _number(texts.get(HEADER_OFFSET), -1),
@@ -90,7 +91,7 @@ class DeadLetter:
         """As JSON."""
         return {
             "id": self.id,
-            "reason": self.reason,
+            "reason": str(self.reason),
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
@@ -124,7 +125,7 @@ class LetterFilter:
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
-    reason: str | None = None
+    reason: Reason | None = None
     ids: frozenset[int] | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
@@ -136,7 +137,7 @@ class LetterFilter:
             (self.reason, letter.reason),
         )
         named = self.ids is None or letter.id in self.ids
-        return named and all(given is None or given == found for given, found in wanted)
+        return named and all(asked is None or asked == its for asked, its in wanted)
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class LetterPage:
     """
 
     count: int
-    by_reason: dict[str, int]
+    by_reason: dict[Reason, int]
     letters: list[DeadLetter]
     older: int | None
     retention: LetterRetention = field(default_factory=LetterRetention)

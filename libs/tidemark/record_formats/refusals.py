@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 
-class DeadLetterReason(Enum):
+class DeadLetterReason(StrEnum):
     """What is wrong with the record; the values are a contract with readers of the dead-letter topic."""
 
     NOT_JSON = "not-json"
@@ -45,6 +45,23 @@ class DeadLetterReason(Enum):
     RECORD_TOO_LARGE = "record-too-large"
     WRONG_LANE = "wrong-lane"
     """With ``input.partitioning: shard``: the record lies in another partition than its key's lane."""
+
+
+class OtherReason(str):
+    """A reason that this version does not have: another version's, or a header that a stranger wrote."""
+
+    __slots__ = ()
+
+
+Reason = DeadLetterReason | OtherReason
+
+
+def reason_named(text: str) -> Reason:
+    """The reason of that name, as a dead letter's header or an answer of the admin API has it."""
+    try:
+        return DeadLetterReason(text)
+    except ValueError:
+        return OtherReason(text)
 
 
 class Refusal(NamedTuple):

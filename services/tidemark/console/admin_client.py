@@ -27,6 +27,7 @@ from tidemark.ledger_client.dead_letters import (
     all_letters,
 )
 from tidemark.ledger_client.served_by import Served
+from tidemark.record_formats.refusals import reason_named
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
@@ -45,7 +46,7 @@ def served_of(message: pb.ServesResponse) -> Served:
 def letter_of(message: pb.DeadLetter) -> DeadLetter:
     """A dead letter without its key, value and headers."""
     return DeadLetter(
-        reason=message.reason,
+        reason=reason_named(message.reason),
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,
@@ -230,7 +231,7 @@ class AdminClient:
             )
             answer = self._call(self._stub.ListDeadLetters, request, _LETTERS_S)
             older = int(answer.next_page_token) if answer.next_page_token else None
-            by_reason = dict(sorted(answer.by_reason.items()))
+            by_reason = {reason_named(text): count for text, count in sorted(answer.by_reason.items())}
             letters = [letter_of(letter) for letter in answer.letters]
             retention = LetterRetention(answer.kept, answer.expiring, answer.deleted)
             return LetterPage(answer.count, by_reason, letters, older, retention)

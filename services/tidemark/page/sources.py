@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.record_formats.refusals import Reason
 from tidemark.table_status.epochs import EpochRecord
 from tidemark.table_status.messages import epoch_of, status_of
 from tidemark.table_status.status import Status
@@ -95,7 +96,7 @@ class RefusedRecord:
     """A dead letter with the refused record's key and value, which may be long."""
 
     id: int
-    reason: str
+    reason: Reason
     detail: str
     topic: str
     partition: int
@@ -110,7 +111,7 @@ class NewestLetters:
     """The newest dead letters, newest first. ``reasons`` counts all that were read, by reason."""
 
     newest: list[RefusedRecord] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[Reason] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tidemark.page.key_story import KeyStories
 from tidemark.page.overview import Facts
 from tidemark.page.page import PageSources, WebPage
 from tidemark.page.sources import AdminQuestions, NewestLetters, Pictures, RefusedRecord
+from tidemark.record_formats.refusals import reason_named
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.http_server import start_http_server
@@ -55,8 +56,9 @@ PROPERTIES = {
 def letter(number: int, reason: str, detail: str, value: str) -> NewestLetters:
     """A dead letter, the only one."""
     content = value.encode()
-    record = RefusedRecord(number, reason, detail, "flights", 0, number, 1_700_000_000_000, None, content)
-    return NewestLetters([record], Counter([reason]))
+    named = reason_named(reason)
+    record = RefusedRecord(number, named, detail, "flights", 0, number, 1_700_000_000_000, None, content)
+    return NewestLetters([record], Counter([named]))
 
 
 class PageWorld:

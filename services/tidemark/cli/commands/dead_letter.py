@@ -99,8 +99,10 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 def _filter(options: argparse.Namespace, ids: frozenset[int] | None = None) -> LetterFilter:
     from tidemark.ledger_client.dead_letters import LetterFilter
+    from tidemark.record_formats.refusals import reason_named
 
-    return LetterFilter(options.topic, options.partition, options.offset, options.reason, ids)
+    reason = None if options.reason is None else reason_named(options.reason)
+    return LetterFilter(options.topic, options.partition, options.offset, reason, ids)
 
 
 def run_list(options: argparse.Namespace) -> int:

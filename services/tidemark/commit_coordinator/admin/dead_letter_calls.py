@@ -33,7 +33,7 @@ class DeadLetterCalls:
         page = self._queries.page(_wanted(request.filter), size, below[0] if below else None)
         return pb.ListDeadLettersResponse(
             count=page.count,
-            by_reason=page.by_reason,
+            by_reason={str(reason): count for reason, count in page.by_reason.items()},
             letters=map(letter_message, page.letters),
             next_page_token="" if page.older is None else str(page.older),
             kept=page.retention.kept,

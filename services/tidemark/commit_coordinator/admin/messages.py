@@ -15,6 +15,7 @@ from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, original_headers
 from tidemark.ledger_client.served_by import Served
+from tidemark.record_formats.refusals import reason_named
 from tidemark.stream_runtime.kafka.ports import Message
 
 
@@ -37,12 +38,13 @@ def letter_message(letter: DeadLetter) -> pb.DeadLetter:
 
 def filter_of(message: pb.DeadLetterFilter) -> LetterFilter:
     """The filter of a request, whose ids the caller has checked."""
-    given = {
-        name: getattr(message, name)
-        for name in ("topic", "partition", "offset", "reason")
-        if message.HasField(name)
-    }
-    return LetterFilter(**given, ids=frozenset(message.ids) or None)
+    return LetterFilter(
+        topic=message.topic if message.HasField("topic") else None,
+        partition=message.partition if message.HasField("partition") else None,
+        offset=message.offset if message.HasField("offset") else None,
+        reason=reason_named(message.reason) if message.HasField("reason") else None,
+        ids=frozenset(message.ids) or None,
+    )
 
 
 def whole_letter(message: Message, bytes_max: int) -> pb.ShowDeadLetterResponse:

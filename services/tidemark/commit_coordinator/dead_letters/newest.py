@@ -9,6 +9,7 @@ from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYED
 from tidemark.ledger_client.dead_letters import DeadLetter, dead_letter_messages
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.page.sources import NewestLetters, RefusedRecord
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, Message, TopicPartition
 
@@ -22,7 +23,7 @@ def newest_letters(client: KafkaClient, table: str, clock: Clock) -> NewestLette
     Raises KafkaError and DeadlineExceededError as `dead_letter_messages` does.
     """
     newest: deque[Message] = deque(maxlen=SHOWN_MAX)
-    reasons: Counter[str] = Counter()
+    reasons: Counter[Reason] = Counter()
     for message in dead_letter_messages(client, table, clock, _first(client, table)):
         if any(name == HEADER_REPLAYED for name, _ in message.headers):
             continue

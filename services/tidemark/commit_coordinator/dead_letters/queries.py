@@ -23,6 +23,7 @@ from tidemark.ledger_client.dead_letters import (
     read_dead_letter,
     replayed_in,
 )
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import KafkaClient, Message
 
@@ -71,7 +72,7 @@ class DeadLetterQueries:
         """
         kept: deque[DeadLetter] = deque()
         held_bytes, dropped = 0, False
-        by_reason: Counter[str] = Counter()
+        by_reason: Counter[Reason] = Counter()
         replayed: set[int] = set()
         for letter in self._letters(wanted, replayed):
             by_reason[letter.reason] += 1

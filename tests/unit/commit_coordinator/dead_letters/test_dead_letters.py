@@ -17,7 +17,7 @@ from tidemark.console.output import printable
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYS
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, read_dead_letter, read_dead_letters
-from tidemark.record_formats.refusals import DeadLetterReason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, OtherReason, Refusal
 from tidemark.stream_runtime.kafka.errors import AbortableError, KafkaError
 from tidemark.stream_runtime.kafka.ports import Headers, Message, TopicPartition, TopicSpec
 
@@ -65,7 +65,8 @@ def test_a_letter_keeps_all_of_its_record():
     table = Table()
     table.refuse(b"\xff{", b"k", (("trace", b"\x01\x02"), ("tm-reason", b"the record's own")))
     (letter,) = table.letters()
-    assert (letter.reason, letter.topic, letter.partition, letter.offset) == ("not-json", "in", 1, 7)
+    assert letter.reason is DeadLetterReason.NOT_JSON
+    assert (letter.topic, letter.partition, letter.offset) == ("in", 1, 7)
     assert (letter.id, letter.timestamp_ms, letter.cut, letter.replays, letter.replayed) == (
         0,
         1_234,
@@ -140,7 +141,7 @@ def test_what_is_not_whole_or_has_no_place_any_more_is_left_out_with_the_reason(
     ("wanted", "ids"),
     [
         (LetterFilter(), [0, 1, 2]),
-        (LetterFilter(reason="bad-key"), [1]),
+        (LetterFilter(reason=DeadLetterReason.BAD_KEY), [1]),
         (LetterFilter(partition=0), [2]),
         (LetterFilter(partition=1, offset=9), [1]),
         (LetterFilter(topic="other"), []),
@@ -191,7 +192,7 @@ def test_letters_that_others_wrote_are_shown_as_far_as_they_go():
     table = Table()
     table.broker.produce(LETTERS, None, b"x", (("tm-partition", b"many"), ("tm-offset", b"\xff")))
     (letter,) = table.letters()
-    assert (letter.reason, letter.partition, letter.offset) == ("?", -1, -1)
+    assert (letter.reason, letter.partition, letter.offset) == (OtherReason("?"), -1, -1)
     assert json.dumps(letter.document())
 
 
