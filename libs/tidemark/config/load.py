@@ -34,6 +34,7 @@ from tidemark.config.model import (
 from tidemark.config.partial import UNREAD, changed, partial
 from tidemark.config.security_model import SecurityConfig, check_security
 from tidemark.config.spark_master import check_spark
+from tidemark.config.table_services_model import TableServicesConfig, check_table_services
 
 _FILE_BYTES_MAX: Final = 1 << 20
 _NODES_MAX: Final = 100_000
@@ -47,6 +48,7 @@ _SECTIONS: Final[Mapping[str, type[Any]]] = {
     "services": ServicesConfig,
     "limits": LimitsConfig,
     "security": SecurityConfig,
+    "table_services": TableServicesConfig,
 }
 _PASS_THROUGH: Final = ("kafka", "spark", "hoodie")
 
@@ -108,6 +110,9 @@ def _checked(problems: Problems, config: TableConfigFile, document: Mapping[str,
         check_limits(problems, file, config.limits)
     with problems.gathered():
         check_security(problems, file, config.security)
+    with problems.gathered():
+        services = check_table_services(problems, file, config.table_services)
+        config = changed(config, table_services=services)
     with problems.gathered():
         given = config.kafka.settings.get("bootstrap.servers")
         if not given and "bootstrap.servers" not in _unknown(document, "kafka"):

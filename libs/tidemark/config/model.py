@@ -18,6 +18,7 @@ from tidemark.config import values
 from tidemark.config.log_format import LogFormat
 from tidemark.config.security_model import SecurityConfig
 from tidemark.config.settings import setting as _field
+from tidemark.config.table_services_model import TableServicesConfig
 
 EMBEDDED: Final = "embedded"
 _KIB: Final = 1024
@@ -326,6 +327,7 @@ class TableConfigFile:
     telemetry: TelemetryConfig = TelemetryConfig()
     services: ServicesConfig = ServicesConfig()
     limits: LimitsConfig = LimitsConfig()
+    table_services: TableServicesConfig = TableServicesConfig()
     security: SecurityConfig = SecurityConfig()
     spark: Mapping[str, str] = field(default_factory=dict)
     hoodie: Mapping[str, str] = field(default_factory=dict)

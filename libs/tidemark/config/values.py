@@ -109,6 +109,19 @@ def integer(low: int, high: int) -> Read:
     return read
 
 
+def number(low: float, high: float) -> Read:
+    """The reader of a number from ``low`` to ``high``; also as text."""
+
+    def read(value: Any) -> float:
+        if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise BadValueError(f"must be a number from {low} to {high}, not {value!r}")
+        return float(value)
+
+    return read
+
+
 def duration_ms(value: Any) -> int:
     """A duration with its unit (`500ms 2s 10m 24h 7d`) in milliseconds, at least 1."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -20,6 +20,7 @@ from tidemark.config.hoodie_section import target_file_bytes, without_effect
 from tidemark.config.load import read_config
 from tidemark.config.model import IndexKind
 from tidemark.config.partial import asks_for_unread
+from tidemark.config.retention_cost import retention_cost
 from tidemark.console.errors import WRONG_USE, CliError, expected_error, message_of
 from tidemark.hudi_format.keys import KeyGenerator, field_errors
 from tidemark.hudi_format.ordering import OrderingField
@@ -36,8 +37,11 @@ _ANY_BROKER: Final = "127.0.0.1:1"
 
 
 class CheckedConfig(NamedTuple):
+    """``notes``: what the settings cost, where nothing is wrong with them."""
+
     config: TableConfigFile
     warnings: list[str]
+    notes: list[str]
 
 
 class _Refused:
@@ -61,7 +65,7 @@ class _Refused:
 
 
 def check_config_file(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> CheckedConfig:
-    """Loads and checks a configuration file; returns it with its warnings. `env` None means the process
+    """Loads and checks a configuration file; returns it with warnings and notes. `env` None means the process
     environment.
 
     Raises the error of the one thing that is wrong, or a CliError that names all of them if there are
@@ -79,7 +83,9 @@ def check_config_file(path: str | os.PathLike[str], env: Mapping[str, str] | Non
         texts = [_without_file(error, str(config.file)) for error in errors]
         raise CliError(f"{config.file}: {all_of_them(texts)}", WRONG_USE)
     unused = without_effect(config)
-    return CheckedConfig(config, [f"hoodie: {key} has no effect: Tidemark writes itself" for key in unused])
+    warnings = [f"hoodie: {key} has no effect: Tidemark writes itself" for key in unused]
+    cost = retention_cost(config)
+    return CheckedConfig(config, warnings, [] if cost is None else [cost])
 
 
 def _without_file(error: Exception, file: str) -> str:

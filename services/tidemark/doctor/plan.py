@@ -146,7 +146,7 @@ def plan(patient: Patient) -> list[Check]:
 
 def _configuration(patient: Patient) -> Iterator[Finding]:
     assert patient.file is not None, "the check is planned with a file alone"
-    config, warnings = check_config_file(patient.file)
+    config, warnings, _ = check_config_file(patient.file)
     for text in warnings:
         yield warning(text, "Remove the key")
     patient.config = config

@@ -118,7 +118,7 @@ def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[st
     try:
         schema.write_text(draft.schema_text, encoding="utf-8")
         out.write_text(render(draft, schema.name, out.name), encoding="utf-8")
-        config, warnings = check_config_file(out, env)
+        config, warnings, _ = check_config_file(out, env)
         taken, refused = _tried(config, messages, clock)
     except BaseException:
         _put_back(before)

@@ -163,7 +163,7 @@ def check_topic_samples(
             written_of_samples.append(written is not None)
             if written is None:
                 return
-            config, _ = check_config_file(written.config, {})
+            config, _, _ = check_config_file(written.config, {})
             assert config.input.format is sample.format
             assert not written.refused
             assert written.taken == len(sample.messages)
@@ -209,7 +209,7 @@ def check_samples(chosen: settings, format_: InputFormat, drawn: int | None = No
             written_of_samples.append(written is not None)
             if written is None:
                 return
-            config, _ = check_config_file(written.config, {})
+            config, _, _ = check_config_file(written.config, {})
             assert config.input.format is format_
             assert config.table.record_key
             assert written.taken == len(records)

@@ -67,13 +67,13 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """Prints warnings. Raises ConfigError for a configuration that cannot work."""
+    """Prints warnings and notes. Raises ConfigError for a configuration that cannot work."""
     from tidemark.doctor.config_check import check_config_file
 
-    config, warnings = check_config_file(options.config)
+    config, warnings, notes = check_config_file(options.config)
     output = Output(options.json)
-    lines = [f"warning: {text}" for text in warnings]
-    output.answer({"file": str(config.file), "warnings": warnings}, [*lines, f"{config.file} can be used"])
+    lines = [*(f"warning: {text}" for text in warnings), *notes, f"{config.file} can be used"]
+    output.answer({"file": str(config.file), "warnings": warnings, "notes": notes}, lines)
     return 0
 
 

@@ -1,0 +1,104 @@
+"""The section `table_services`: defaults, what goes together, and what a retention costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.config.test_config import MINIMAL, SCHEMA
+from tidemark.config import ConfigError, TableConfigFile, load_config
+from tidemark.config.effective import effective_settings
+from tidemark.config.reference import known_keys
+from tidemark.config.retention_cost import former_copies, retention_cost
+from tidemark.config.table_services_model import ENABLED_BY_DEFAULT, ServicesRun
+
+MINUTE = 60_000
+
+
+def loaded(folder: Path, section: str = "", more: str = "") -> TableConfigFile:
+    (folder / "flights.avsc").write_text(json.dumps(SCHEMA))
+    file = folder / "flights.yaml"
+    text = f"{MINIMAL}{more}\n"
+    file.write_text(text + (f"table_services: {section}\n" if section else ""))
+    return load_config(file)
+
+
+def test_the_defaults(tmp_path):
+    services = loaded(tmp_path).table_services
+    assert services.enabled is ENABLED_BY_DEFAULT
+    assert services.run is ServicesRun.WRITER
+    assert (services.share, services.task_memory_bytes, services.step_ms) == (0.25, 256 << 20, 50)
+    assert (services.clean.retain_ms, services.retained_index_ms) == (60 * MINUTE, 60 * MINUTE)
+    assert (services.archive.min, services.archive.max, services.archive.batch) == (300, 600, 100)
+
+
+def test_the_indexs_retention_follows_that_of_the_table(tmp_path):
+    assert loaded(tmp_path, "{clean: {retain: 1d}}").table_services.retained_index_ms == 24 * 60 * MINUTE
+    apart = loaded(tmp_path, "{clean: {retain: 10m}, index_retain: 2h}").table_services
+    assert (apart.clean.retain_ms, apart.retained_index_ms) == (10 * MINUTE, 120 * MINUTE)
+
+
+def test_config_show_has_the_nested_keys_with_their_units(tmp_path):
+    shown = {each.key: each.value for each in effective_settings(loaded(tmp_path, "{share: 0.5}"))}
+    assert shown["table_services.share"] == 0.5
+    assert shown["table_services.clean.retain"] == "1h"
+    assert shown["table_services.index_retain"] == "1h"
+    assert shown["table_services.compact_data.log_bytes"] == "64MiB"
+    assert shown["table_services.run"] == "writer"
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("{shares: 1}", "table_services.shares: unknown key; did you mean share?"),
+        ("{share: 2}", "table_services.share: must be a number from 0.01 to 1.0"),
+        ("{run: elsewhere}", "table_services.run: must be one of writer, separate"),
+        ("{archive: {min: 300, max: 350}}", "table_services.archive.max: must be at least"),
+        ("{compact_index: {max_age: 10s}}", "table_services.compact_index.max_age: must not be below"),
+        ("{task_memory: 1MiB}", "table_services.task_memory: must be at least 32MiB"),
+        ("{index_retain: 5m}", "table_services.index_retain: must not be below clean.retain"),
+        ("{clean: {retain: 60}}", "table_services.clean.retain: must be a duration"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_key(section, said, tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        loaded(tmp_path, section)
+    assert said in str(refused.value)
+
+
+def test_a_retention_costs_a_copy_for_each_compaction(tmp_path):
+    config = loaded(tmp_path, "{enabled: true}")
+    assert former_copies(config) == (45, 80_000), "40 log files, one for each epoch of 2 s"
+    slow = loaded(tmp_path, "{enabled: true}", "epoch: {interval: 5m}")
+    assert former_copies(slow) == (2, 30 * MINUTE)
+    said = retention_cost(config)
+    assert said is not None
+    assert said.startswith("table_services.clean.retain: 1h keeps up to 45 former base files")
+    assert "46 times" in said
+
+
+def test_a_retention_costs_a_copy_for_each_epoch_of_a_copy_on_write_table(tmp_path):
+    config = loaded(tmp_path, "{enabled: true, clean: {retain: 10m}}")
+    object.__setattr__(config.table, "type", type(config.table.type).COPY_ON_WRITE)
+    assert former_copies(config) == (300, 2_000)
+    assert "one for each epoch" in str(retention_cost(config))
+
+
+def test_nothing_is_said_where_another_engine_cleans(tmp_path):
+    assert retention_cost(loaded(tmp_path, "{enabled: false}")) is None
+    assert retention_cost(loaded(tmp_path, "{enabled: true, clean: {enabled: false}}")) is None
+
+
+def test_the_page_has_every_key_with_its_default():
+    page = (Path(__file__).parents[3] / "docs" / "table-services.md").read_text("utf-8")
+    table = page.partition("## Settings")[2].partition("\n## ")[0]
+    missing = []
+    for each in known_keys():
+        name = each.key.rpartition(".")[2]
+        if each.section == "table_services" and name != "enabled":
+            default = "as `clean.retain`" if each.key == "index_retain" else str(each.default)
+            row = next((line for line in table.splitlines() if f"{name}`" in line and default in line), None)
+            missing += [] if row else [f"{each.key}: {default}"]
+    assert missing == []
