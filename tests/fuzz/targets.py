@@ -23,7 +23,7 @@ from tests.fuzz.own_documents import own_documents
 from tests.fuzz.small_files import small_files
 from tests.fuzz.target import Target
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
+from tidemark.hudi_format.file_group.avro_rows import avro_row_chunks
 from tidemark.hudi_format.file_group.base_file import (
     COMMIT_SEQNO,
     RECORD_KEY,
@@ -332,5 +332,5 @@ def _blocks(storage: InMemoryStorage, path: str) -> int:
         if block.block_type is BlockType.DELETE:
             found += len(decode_deletes(block.content, path))
         elif block.block_type is BlockType.AVRO_DATA:
-            found += decode_avro_rows(block.content, block.schema, path).num_rows
+            found += sum(rows.num_rows for rows in avro_row_chunks(block.content, block.schema, path))
     return found

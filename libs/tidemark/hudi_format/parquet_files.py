@@ -21,6 +21,8 @@ from tidemark.hudi_format.errors import CorruptFileError, damage_in
 _ROWS_PER_BYTE_MAX: Final = 64
 _UNPACKED_PER_BYTE_MAX: Final = 500
 _SMALL_BYTES: Final = 256 << 20
+_BATCH_ROWS: Final = 16_384
+_BATCH_BYTES: Final = 16 << 20
 
 
 @contextmanager
@@ -64,6 +66,29 @@ def read_columns(file: pq.ParquetFile, path: str, columns: list[str] | None = No
         # A full validation: Parquet does not check that text is UTF-8, and bad text would fail much later.
         rows.validate(full=True)
     return rows
+
+
+def read_in_batches(file: pq.ParquetFile, path: str, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """What `read_columns` reads, in tables of some MiB; at least one table. Open the file with a
+    `buffer_size`: otherwise each row group's bytes are held whole. Raises `CorruptFileError`.
+    """
+    found, batches, size = 0, list[pa.RecordBatch](), 0
+    schema = file.schema_arrow
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    with parquet_damage(path):
+        for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
+            batch.validate(full=True)
+            found += batch.num_rows
+            batches.append(batch)
+            size += batch.nbytes
+            if size >= _BATCH_BYTES:
+                yield pa.Table.from_batches(batches, schema)
+                batches, size = [], 0
+        if batches or not found:
+            yield pa.Table.from_batches(batches, schema)
+        if found != file.metadata.num_rows:
+            raise ValueError(f"{found} rows, the footer says {file.metadata.num_rows}")
 
 
 def _check_claims(metadata: pq.FileMetaData, size: int, path: str) -> None:

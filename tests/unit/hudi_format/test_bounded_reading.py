@@ -19,7 +19,7 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format import parsed_avro
 from tidemark.hudi_format.columnar import zigzag_varint
 from tidemark.hudi_format.errors import CorruptFileError
-from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
+from tidemark.hudi_format.file_group.avro_rows import avro_row_chunks
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.hfile.key_values import encode_entries
 from tidemark.hudi_format.hfile.layout import Codec, HFileBlockType, Trailer, hadoop_vint, pack_block
@@ -146,17 +146,17 @@ def rows_block(count: int, lengths: tuple[int, ...] = (1, 1, 1)) -> bytes:
 
 def test_the_count_and_the_lengths_of_avro_rows_have_to_fit() -> None:
     schema = json.dumps(ONE_FIELD)
-    assert decode_avro_rows(rows_block(3), schema, "f").num_rows == 3
+    assert sum(rows.num_rows for rows in avro_row_chunks(rows_block(3), schema, "f")) == 3
     for count in (-1, 0, 1, 2, 4, 2**31 - 1):
         with pytest.raises(CorruptFileError, match="f: "):
-            decode_avro_rows(rows_block(count), schema, "f")
+            list(avro_row_chunks(rows_block(count), schema, "f"))
     for lengths in ((1, 0, 1), (1, 2, 1), (1, 1, -1)):
         with pytest.raises(CorruptFileError, match="f: "):
-            decode_avro_rows(rows_block(3, lengths), schema, "f")
+            list(avro_row_chunks(rows_block(3, lengths), schema, "f"))
     with pytest.raises(CorruptFileError, match=r"f: .*content version 9"):
-        decode_avro_rows(b"\0\0\0\x09\0\0\0\0", schema, "f")
+        list(avro_row_chunks(b"\0\0\0\x09\0\0\0\0", schema, "f"))
     with pytest.raises(CorruptFileError, match="f: the schema of a data block"):
-        decode_avro_rows(rows_block(3), "[" * 100_000, "f")
+        list(avro_row_chunks(rows_block(3), "[" * 100_000, "f"))
 
 
 def test_index_definitions_nested_deep_are_refused() -> None:

@@ -8,6 +8,7 @@ these types.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import struct
 from collections.abc import Iterator
@@ -24,10 +25,12 @@ from tidemark.hudi_format.parsed_avro import ParsedSchema, parsed_json, parsed_s
 _HEADER: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
 _CONTENT_VERSIONS: Final = (1, 2, 3)
+_CHUNK_ROWS: Final = 8192
 
 
-def decode_avro_rows(content: bytes | memoryview, schema_json: str, path: str) -> pa.Table:
-    """All rows of one AVRO_DATA block, with the columns of its schema.
+def avro_row_chunks(content: bytes | memoryview, schema_json: str, path: str) -> Iterator[pa.Table]:
+    """The rows of one AVRO_DATA block with the columns of its schema, some thousand at a time; at least one
+    table. Decoded rows are Python objects at first, and all at once would take many times the block's memory.
 
     Raises `CorruptFileError`, `SchemaError`.
     """
@@ -37,13 +40,22 @@ def decode_avro_rows(content: bytes | memoryview, schema_json: str, path: str) -
         version, count = _HEADER.unpack_from(content)
         if version not in _CONTENT_VERSIONS:
             raise ValueError(f"content version {version}")
-        rows = list(_rows(bytes(content), count, schema))
-    if len(rows) != count:
-        raise CorruptFileError(f"{path}: {what} holds {len(rows)} rows, its header says {count}")
-    try:
-        return pa.Table.from_pylist(rows, schema=arrow)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"{path}: the rows of {what} do not fit its schema: {error}") from error
+    rows, found = _rows(bytes(content), count, schema), 0
+    while True:
+        with damage_in(path, what):
+            chunk = list(itertools.islice(rows, _CHUNK_ROWS))
+        if not chunk and found:
+            break
+        found += len(chunk)
+        try:
+            table = pa.Table.from_pylist(chunk, schema=arrow)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise CorruptFileError(f"{path}: the rows of {what} do not fit its schema: {error}") from error
+        yield table
+        if not chunk:
+            break
+    if found != count:
+        raise CorruptFileError(f"{path}: {what} holds {found} rows, its header says {count}")
 
 
 def _rows(content: bytes, count: int, schema: ParsedSchema) -> Iterator[Any]:

@@ -5,7 +5,8 @@ The caller chooses the file's name; `attach_meta_columns` needs it because every
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,12 @@ import pyarrow.parquet as pq
 from tidemark.hudi_format.bloom import BloomSpec, bloom_filter_text
 from tidemark.hudi_format.columnar import BinaryColumn
 from tidemark.hudi_format.errors import CorruptFileError
-from tidemark.hudi_format.parquet_files import open_parquet, parquet_damage, read_columns
+from tidemark.hudi_format.parquet_files import (
+    open_parquet,
+    parquet_damage,
+    read_columns,
+    read_in_batches,
+)
 from tidemark.hudi_format.schema import (
     META_COLUMNS,
     OPERATION_FIELD,
@@ -28,6 +34,8 @@ from tidemark.hudi_format.storage.base import Storage
 
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 ROW_GROUP_BYTES: Final = 64 << 20
+BLOOM_ENTRY: Final = "org.apache.hudi.bloomfilter"
+_READ_BYTES: Final = 1 << 20
 _ZSTD_LEVEL: Final = 1
 # UTF-8 characters from U+E000 on begin with this byte or a higher one. Only such characters sort differently
 # in UTF-8 bytes and in Java's UTF-16.
@@ -87,33 +95,48 @@ def write_base_file(
     """
     with_operation = OPERATION_FIELD in rows.column_names
     rows = cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
+    keys = rows.column(RECORD_KEY)
+    bounds = min_max_key(keys) if rows.num_rows else None
+    text = None if bloom is None else bloom_filter_text(keys, bloom)
+    return write_parquet(rows, base_file_footer(schema, with_operation, bounds, text), row_group_bytes)
+
+
+def base_file_footer(
+    schema: TableSchema, with_operation: bool, bounds: tuple[str, str] | None, bloom: str | None
+) -> dict[str, str]:
+    """The footer's entries. `bounds`: the smallest and largest key (None: no rows); `bloom`: the filter's
+    text.
+    """
     avro = schema.avro_with_operation_json if with_operation else schema.avro_with_meta_json
     footer = {"parquet.avro.schema": avro, "writer.model.name": "avro"}
-    keys = rows.column(RECORD_KEY)
-    if rows.num_rows:
-        footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = min_max_key(keys)
+    if bounds is not None:
+        footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = bounds
     if bloom is not None:
-        footer["org.apache.hudi.bloomfilter"] = bloom_filter_text(keys, bloom)
-        footer["hoodie_bloom_filter_type_code"] = "SIMPLE"
-    return write_parquet(rows, footer, row_group_bytes)
+        footer[BLOOM_ENTRY], footer["hoodie_bloom_filter_type_code"] = bloom, "SIMPLE"
+    return footer
 
 
 def write_parquet(rows: pa.Table, footer: dict[str, str], row_group_bytes: int = ROW_GROUP_BYTES) -> bytes:
     """A Parquet file in memory, without Arrow's own schema entry, which only Arrow would read."""
     sink = pa.BufferOutputStream()
     row_bytes = max(rows.nbytes // max(rows.num_rows, 1), 1)
-    with pq.ParquetWriter(
-        sink,
-        rows.schema,
-        compression="zstd",
-        compression_level=_ZSTD_LEVEL,
-        use_dictionary=_dictionary_columns(rows.schema),
-        store_schema=False,
-    ) as writer:
+    with parquet_writer(sink, rows.schema) as writer:
         writer.write_table(rows, row_group_size=max(row_group_bytes // row_bytes, 1))
         writer.add_key_value_metadata(footer)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def parquet_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writes data files as Tidemark has them: zstd, and no dictionary where values are distinct."""
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=_dictionary_columns(schema),
+        store_schema=False,
+    )
 
 
 def min_max_key(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
@@ -121,8 +144,13 @@ def min_max_key(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
     if BinaryColumn.from_arrow(keys).data.max(initial=0) < _UNORDERED_BYTE:
         bounds = pc.min_max(keys)
         return bounds["min"].as_py(), bounds["max"].as_py()
-    ordered = sorted(keys.to_pylist(), key=lambda key: key.encode("utf-16-be"))
+    ordered = sorted(keys.to_pylist(), key=java_order)
     return ordered[0], ordered[-1]
+
+
+def java_order(key: str) -> bytes:
+    """Sorts texts as Java does."""
+    return key.encode("utf-16-be")
 
 
 def read_base_file(
@@ -142,10 +170,15 @@ def read_base_file(
 
 def read_base_schema(storage: Storage, path: str) -> pa.Schema:
     """The columns of a base file, from its footer. Raises as `read_base_file`."""
+    return read_base_head(storage, path)[0]
+
+
+def read_base_head(storage: Storage, path: str) -> tuple[pa.Schema, bool]:
+    """The columns of a base file, and whether it has a bloom filter. Raises as `read_base_file`."""
     with storage.open_input(path) as source:
         file = open_parquet(source, path)
         with parquet_damage(path):
-            return file.schema_arrow
+            return file.schema_arrow, BLOOM_ENTRY.encode() in (file.metadata.metadata or {})
 
 
 def rewritable_rows(storage: Storage, path: str, schema: TableSchema) -> pa.Table:
@@ -155,13 +188,33 @@ def rewritable_rows(storage: Storage, path: str, schema: TableSchema) -> pa.Tabl
     lose values of rows that nobody touched. Other errors are those of `read_base_file`.
     """
     rows = read_base_file(storage, path)
-    if lost := left_out(rows.schema, schema.arrow):
+    check_keeps_all(rows.schema, schema, path)
+    with_operation = OPERATION_FIELD in rows.column_names
+    return cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
+
+
+def check_keeps_all(stored: pa.Schema, schema: TableSchema, path: str) -> None:
+    """Raises `SchemaError` when rows of the file would lose something if they were written with `schema`."""
+    if lost := left_out(stored, schema.arrow):
         raise SchemaError(
             f"{path} has columns that the table's schema lacks ({', '.join(lost)}): written anew it would "
             "lose them. Add them to table.schema, as optional fields of the file's types, and restart"
         )
-    with_operation = OPERATION_FIELD in rows.column_names
-    return cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
+
+
+def parquet_batches(
+    source: pa.NativeFile | pa.Buffer, path: str, columns: list[str] | None = None
+) -> Iterator[pa.Table]:
+    """What `read_parquet` reads, in tables of some MiB; at least one table. Errors are the same."""
+    file = open_parquet(source, path, buffer_size=_READ_BYTES)
+    with parquet_damage(path):
+        stored = file.schema_arrow
+    wanted = None if columns is None else [name for name in columns if name in stored.names]
+    if RECORD_KEY not in stored.names and (columns is None or RECORD_KEY in columns):
+        raise CorruptFileError(
+            f"{path} has no column {RECORD_KEY}; tables without meta columns are not served"
+        )
+    yield from read_in_batches(file, path, wanted)
 
 
 def read_parquet(

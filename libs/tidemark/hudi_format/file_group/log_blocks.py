@@ -8,7 +8,7 @@ its MERGE INTO writes blocks with only some of the columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError, damage_in
-from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
-from tidemark.hudi_format.file_group.base_file import read_parquet, write_parquet
+from tidemark.hudi_format.file_group.avro_rows import avro_row_chunks
+from tidemark.hudi_format.file_group.base_file import parquet_batches, write_parquet
 from tidemark.hudi_format.file_group.changes import Changes, Deletes
 from tidemark.hudi_format.file_group.delete_records import delete_block_contents, read_deletes
 from tidemark.hudi_format.file_group.merge import changes_of_rows
@@ -118,18 +118,27 @@ def read_data_log(
     if not data:
         check_empty(storage, path)
     for block in read_blocks(data, path):
-        refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
         folds.update(block.compacted_block_times)
-        if block.block_type is BlockType.DELETE:
-            deletes = Changes.of_deletes(read_deletes(block.content, ordering, path))
-            parts.append(LogContent(columns.empty_table(), deletes))
-            continue
-        rows, removed, has = _data_rows(block, path, columns)
+        parts.extend(block_contents(block, path, columns, mode, ordering))
+    return replace(LogContent.concat(parts, columns), folds=frozenset(folds))
+
+
+def block_contents(
+    block: LogBlock, path: str, columns: pa.Schema, mode: MergeMode, ordering: OrderingField | None
+) -> Iterator[LogContent]:
+    """The content of one block, in parts of some MiB at most. Parameters and errors are those of
+    `read_data_log`.
+    """
+    refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
+    if block.block_type is BlockType.DELETE:
+        deletes = Changes.of_deletes(read_deletes(block.content, ordering, path))
+        yield LogContent(columns.empty_table(), deletes)
+        return
+    for rows, removed, has in _data_rows(block, path, columns):
         changes = changes_of_rows(rows, mode, ordering)
         if removed is not None:
             changes = replace(changes, is_delete=changes.is_delete | removed)
-        parts.append(LogContent(rows, changes, has=has))
-    return replace(LogContent.concat(parts, columns), folds=frozenset(folds))
+        yield LogContent(rows, changes, has=has)
 
 
 def read_log_deletes(
@@ -152,11 +161,11 @@ def read_log_deletes(
                 parts.append(read_deletes(block.content, ordering, path))
                 continue
             refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
-            rows, removed, _ = _data_rows(block, path, columns)
-            changes = changes_of_rows(rows, mode, ordering)
-            gone = np.flatnonzero(changes.is_delete if removed is None else changes.is_delete | removed)
-            keys = changes.keys.take(pa.array(gone))
-            parts.append(Deletes(keys, changes.ordering[gone], changes.unconditional[gone]))
+            for rows, removed, _ in _data_rows(block, path, columns):
+                changes = changes_of_rows(rows, mode, ordering)
+                gone = np.flatnonzero(changes.is_delete if removed is None else changes.is_delete | removed)
+                keys = changes.keys.take(pa.array(gone))
+                parts.append(Deletes(keys, changes.ordering[gone], changes.unconditional[gone]))
     return Deletes(
         pa.concat_arrays([part.keys for part in parts]),
         np.concatenate([part.ordering for part in parts]),
@@ -212,21 +221,25 @@ def refuse_unreadable(
 
 def _data_rows(
     block: LogBlock, path: str, columns: pa.Schema
-) -> tuple[pa.Table, BoolArray | None, BoolArray | None]:
-    """A data block's rows cast to `columns`; which of them are deletes by their `_hoodie_operation` (None:
-    the block lacks that column); and which columns each row has (None: all).
+) -> Iterator[tuple[pa.Table, BoolArray | None, BoolArray | None]]:
+    """A data block's rows, in parts: cast to `columns`; which of them are deletes by their
+    `_hoodie_operation` (None: the block lacks that column); and which columns each row has (None: all).
     """
-    if block.block_type is BlockType.PARQUET_DATA:
-        wanted = [*columns.names, OPERATION_FIELD]
-        rows = read_parquet(pa.BufferReader(block.content), path, wanted)
-    else:
+    for rows in _stored_rows(block, path, columns):
+        removed = has = None
+        if OPERATION_FIELD in rows.column_names:
+            removed = np.asarray(pc.is_in(rows.column(OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
+        if HeaderKey.IS_PARTIAL in block.headers:
+            held = [name in rows.column_names for name in columns.names]
+            has = np.broadcast_to(np.array(held, np.bool_), (rows.num_rows, len(held)))
+        yield cast_rows(rows, columns), removed, has
+
+
+def _stored_rows(block: LogBlock, path: str, columns: pa.Schema) -> Iterator[pa.Table]:
+    if block.block_type is not BlockType.PARQUET_DATA:
         if not block.schema:
             raise CorruptFileError(f"{path}: a data block has no SCHEMA header")
-        rows = decode_avro_rows(block.content, block.schema, path)
-    removed = has = None
-    if OPERATION_FIELD in rows.column_names:
-        removed = np.asarray(pc.is_in(rows.column(OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
-    if HeaderKey.IS_PARTIAL in block.headers:
-        held = [name in rows.column_names for name in columns.names]
-        has = np.broadcast_to(np.array(held, np.bool_), (rows.num_rows, len(held)))
-    return cast_rows(rows, columns), removed, has
+        yield from avro_row_chunks(block.content, block.schema, path)
+        return
+    wanted = dict.fromkeys([*columns.names, OPERATION_FIELD])
+    yield from parquet_batches(pa.BufferReader(block.content), path, list(wanted))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.file_group.base_file import FILE_NAME, RECORD_KEY, constant_column
 from tidemark.hudi_format.file_group.changes import Changes, Deletes, combined, positions_in
-from tidemark.hudi_format.file_group.partial_rows import apply_partial_log
+from tidemark.hudi_format.file_group.partial_rows import PartialLogMerge
 from tidemark.hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from tidemark.hudi_format.schema import IS_DELETED_FIELD
 from tidemark.hudi_format.table_config import MergeMode
@@ -95,20 +95,60 @@ def apply_log(
     has: BoolArray | None = None,
 ) -> pa.Table:
     """The live rows of a slice: its base rows (None without a base file) after the changes of its logs.
+    Parameters are those of `log_merge`.
+    """
+    merge = log_merge(log_rows, changes, mode, ordering, has)
+    parts = [] if base is None else [merge.over(base)]
+    return pa.concat_tables([*parts, merge.rest()])
 
-    `changes.row` points into `log_rows`. Both tables have the same schema, with at least the record key and,
-    by event time, the ordering column. `has` tells, per log row and column, whether the row has the column;
-    None when all rows have all columns.
+
+def log_merge(
+    log_rows: pa.Table,
+    changes: Changes,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+    has: BoolArray | None = None,
+) -> LogMerge | PartialLogMerge:
+    """The merge of a slice's log files with its base file, whose rows come in parts.
+
+    `changes.row` points into `log_rows`. Log and base rows have the same schema, with at least the record key
+    and, by event time, the ordering column. `has` tells, per log row and column, whether the row has the
+    column; None when all rows have all columns.
     """
     if has is not None:
-        return apply_partial_log(base, log_rows, has, changes, mode, ordering)
-    reduced = changes.reduce(mode)
-    if base is None:
-        return _taken(log_rows, reduced.row[~reduced.is_delete])
-    match = positions_in(base.column(RECORD_KEY), reduced.keys)
-    wins = _newer_than_existing(base, reduced, match, mode, ordering)
-    kept = _filtered(base, ~_replaced(match, wins))
-    return pa.concat_tables([kept, _taken(log_rows, reduced.row[wins & ~reduced.is_delete])])
+        return PartialLogMerge(log_rows, has, changes, mode, ordering)
+    return LogMerge(log_rows, changes, mode, ordering)
+
+
+class LogMerge:
+    """Puts the changes of a slice's logs over its base rows, part by part: `over` for each part, then `rest`.
+
+    `inserts`, `updates` and `deletes` count the changes that took effect; they are complete after `rest`.
+    """
+
+    def __init__(
+        self, log_rows: pa.Table, changes: Changes, mode: MergeMode, ordering: OrderingField | None
+    ) -> None:
+        self._log_rows, self._mode, self._ordering = log_rows, mode, ordering
+        self._changes = changes.reduce(mode)
+        self._wins = np.ones(len(self._changes), np.bool_)
+        self._known = np.zeros(len(self._changes), np.bool_)
+        self.updates = self.inserts = self.deletes = 0
+
+    def over(self, base: pa.Table) -> pa.Table:
+        """The rows of a part of the base file that no change replaces."""
+        match = positions_in(base.column(RECORD_KEY), self._changes.keys)
+        wins = _newer_than_existing(base, self._changes, match, self._mode, self._ordering)
+        self._wins &= wins
+        self._known[match[match >= 0]] = True
+        return _filtered(base, ~_replaced(match, wins))
+
+    def rest(self) -> pa.Table:
+        """The log rows that take effect, after all parts of the base file."""
+        writes = self._wins & ~self._changes.is_delete
+        self.updates, self.inserts = int((writes & self._known).sum()), int((writes & ~self._known).sum())
+        self.deletes = int((self._wins & self._changes.is_delete & self._known).sum())
+        return _taken(self._log_rows, self._changes.row[writes])
 
 
 def changes_of_rows(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None) -> Changes:

@@ -56,46 +56,65 @@ class _Merged:
         self.ordering[winners] = np.where(changes.unconditional, NO_ORDERING, changes.ordering)[wins]
 
 
-def apply_partial_log(
-    base: pa.Table | None,
-    log_rows: pa.Table,
-    has: BoolArray,
-    changes: Changes,
-    mode: MergeMode,
-    ordering: OrderingField | None,
-) -> pa.Table:
-    """The live rows of a slice with partial log rows; parameters and result are those of `merge.apply_log`.
+class PartialLogMerge:
+    """`merge.LogMerge` for logs with partial rows: the same calls, and the same results.
 
     `has` tells, per log row and column, whether the row has the column.
     """
-    encoded = changes.keys.dictionary_encode()
-    key_of = np.asarray(encoded.indices).astype(np.int64)
-    merged = _Merged(len(encoded.dictionary), log_rows.num_columns, mode)
-    for positions in _rounds(key_of):
-        merged.add(key_of[positions], changes.take(positions), has)
-    base_rows = log_rows.schema.empty_table() if base is None else base
-    match = positions_in(base_rows.column(RECORD_KEY), encoded.dictionary)
-    matched = np.flatnonzero(match >= 0)
-    stays = np.ones(base_rows.num_rows, np.bool_)
-    stays[matched] = False
-    if mode is MergeMode.EVENT_TIME_ORDERING and ordering is not None and len(matched):
-        stored = ordering.to_int64_or_lowest(base_rows.column(ordering.name).take(pa.array(matched)))
+
+    def __init__(
+        self,
+        log_rows: pa.Table,
+        has: BoolArray,
+        changes: Changes,
+        mode: MergeMode,
+        ordering: OrderingField | None,
+    ) -> None:
+        self._log_rows, self._mode, self._ordering = log_rows, mode, ordering
+        encoded = changes.keys.dictionary_encode()
+        self._keys = encoded.dictionary
+        key_of = np.asarray(encoded.indices).astype(np.int64)
+        self._merged = _Merged(len(self._keys), log_rows.num_columns, mode)
+        for positions in _rounds(key_of):
+            self._merged.add(key_of[positions], changes.take(positions), has)
+        self._known = np.zeros(len(self._keys), np.bool_)
+        self.updates = self.inserts = self.deletes = 0
+
+    def over(self, base_rows: pa.Table) -> pa.Table:
+        """A part of the base file after the changes: its unchanged rows, then the changed ones."""
+        merged = self._merged
+        match = positions_in(base_rows.column(RECORD_KEY), self._keys)
+        matched = np.flatnonzero(match >= 0)
         key = match[matched]
-        stays[matched] = (stored > merged.ordering[key]) & ~merged.unconditional[key]
-    base_of = np.full(len(merged.is_row), _NOBODY, np.int64)
-    base_of[match[matched]] = matched
-    made = merged.is_row.copy()
-    made[match[stays & (match >= 0)]] = False
-    # Columns that no log row gives come from the key's base row, which `_gathered` numbers behind the log
-    # rows: with 5 log rows, a key with base row 2 and source [4, -1] takes [4, 7].
-    source = merged.source[made]
-    from_base = np.where(base_of[made] >= 0, log_rows.num_rows + base_of[made], _NOBODY)[:, None]
-    return pa.concat_tables(
-        [
-            base_rows.filter(pa.array(stays)),
-            _gathered(log_rows, base_rows, np.where(source == _NOBODY, from_base, source)),
-        ]
-    )
+        self._known[key] = True
+        loses = np.zeros(len(matched), np.bool_)
+        ordering = self._ordering
+        if self._mode is MergeMode.EVENT_TIME_ORDERING and ordering is not None and len(matched):
+            stored = ordering.to_int64_or_lowest(base_rows.column(ordering.name).take(pa.array(matched)))
+            loses = (stored > merged.ordering[key]) & ~merged.unconditional[key]
+        stays = np.ones(base_rows.num_rows, np.bool_)
+        stays[matched[~loses]] = False
+        base_of = np.full(len(merged.is_row), _NOBODY, np.int64)
+        base_of[key[~loses]] = matched[~loses]
+        made = np.flatnonzero((base_of >= 0) & merged.is_row)
+        self.updates += len(made)
+        self.deletes += int((base_of >= 0).sum()) - len(made)
+        return pa.concat_tables([base_rows.filter(pa.array(stays)), self._made(made, base_rows, base_of)])
+
+    def rest(self) -> pa.Table:
+        """The rows of the keys that no part of the base file had."""
+        made = np.flatnonzero(self._merged.is_row & ~self._known)
+        self.inserts = len(made)
+        nowhere = np.full(len(self._known), _NOBODY, np.int64)
+        return self._made(made, self._log_rows.schema.empty_table(), nowhere)
+
+    def _made(self, keys: Int64Array, base_rows: pa.Table, base_of: Int64Array) -> pa.Table:
+        # Columns that no log row gives come from the key's base row, which `_gathered` numbers behind the log
+        # rows: with 5 log rows, a key with base row 2 and source [4, -1] takes [4, 7].
+        source = self._merged.source[keys]
+        of_base = base_of[keys]
+        from_base = np.where(of_base >= 0, self._log_rows.num_rows + of_base, _NOBODY)[:, None]
+        return _gathered(self._log_rows, base_rows, np.where(source == _NOBODY, from_base, source))
 
 
 def _rounds(key_of: Int64Array) -> list[Int64Array]:

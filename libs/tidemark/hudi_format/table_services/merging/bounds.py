@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
@@ -13,14 +13,6 @@ from tidemark.hudi_format.key_digest import EMPTY, Digest, added, key_digest
 MEMORY_MIN: Final = 32 << 20
 # Arrow's columns of text and bytes have 32-bit offsets.
 _HELD_MAX: Final = 512 << 20
-
-
-class Sink(Protocol):
-    """Takes the bytes of the new base file, in order."""
-
-    def write(self, data: bytes | memoryview, /) -> object:
-        """Appends `data`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

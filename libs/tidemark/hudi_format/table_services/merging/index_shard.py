@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.base_file_writer import Sink
 from tidemark.hudi_format.hfile import DEFAULT_OPTIONS, HFileOptions, HFileReader, HFileWriter, StoredBlock
 from tidemark.hudi_format.hfile.block_search import sorts_differently
 from tidemark.hudi_format.hfile.key_values import ENTRY_OVERHEAD_BYTES
@@ -44,7 +45,7 @@ from tidemark.hudi_format.metadata_table.partitions.partition import (
 from tidemark.hudi_format.metadata_table.record_schema import has_own_layout, metadata_record_schema
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.table_services.merging.bounds import MergeBounds, MergeCounts, Sink
+from tidemark.hudi_format.table_services.merging.bounds import MergeBounds, MergeCounts
 from tidemark.hudi_format.table_services.merging.sorted_entries import Entries, SortedEntries, windows
 from tidemark.hudi_format.table_services.operations import MergeOperation
 

@@ -1,0 +1,218 @@
+"""Merges one file group of a MERGE_ON_READ table: its base file with its log files, as `read_slice` does.
+
+The log files' changes are held, reduced to one per key (`log_parts`), and the base file goes past them in
+batches (`merge.log_merge`). Changes that do not fit are divided by the keys' hashes among 16 parts on disk,
+and so are the base file's rows; then each part is merged like a small file group, or divided once more.
+Nothing is sorted: Hudi's base files have no order, and a part needs no more memory than its changes.
+
+Rows keep `_hoodie_commit_time` and `_hoodie_commit_seqno`, and get the new file's name. A group whose rows
+are all deleted becomes a file of no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.base_file import (
+    RECORD_KEY,
+    ROW_GROUP_BYTES,
+    check_keeps_all,
+    parquet_batches,
+    read_base_head,
+)
+from tidemark.hudi_format.file_group.base_file_writer import BaseFileWriter, Sink
+from tidemark.hudi_format.file_group.log_blocks import LogContent, block_contents, refuse_unreadable
+from tidemark.hudi_format.file_group.merge import log_merge
+from tidemark.hudi_format.file_group.slice_reader import merge_files
+from tidemark.hudi_format.log_file import BlockType, read_block_at, scan_heads
+from tidemark.hudi_format.lost_ends import check_empty
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_config import MergeMode
+from tidemark.hudi_format.table_services.merging.bounds import MergeBounds, MergeCounts
+from tidemark.hudi_format.table_services.merging.log_parts import (
+    PARTS,
+    LogCollector,
+    PartFile,
+    SpilledLogs,
+    positions_of_parts,
+)
+from tidemark.hudi_format.table_services.operations import MergeOperation
+
+# 16 parts, seven times divided: more is needed only where one key's changes alone do not fit.
+_DEPTH_MAX: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """How rows of the table are merged (`ordering.table_ordering`), and the schema that the new file gets."""
+
+    schema: TableSchema
+    mode: MergeMode
+    ordering: OrderingField | None
+
+
+def merge_data_group(
+    storage: Storage,
+    operation: MergeOperation,
+    rules: RowRules,
+    file_name: str,
+    sink: Sink,
+    bounds: MergeBounds,
+) -> MergeCounts:
+    """Writes the base file `file_name` of a data file group to `sink`.
+
+    The new file has a bloom filter if the old one has. Raises FileMissingError, CorruptFileError, SchemaError
+    (also where a row would lose a column), and UnsupportedTableError for a log block that is not served.
+    """
+    merge = _GroupMerge(storage, operation, rules, file_name, sink, bounds)
+    merge.run()
+    return merge.counts
+
+
+class _GroupMerge:
+    def __init__(
+        self,
+        storage: Storage,
+        operation: MergeOperation,
+        rules: RowRules,
+        file_name: str,
+        sink: Sink,
+        bounds: MergeBounds,
+    ) -> None:
+        self._storage, self._operation, self._rules, self._bounds = storage, operation, rules, bounds
+        self.counts = MergeCounts()
+        self._base_path: str | None = None
+        has_bloom = has_operation = False
+        if operation.base_file is not None:
+            self._base_path = join_path(operation.partition, operation.base_file)
+            if not operation.base_file.endswith(".parquet"):
+                raise UnsupportedTableError(
+                    f"base file {self._base_path} is not Parquet", "Only Parquet base files are served."
+                )
+            stored, has_bloom = read_base_head(storage, self._base_path)
+            check_keeps_all(stored, rules.schema, self._base_path)
+            has_operation = OPERATION_FIELD in stored.names
+        self._logs, logs_have_operation = self._merged_logs()
+        schema = rules.schema
+        with_operation = has_operation or logs_have_operation
+        self._columns = schema.arrow_with_operation if with_operation else schema.arrow_with_meta
+        self._writer = BaseFileWriter(
+            sink,
+            schema,
+            self._columns,
+            file_name,
+            bloom_keys=bounds.scratch / "keys" if has_bloom else None,
+            row_group_bytes=min(ROW_GROUP_BYTES, bounds.held_bytes),
+        )
+
+    def run(self) -> None:
+        """Merges everything and ends the file."""
+        self._merge(self._log_contents(), self._base_rows(), 0, self._bounds.scratch)
+        self.counts.size = self._writer.finish()
+
+    def _merged_logs(self) -> tuple[list[str], bool]:
+        """The paths of the log files in the order of merging, and whether a data block has
+        `_hoodie_operation`.
+        """
+        folds: dict[str, frozenset[str]] = {}
+        rules, has_operation = self._rules, False
+        for name in self._operation.log_files:
+            path = join_path(self._operation.partition, name)
+            with self._storage.open_input(path) as file:
+                if not file.size():
+                    check_empty(self._storage, path)
+                blocks = scan_heads(file, path)
+            for block in blocks:
+                ordering = rules.ordering.name if rules.ordering else None
+                refuse_unreadable(block.block_type, block.headers, path, ordering)
+                if block.block_type is not BlockType.DELETE and block.schema:
+                    stored = _schema_of(block.schema, rules.schema.table_name)
+                    check_keeps_all(stored, rules.schema, path)
+                    has_operation |= OPERATION_FIELD in block.schema
+            folds[name] = frozenset(time for block in blocks for time in block.compacted_block_times)
+        return [join_path(self._operation.partition, name) for name in merge_files(folds)], has_operation
+
+    def _log_contents(self) -> Iterator[LogContent]:
+        rules = self._rules
+        for path in self._logs:
+            with self._storage.open_input(path) as file:
+                for head in scan_heads(file, path):
+                    block = read_block_at(file, path, head.offset)
+                    for content in block_contents(block, path, self._columns, rules.mode, rules.ordering):
+                        self.counts.log_records += len(content.changes)
+                        yield content
+
+    def _base_rows(self) -> Iterator[pa.Table]:
+        if self._base_path is None:
+            return
+        with self._storage.open_input(self._base_path) as source:
+            for rows in parquet_batches(source, self._base_path):
+                yield cast_rows(rows, self._columns)
+
+    def _merge(
+        self, contents: Iterable[LogContent], base: Iterable[pa.Table], depth: int, scratch: Path
+    ) -> None:
+        """Merges changes with base rows that have no keys in common with other calls of one depth."""
+        collector = LogCollector(self._columns, self._rules.mode, self._bounds.held_bytes)
+        spilled: SpilledLogs | None = None
+        for content in contents:
+            if collector.add(content):
+                continue
+            if depth > _DEPTH_MAX:
+                raise UnsupportedTableError(
+                    f"{self._operation.partition}/{self._operation.file_id}: the changes of one key do not "
+                    f"fit {self._bounds.held_bytes >> 20} MiB",
+                    "Give table_services.task_memory more, or compact this file group with Spark",
+                )
+            spilled = spilled or SpilledLogs(_new_folder(scratch, depth), self._columns, depth)
+            spilled.add(collector.take())
+        if spilled is None:
+            self._merge_held(collector.take(), base)
+            return
+        spilled.add(collector.take())
+        parts = self._divided(base, depth, scratch)
+        for number in range(PARTS):
+            self._merge(spilled.part(number), parts[number].tables(), depth + 1, scratch)
+
+    def _merge_held(self, log: LogContent, base: Iterable[pa.Table]) -> None:
+        rules, counts = self._rules, self.counts
+        merge = log_merge(log.rows, log.changes, rules.mode, rules.ordering, log.has)
+        for rows in base:
+            self._write(merge.over(rows))
+        self._write(merge.rest())
+        counts.inserts += merge.inserts
+        counts.updates += merge.updates
+        counts.deletes += merge.deletes
+
+    def _write(self, rows: pa.Table) -> None:
+        rows = cast_rows(rows, self._columns)
+        self.counts.add_keys(rows.column(RECORD_KEY))
+        self._writer.add(rows)
+
+    def _divided(self, base: Iterable[pa.Table], depth: int, scratch: Path) -> list[PartFile]:
+        """The base rows on disk, divided like the changes."""
+        folder = scratch / f"depth-{depth}"
+        parts = [PartFile(folder / f"base-{number}", self._columns) for number in range(PARTS)]
+        for rows in base:
+            for number, positions in enumerate(positions_of_parts(rows.column(RECORD_KEY), depth)):
+                if len(positions):
+                    parts[number].write(rows.take(pa.array(positions)))
+        return parts
+
+
+def _new_folder(scratch: Path, depth: int) -> Path:
+    folder = scratch / f"depth-{depth}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _schema_of(avro: str, table_name: str) -> pa.Schema:
+    return TableSchema.from_avro(avro, table_name).arrow
