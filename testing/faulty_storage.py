@@ -28,6 +28,7 @@ from tidemark.hudi_format.storage.base import (
     FolderStorage,
     Listing,
     Names,
+    PieceWriter,
     join_path,
     parent_of,
 )
@@ -160,6 +161,13 @@ class FaultyStorage:
         self._call("publish", self._inner.publish, staging_dir, path, data, overwrite)
         self._synced(path)
 
+    def write_in_pieces(self, staging_dir: str, name: str) -> PieceWriter:
+        return self._call("write_in_pieces", self._inner.write_in_pieces, staging_dir, name)
+
+    def link(self, src: str, dst: str) -> None:
+        self._call("link", self._inner.link, src, dst)
+        self._synced(dst)
+
     def make_dir(self, path: str, exclusive: bool = False) -> None:
         self._call("make_dir", self._inner.make_dir, path, exclusive)
         self._synced(path)
@@ -194,5 +202,17 @@ class FaultyStorage:
 
 
 _WRITING = frozenset(
-    {"sync_dir", "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "touch"}
+    {
+        "sync_dir",
+        "create",
+        "replace",
+        "publish",
+        "write_in_pieces",
+        "link",
+        "make_dir",
+        "rename",
+        "delete",
+        "delete_tree",
+        "touch",
+    }
 )

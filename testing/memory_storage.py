@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -148,6 +148,23 @@ class InMemoryStorage:
             self.make_dir(parent_of(path))
             self._put_new(path, data)
 
+    def write_in_pieces(self, staging_dir: str, name: str) -> InMemoryPieces:
+        with self._mutex:
+            if checked_file_path(staging_dir) not in self._dirs:
+                raise FencedOutError(f"staging folder {staging_dir!r} is gone: {name!r} is not begun")
+            path = f"{staging_dir}/{name}"
+            self._put_new(checked_file_path(path), b"")
+            return InMemoryPieces(self._mutex, self._files[path], lambda: self._drop(path))
+
+    def link(self, src: str, dst: str) -> None:
+        with self._mutex:
+            entry = self._files.get(checked_file_path(src))
+            checked_file_path(dst)
+            if entry is None:
+                raise FencedOutError(f"{src!r} is gone: {dst!r} must not be published")
+            self.make_dir(parent_of(dst))
+            self._put_new(dst, entry.data)
+
     def _put_new(self, path: str, data: FileContent) -> None:
         if path in self._files or path in self._dirs:
             raise AlreadyExistsError(f"{path!r} exists already under {self._base_uri}")
@@ -223,6 +240,26 @@ class InMemoryStorage:
                 entry.mtime_ms = self._clock.now_ms()
             elif create:
                 self.create(path, b"")
+
+
+class InMemoryPieces:
+    """`PieceWriter`: it writes on in the same file when the file is renamed."""
+
+    def __init__(self, mutex: threading.RLock, entry: _Entry, drop: Callable[[], object]) -> None:
+        self._mutex, self._entry, self._drop = mutex, entry, drop
+        self._is_open = True
+
+    def write(self, data: FileContent) -> None:
+        with self._mutex:
+            self._entry.data += bytes(data)
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def discard(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._drop()
 
 
 def _crc_of(path: str) -> str:

@@ -18,10 +18,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from testing.objects.store import NoSuchUploadError, ObjectStore, PreconditionFailedError, Where
+from testing.objects.store import NoSuchUploadError, ObjectStore, PreconditionFailedError, Upload, Where
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
     FencedOutError,
@@ -32,7 +32,15 @@ from tidemark.hudi_format.errors import (
 )
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH, LockHolder, TableLock
-from tidemark.hudi_format.publication.tickets import Fate, Lease, NotBefore, Settled, TermId, Ticket
+from tidemark.hudi_format.publication.tickets import (
+    Fate,
+    Lease,
+    NotBefore,
+    Prepared,
+    Settled,
+    TermId,
+    Ticket,
+)
 from tidemark.hudi_format.storage.base import FileContent, Storage, join_path
 from tidemark.hudi_format.storage.documents import ROOT
 
@@ -63,6 +71,56 @@ class ObjectAttempt:
     def put_pending(self, path: str, data: FileContent) -> None:
         with contextlib.suppress(AlreadyExistsError), _fenced(path):
             self._store.create(path, data, {_attempt_path(self._token): self._token.encode()})
+
+
+class ObjectServiceFiles:
+    """`ServiceFiles`: uploads that carry the action's number."""
+
+    def __init__(self, store: ObjectStore, token: str) -> None:
+        self._store, self._token = store, token
+
+    @property
+    def storage(self) -> Storage:
+        return self._store
+
+    def prepare(self, path: str, data: FileContent, note: bytes = b"") -> Ticket:
+        # As with attempts, the look is only so that nobody works in vain.
+        if _read(self._store, _attempt_path(self._token)) != self._token.encode():
+            raise FencedOutError(f"{path}: the action {self._token} is over")
+        first = self.prepared(path)
+        if first is not None:
+            if first.ticket.sha256 != _digest(bytes(data)):
+                raise AlreadyExistsError(f"{path!r} was prepared before, with another content")
+            return first.ticket
+        return _ticket(self._store.upload(path, data, self._token, note), path, bytes(data))
+
+    def grow(self, path: str) -> ObjectGrowingFile:
+        if _read(self._store, _attempt_path(self._token)) != self._token.encode():
+            raise FencedOutError(f"{path}: the action {self._token} is over")
+        return ObjectGrowingFile(self, path)
+
+    def prepared(self, path: str) -> Prepared | None:
+        of_action = self._token.rsplit("-", 2)[0] + "-"
+        for upload_id, upload in self._store.uploads().items():
+            if upload.path == path and upload.tag.startswith(of_action):
+                return Prepared(_ticket(upload_id, path, upload.data), upload.note)
+        return None
+
+
+class ObjectGrowingFile:
+    """`GrowingFile`: the parts of an upload."""
+
+    def __init__(self, files: ObjectServiceFiles, path: str) -> None:
+        self._files, self._path, self._parts = files, path, bytearray()
+
+    def write(self, data: FileContent) -> None:
+        self._parts += data
+
+    def finish(self, note: bytes = b"") -> Ticket:
+        return self._files.prepare(self._path, bytes(self._parts), note)
+
+    def discard(self) -> None:
+        self._parts.clear()
 
 
 class ObjectTerm:
@@ -110,18 +168,30 @@ class ObjectTerm:
                 return NotBefore(settled_at_ms)
         return Settled()
 
-    def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
-        wanted, own = set(paths), f"-{self._term.offset}-{self._term.ledger}"
-        opened = _read(self._store, f"{ATTEMPTS}/{epoch}-{attempt}")
-        if opened is not None and opened.decode().endswith(own):
-            return []
-        return [
-            _ticket(upload_id, upload.path, upload.data)
-            for upload_id, upload in self._store.uploads().items()
-            if upload.tag.startswith(f"{epoch}-{attempt}-")
-            and not upload.tag.endswith(own)
-            and upload.path in wanted
-        ]
+    def open_service(self, service: int) -> str:
+        token = f"service-{service}-{self._term.offset}-{self._term.ledger}"
+        with _fenced(token):
+            self._store.replace(_attempt_path(token), token.encode(), self._here)
+        return token
+
+    def close_service(self, service: int, tickets: Sequence[Ticket] = ()) -> Settled:
+        with _fenced(f"service-{service}"):
+            self._store.delete(f"{ATTEMPTS}/service-{service}", self._here)
+        for upload_id in self._of_service(service):
+            self._store.abort(upload_id)
+        self.revoke(tickets)
+        return Settled()
+
+    def adopt(self, service: int, paths: Sequence[str]) -> list[Ticket]:
+        found: dict[str, Ticket] = {}
+        for upload_id, upload in self._of_service(service).items():
+            if upload.path in paths:
+                found.setdefault(upload.path, _ticket(upload_id, upload.path, upload.data))
+        return [found[path] for path in paths if path in found]
+
+    def _of_service(self, service: int) -> dict[str, Upload]:
+        uploads = self._store.uploads().items()
+        return {each: upload for each, upload in uploads if upload.tag.startswith(f"service-{service}-")}
 
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
         if _read(self._store, TERM) != _term_content(self._term):
@@ -173,7 +243,7 @@ class ObjectTerm:
         with _fenced(path):
             self._store.replace(path, data, self._here)
 
-    def remove_older(self) -> int:
+    def remove_older(self, keep: Collection[int] = ()) -> int:
         older = [
             upload_id
             for upload_id, upload in self._store.uploads().items()

@@ -54,11 +54,14 @@ class NoSuchUploadError(HudiFormatError):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file that is there as a whole, and that nobody sees. ``tag``: of whom made it."""
+    """A file that is there as a whole, and that nobody sees. ``tag``: of whom made it. ``note``: what it left
+    with it.
+    """
 
     path: str
     data: bytes
     tag: str
+    note: bytes = b""
 
 
 @dataclass(slots=True)
@@ -173,11 +176,11 @@ class ObjectStore:
 
     # ------------------------------------------------------------ uploads
 
-    def upload(self, path: str, data: FileContent, tag: str) -> str:
+    def upload(self, path: str, data: FileContent, tag: str, note: bytes = b"") -> str:
         """Stores a file under no name; returns the upload's id."""
         with self._mutex:
             upload_id = f"upload-{next(self._numbers)}"
-            self._uploads[upload_id] = Upload(checked_file_path(path), bytes(data), tag)
+            self._uploads[upload_id] = Upload(checked_file_path(path), bytes(data), tag, note)
             return upload_id
 
     def publish(self, path: str, upload_id: str, where: Where | None = None) -> None:

@@ -1,14 +1,17 @@
-"""Both brokers for the contract tests of the Kafka ports, and both with faults."""
+"""Both brokers for the contract tests of the Kafka ports, and both with faults; and every storage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from testing.clock import ManualClock
+from testing.faulty_storage import FaultyStorage
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
+from testing.memory_storage import InMemoryStorage
 from tests.contract.fault_cluster import (
     HASTY_TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -18,6 +21,8 @@ from tests.contract.fault_cluster import (
 )
 from tests.contract.kafka_cluster import KafkaCluster
 from tests.faults.kafka_proxy import KafkaProxy
+from tidemark.hudi_format.storage.base import FolderStorage
+from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
@@ -73,3 +78,13 @@ def fault_cluster(request: pytest.FixtureRequest) -> Iterator[FaultCluster]:
         made = ProxiedFaultCluster(real, SystemClock(), name, hasty=hasty_real, proxy=proxy, kafka=kafka)
     yield made
     made.close()
+
+
+@pytest.fixture(params=["local", "memory", "faulty-over-memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> FolderStorage:
+    make: dict[str, Callable[[], FolderStorage]] = {
+        "local": lambda: LocalStorage(tmp_path / "table"),
+        "memory": InMemoryStorage,
+        "faulty-over-memory": lambda: FaultyStorage(InMemoryStorage()),
+    }
+    return make[request.param]()

@@ -13,10 +13,11 @@ from testing.clock import ManualClock
 from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
 from testing.ids import SeededIds
 from testing.memory_storage import InMemoryStorage
-from testing.objects.publication import ObjectAttempt, ObjectPublication
+from testing.objects.publication import ObjectAttempt, ObjectPublication, ObjectServiceFiles
 from testing.objects.store import ObjectStore
-from tidemark.hudi_format.publication.port import Attempt, Publication, Term
+from tidemark.hudi_format.publication.port import Attempt, Publication, ServiceFiles, Term
 from tidemark.hudi_format.publication.posix import PosixAttempt, PosixPublication
+from tidemark.hudi_format.publication.staged import PosixServiceFiles
 from tidemark.hudi_format.publication.tickets import NotBefore, TermId
 from tidemark.hudi_format.storage.base import FolderStorage
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -28,6 +29,7 @@ class Table:
 
     publication: Publication
     attempt: Callable[[str], Attempt]
+    files: Callable[[str], ServiceFiles]
     clock: ManualClock
     terms: int = 0
 
@@ -49,7 +51,12 @@ class Table:
 def over_folders(storage: FolderStorage) -> Table:
     clock = ManualClock()
     publication = PosixPublication(storage, clock, SeededIds(1))
-    return Table(publication, lambda token: PosixAttempt(storage, token), clock)
+    return Table(
+        publication,
+        lambda token: PosixAttempt(storage, token),
+        lambda token: PosixServiceFiles(storage, token),
+        clock,
+    )
 
 
 class Repeating:
@@ -76,7 +83,18 @@ class Repeating:
             self._storage.fail_no_more()
 
 
-CHANGES = {"prepare", "publish", "put_pending", "open_attempt", "close_attempt", "replace", "remove_older"}
+CHANGES = {
+    "prepare",
+    "publish",
+    "put_pending",
+    "open_attempt",
+    "close_attempt",
+    "open_service",
+    "close_service",
+    "adopt",
+    "replace",
+    "remove_older",
+}
 """The repeatable calls that change something. A term is begun once, and its lock has tests of its own."""
 
 
@@ -86,6 +104,7 @@ def over_failing_folders() -> Table:
     return Table(
         cast(Publication, Repeating(table.publication, storage, whens)),
         lambda token: cast(Attempt, Repeating(PosixAttempt(storage, token), storage, whens)),
+        lambda token: cast(ServiceFiles, Repeating(PosixServiceFiles(storage, token), storage, whens)),
         table.clock,
     )
 
@@ -94,7 +113,12 @@ def over_objects(_: Path) -> Table:
     clock = ManualClock()
     store = ObjectStore(clock=clock)
     publication = ObjectPublication(store, clock, SeededIds(1))
-    return Table(publication, lambda token: ObjectAttempt(store, token), clock)
+    return Table(
+        publication,
+        lambda token: ObjectAttempt(store, token),
+        lambda token: ObjectServiceFiles(store, token),
+        clock,
+    )
 
 
 MADE: dict[str, Callable[[Path], Table]] = {

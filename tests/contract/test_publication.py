@@ -226,51 +226,6 @@ def test_an_attempt_is_opened_again_by_a_successor_for_its_own_writers(table: Ta
     assert table.content(FILE) == b"data"
 
 
-def test_what_attempts_of_ended_terms_prepared_can_be_adopted(table: Table) -> None:
-    former = table.begin()
-    attempt = table.attempt(former.open_attempt(3, 1))
-    for path in (FILE, "d2/file"):
-        attempt.prepare(path, b"data")
-    other = table.attempt(former.open_attempt(33, 1)).prepare("d3/file", b"data")
-    term = table.begin()
-    paths = [FILE, "d2/file", "d9/never"]
-    adopted = term.adopt(3, 1, paths)
-    assert sorted(ticket.path for ticket in adopted) == ["d1/file.parquet", "d2/file"]
-    term.publish(adopted)
-    assert [table.content(path) for path in paths] == [b"data", b"data", None]
-    assert (table.content("d3/file") is not None) == other.is_visible
-
-
-def test_nothing_is_adopted_of_an_attempt_that_is_open_in_this_term(table: Table) -> None:
-    former = table.begin()
-    table.attempt(former.open_attempt(3, 1)).prepare(FILE, b"data")
-    term = table.begin()
-    attempt = table.attempt(term.open_attempt(3, 1))
-    mine = attempt.prepare("d2/file", b"data")
-    assert term.adopt(3, 1, [FILE, "d2/file"]) == []
-    term.publish([mine])
-    assert table.content("d2/file") == b"data"
-    successor = table.begin()
-    assert FILE in [ticket.path for ticket in successor.adopt(3, 1, [FILE, "d2/file"])]
-
-
-def test_an_adopted_name_of_another_attempt_changes_nothing(table: Table) -> None:
-    former = table.begin()
-    table.attempt(former.open_attempt(3, 1)).prepare(FILE, b"data")
-    other = table.attempt(former.open_attempt(3, 2)).prepare("d2/file", b"other")
-    live = table.begin()
-    open_one = table.attempt(live.open_attempt(4, 1)).prepare("d3/file", b"live")
-    paths = ["d2/file", "d3/file"]
-    before = [table.content(path) for path in paths]
-    adopted = live.adopt(3, 1, paths)
-    assert all(ticket.is_visible for ticket in adopted)
-    live.publish(adopted)
-    assert live.revoke(adopted) == dict.fromkeys(adopted, Fate.PUBLISHED)
-    assert [table.content(path) for path in paths] == before
-    live.publish([other, open_one])
-    assert [table.content(path) for path in paths] == [b"other", b"live"]
-
-
 # ---------------------------------------------------------------- C6, C7: closing, listing, deleting
 
 

@@ -9,22 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from testing.faulty_storage import FaultyStorage
-from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError, InvalidPathError
 from tidemark.hudi_format.errors import FencedOutError as GoneError
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.storage.base import FolderStorage as Storage
-
-
-@pytest.fixture(params=["local", "memory", "faulty-over-memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    make: dict[str, Callable[[], Storage]] = {
-        "local": lambda: LocalStorage(tmp_path / "table"),
-        "memory": InMemoryStorage,
-        "faulty-over-memory": lambda: FaultyStorage(InMemoryStorage()),
-    }
-    return make[request.param]()
 
 
 def test_created_file_is_read_back_whole_and_in_ranges(storage: Storage) -> None:
@@ -108,58 +96,6 @@ def test_replace_removes_hadoops_stale_checksum_of_this_file_only(storage: Stora
     storage.create("a/.other.crc", b"crc")
     storage.replace("a/file", b"1")
     assert [info.name for info in storage.list("a")] == [".other.crc", "file"]
-
-
-def test_publish_makes_the_file_and_leaves_nothing_in_staging(storage: Storage) -> None:
-    storage.make_dir("staging/term-1")
-    storage.publish("staging/term-1", "part/ition/file", b"data")
-    assert storage.read("part/ition/file") == b"data"
-    assert storage.list("staging/term-1") == []
-
-
-def test_publish_over_an_existing_file_fails_and_the_first_one_stays(storage: Storage) -> None:
-    storage.make_dir("s")
-    storage.publish("s", "file", b"first")
-    with pytest.raises(AlreadyExistsError):
-        storage.publish("s", "file", b"second")
-    assert storage.read("file") == b"first"
-    assert storage.list("s") == []
-
-
-def test_publish_without_its_staging_folder_is_fenced_and_makes_nothing(storage: Storage) -> None:
-    with pytest.raises(GoneError):
-        storage.publish("s", "part/file", b"data")
-    assert storage.walk("") == []
-    assert not storage.exists("s")
-
-
-def test_publish_after_the_staging_folder_was_renamed_away_is_fenced(storage: Storage) -> None:
-    storage.make_dir("s")
-    storage.rename("s", "void")
-    with pytest.raises(GoneError):
-        storage.publish("s", "file", b"data")
-    assert not storage.exists("file")
-    assert not storage.exists("s")
-
-
-def test_publish_of_an_existing_file_from_a_gone_folder_is_fenced_first(storage: Storage) -> None:
-    storage.create("file", b"first")
-    with pytest.raises(GoneError):
-        storage.publish("s", "file", b"late")
-
-
-def test_publish_with_overwrite_takes_the_place_of_a_file_behind_the_same_fence(storage: Storage) -> None:
-    storage.make_dir("s")
-    storage.sync_dir("none")
-    storage.sync_dir("s")
-    storage.create("lock", b"old")
-    storage.publish("s", "lock", b"new", overwrite=True)
-    assert storage.read("lock") == b"new"
-    storage.rename("s", "void")
-    with pytest.raises(GoneError):
-        storage.publish("s", "lock", b"late", overwrite=True)
-    assert storage.read("lock") == b"new"
-    assert storage.list("void") == []
 
 
 def test_make_dir_is_repeatable_unless_exclusive(storage: Storage) -> None:
@@ -305,6 +241,9 @@ def test_paths_that_leave_the_base_are_refused_by_every_operation(storage: Stora
         lambda: storage.replace(path, b""),
         lambda: storage.publish("s", path, b""),
         lambda: storage.publish(path, "new", b""),
+        lambda: storage.write_in_pieces(path, "new"),
+        lambda: storage.link(path, "new"),
+        lambda: storage.link("file", path),
         lambda: storage.make_dir(path),
         lambda: storage.rename("file", path),
         lambda: storage.rename(path, "new"),

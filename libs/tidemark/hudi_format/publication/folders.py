@@ -6,17 +6,21 @@
         terms/<term>/                 this term's own folder: completed files and the lock pass through it
             attempt-<epoch>-<attempt>/    writers of the attempt publish out of it
             voided-<epoch>-<attempt>/     the same folder when the attempt is closed
+            service-<number>/             tasks of the service action prepare files in it (`staged`)
+            voided-<number>/              the same folder when the action is closed
         terms/fresh-<term>-<nonce>/   a new folder, before it is renamed into the term's folder
         ended/<term>/                 folders of terms that a successor ended
 
 A successor renames the folders of all older terms away before it does anything else. Folders inside a term's
 folder are made by a rename only, which fails when the term's folder is gone. So a coordinator that was
 suspended, and goes on after its term, cannot open an attempt for writers (ARCHITECTURE.md, "Coordinator
-terms").
+terms"). A service action goes on after its term: the successor renames its folder out of `ended/<term>` into
+its own term's, so what is prepared stays, and tasks that know the former path are fenced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError, FileMissingError
@@ -54,11 +58,20 @@ def open_term(storage: FolderStorage, term: int) -> str:
     return path
 
 
-def remove_ended(storage: FolderStorage, term: int) -> int:
-    """Deletes the folders that terms before ``term`` left behind; returns the number of files in them."""
+def remove_ended(storage: FolderStorage, term: int, keep: Collection[int] = ()) -> int:
+    """Deletes the folders that terms before ``term`` left behind, except those of the service actions
+    ``keep``; returns the number of files in them.
+    """
     fresh = [info for info in storage.list(TERMS) if info.name.startswith("fresh-")]
     older = [info.path for info in fresh if int(info.name.split("-")[1]) < term]
-    return sum(map(storage.delete_tree, [ENDED, *older]))
+    kept = {_service_name(service) for service in keep}
+    for ended in storage.list(ENDED):
+        inside = storage.list(ended.path)
+        if kept.isdisjoint(info.name for info in inside):
+            older.append(ended.path)
+        else:
+            older += [info.path for info in inside if info.is_dir and info.name not in kept]
+    return sum(map(storage.delete_tree, older))
 
 
 def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, nonce: str) -> str:
@@ -66,8 +79,12 @@ def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, no
     call. Raises FencedOutError when the term is over.
     """
     path = attempt_dir(term, epoch, attempt)
-    if storage.exists(path):
-        return path
+    if not storage.exists(path):
+        _make_in_term(storage, term, path, nonce)
+    return path
+
+
+def _make_in_term(storage: FolderStorage, term: int, path: str, nonce: str) -> None:
     fresh = join_path(TERMS, f"fresh-{term}-{nonce}")
     storage.make_dir(fresh, exclusive=True)
     try:
@@ -76,7 +93,6 @@ def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, no
         storage.delete_tree(fresh)
         raise FencedOutError(f"{term_dir(term)} is gone: a newer coordinator ended term {term}") from error
     storage.sync_dir(term_dir(term))
-    return path
 
 
 def close_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int) -> None:
@@ -85,6 +101,54 @@ def close_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int) -
     _rename_away(storage, attempt_dir(term, epoch, attempt), voided)
     storage.sync_dir(term_dir(term))
     storage.delete_tree(voided)
+
+
+def open_service(storage: FolderStorage, term: int, service: int, nonce: str) -> str:
+    """Makes the action's folder in the term's unless it is there, or takes it over from an ended term.
+    Returns its path. ``nonce``: unique to the call. Raises FencedOutError when the term is over.
+    """
+    path = adopt_service(storage, term, service)
+    if not storage.exists(path):
+        _make_in_term(storage, term, path, nonce)
+    return path
+
+
+def adopt_service(storage: FolderStorage, term: int, service: int) -> str:
+    """Takes the action's folder over from the newest ended term that left one. Returns its path in this term.
+    Raises FencedOutError when the term is over.
+    """
+    path = join_path(term_dir(term), _service_name(service))
+    if storage.exists(path):
+        return path
+    for ended in _ended_folders(storage, service):
+        try:
+            storage.rename(ended, path)
+        except FileMissingError:
+            if not storage.exists(term_dir(term)):
+                raise FencedOutError(f"{term_dir(term)} is gone: a newer coordinator ended it") from None
+            continue
+        break
+    return path
+
+
+def close_service(storage: FolderStorage, term: int, service: int) -> None:
+    """Renames the action's folder away, then deletes it, and what ended terms left of it."""
+    voided = join_path(term_dir(term), f"voided-{service}")
+    _rename_away(storage, join_path(term_dir(term), _service_name(service)), voided)
+    storage.sync_dir(term_dir(term))
+    for path in (voided, *_ended_folders(storage, service)):
+        storage.delete_tree(path)
+
+
+def _ended_folders(storage: FolderStorage, service: int) -> list[str]:
+    """The folders of the action in ended terms, the newest term's first."""
+    terms = sorted((info.name for info in storage.list(ENDED) if info.name.isdigit()), key=int, reverse=True)
+    paths = (join_path(ENDED, term, _service_name(service)) for term in terms)
+    return [path for path in paths if storage.exists(path)]
+
+
+def _service_name(service: int) -> str:
+    return f"service-{service}"
 
 
 def _rename_away(storage: FolderStorage, src: str, dst: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication import folder_lock
-from tidemark.hudi_format.publication.port import Attempt, Publication
+from tidemark.hudi_format.publication.port import Attempt, Publication, ServiceFiles
 from tidemark.hudi_format.publication.posix import PosixAttempt, PosixPublication
+from tidemark.hudi_format.publication.staged import PosixServiceFiles
 from tidemark.hudi_format.publication.table_lock import LockHolder
 from tidemark.hudi_format.storage.base import FolderStorage, Storage
 
@@ -23,6 +24,13 @@ def attempt_of(storage: Storage, token: str) -> Attempt:
     (`Term.open_attempt`). Raises `UnsupportedTableError` for a storage that is no file system.
     """
     return PosixAttempt(_with_folders(storage), token)
+
+
+def service_files_of(storage: Storage, token: str) -> ServiceFiles:
+    """The right of a service action's tasks to prepare files; the coordinator gave out the ``token``
+    (`Term.open_service`). Raises `UnsupportedTableError` for a storage that is no file system.
+    """
+    return PosixServiceFiles(_with_folders(storage), token)
 
 
 def read_lock(storage: Storage) -> LockHolder | None:

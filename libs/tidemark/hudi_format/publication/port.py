@@ -7,6 +7,7 @@ happened.
 ====================== ============================================== =======================================
 prepare, in an attempt the file is linked, its ticket says so         an upload that nobody sees
 prepare, in a term     the content stays in memory                    an upload that nobody sees
+prepare, in a service  a file in the action's folder                  an upload that nobody sees
 publish                `link()` out of the term's folder              an upload completed, if the name is free
 revoke                 the content is forgotten                       the upload is aborted
 the end of a term      its folder is renamed away                     the term's object names a later one
@@ -37,12 +38,20 @@ All methods may raise OSError. Then the caller does not know whether the call to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tidemark.hudi_format.publication.table_lock import TableLock
-from tidemark.hudi_format.publication.tickets import Fate, Lease, NotBefore, Settled, TermId, Ticket
+from tidemark.hudi_format.publication.tickets import (
+    Fate,
+    Lease,
+    NotBefore,
+    Prepared,
+    Settled,
+    TermId,
+    Ticket,
+)
 from tidemark.hudi_format.storage.base import FileContent, Storage
 
 
@@ -65,6 +74,50 @@ class Attempt(Protocol):
         """Makes a file that readers of the table never look at: a marker. A file that is there stays as it
         is. Raises `FencedOutError` when the attempt or its term is over.
         """
+        ...
+
+
+class GrowingFile(Protocol):
+    """A file of a service action, written piece by piece. For one thread."""
+
+    def write(self, data: FileContent) -> None:
+        """Appends to the file."""
+        ...
+
+    def finish(self, note: bytes = b"") -> Ticket:
+        """Prepares the file and returns its ticket; if another task has prepared the same content under this
+        name before, that task's ticket. ``note``: a few bytes that `ServiceFiles.prepared` gives back.
+
+        Raises `FencedOutError` when the action or its term is over, `AlreadyExistsError` when another content
+        was prepared under this name.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Forgets what was written. Does nothing after `finish`."""
+        ...
+
+
+class ServiceFiles(Protocol):
+    """The right of one service action's tasks to prepare files. No file is visible before it is published:
+    readers drop log files behind a base file of an instant that is on no timeline.
+    """
+
+    @property
+    def storage(self) -> Storage:
+        """The table's folder, for reading."""
+        ...
+
+    def prepare(self, path: str, data: FileContent, note: bytes = b"") -> Ticket:
+        """As `GrowingFile`, for a content that is small."""
+        ...
+
+    def grow(self, path: str) -> GrowingFile:
+        """Begins a file with this path, relative to the table's base. Raises `FencedOutError`."""
+        ...
+
+    def prepared(self, path: str) -> Prepared | None:
+        """What a task has prepared under this name; None when none has finished."""
         ...
 
 
@@ -124,14 +177,24 @@ class Term(Publisher, Protocol):
         """
         ...
 
-    def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
-        """Tickets for the files that the attempt prepared under these names in terms that have ended. It is
-        for work that outlives a coordinator; the tickets are published or revoked like any others.
+    def open_service(self, service: int) -> str:
+        """Opens a service action for its tasks; returns its token, for `locate.service_files_of`. Repeatable.
 
-        None while the attempt is open in this term: its writers may still prepare files under these names.
-        So whoever wants to adopt does so before it opens the attempt. ``paths``: only names that contain the
-        attempt's instant. A file system does not know which attempt linked a file. For the name of another
-        attempt's file it may return a visible ticket, with which nothing changes.
+        Files that tasks prepared for the action in terms that have ended stay prepared; those tasks prepare
+        no more. Raises `FencedOutError` when the term is over.
+        """
+        ...
+
+    def close_service(self, service: int, tickets: Sequence[Ticket] = ()) -> Settled | NotBefore:
+        """Ends a service action, whichever term opened it, and deletes what is prepared for it and not
+        published. As `close_attempt`.
+        """
+        ...
+
+    def adopt(self, service: int, paths: Sequence[str]) -> list[Ticket]:
+        """Tickets for the files that tasks prepared under these names for the action, in whichever term, so
+        that nobody makes them again; the tickets are published or revoked in this term. A ticket that is used
+        up is among them.
         """
         ...
 
@@ -149,8 +212,10 @@ class Term(Publisher, Protocol):
         """
         ...
 
-    def remove_older(self) -> int:
-        """Deletes what terms before this one left behind for publishing; returns the number of files."""
+    def remove_older(self, keep: Collection[int] = ()) -> int:
+        """Deletes what terms before this one left behind for publishing, except what is prepared for the
+        service actions ``keep``; returns the number of files.
+        """
         ...
 
 

@@ -4,6 +4,8 @@ a call.
 
 - A file that an attempt prepares is linked at once: readers do not look at data files before their instant is
   completed. Its ticket is visible, so there is nothing left to publish.
+- A file that a task of a service action prepares stays in the action's folder until it is published
+  (`staged`).
 - The content that a term prepares stays in memory (`held`) until it is published out of the term's folder.
 
 Only the folders tell which attempts and terms may still make files (`folders`).
@@ -13,13 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication import folders
 from tidemark.hudi_format.publication.folder_lock import folder_lock, free_lock_of_ended_terms
 from tidemark.hudi_format.publication.held import HeldTickets, publish_held
+from tidemark.hudi_format.publication.staged import StagedTickets, is_staged, staged_tickets
 from tidemark.hudi_format.publication.table_lock import TableLock
 from tidemark.hudi_format.publication.tickets import Fate, Lease, Settled, TermId, Ticket
 from tidemark.hudi_format.storage.base import FileContent, FolderStorage, Storage, join_path
@@ -59,6 +62,7 @@ class PosixTerm:
         self._folder = folders.open_term(storage, term.offset)
         self._lock = folder_lock(storage, clock, ids, term, self._folder)
         self._held = HeldTickets(storage, f"term-{term.ledger}-{term.offset}")
+        self._staged = StagedTickets(storage, self._folder)
 
     @property
     def storage(self) -> Storage:
@@ -80,22 +84,34 @@ class PosixTerm:
         self.revoke(tickets)
         return Settled()
 
-    def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
-        if self._storage.exists(folders.attempt_dir(self._term.offset, epoch, attempt)):
-            return []
-        # What an attempt prepared is linked already, so a ticket is due for every file that is there. Which
-        # attempt linked it nobody knows: callers name only paths that contain the attempt's instant.
-        infos = [(path, self._storage.stat(path)) for path in paths]
-        return [Ticket(path, info.size) for path, info in infos if info is not None]
+    def open_service(self, service: int) -> str:
+        return folders.open_service(self._storage, self._term.offset, service, self._ids.uuid())
+
+    def close_service(self, service: int, tickets: Sequence[Ticket] = ()) -> Settled:
+        self.revoke(tickets)
+        folders.close_service(self._storage, self._term.offset, service)
+        return Settled()
+
+    def adopt(self, service: int, paths: Sequence[str]) -> list[Ticket]:
+        folder = folders.adopt_service(self._storage, self._term.offset, service)
+        return staged_tickets(self._storage, folder, paths)
 
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
         return self._held.prepare(path, data, name_decides)
 
     def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
-        publish_held(self._held, tickets, lambda path, data: self._storage.publish(self._folder, path, data))
+        for ticket in tickets:
+            if is_staged(ticket):
+                self._staged.publish(ticket)
+            else:
+                publish_held(self._held, [ticket], self._make)
+
+    def _make(self, path: str, data: bytes) -> None:
+        self._storage.publish(self._folder, path, data)
 
     def revoke(self, tickets: Sequence[Ticket]) -> Mapping[Ticket, Fate]:
-        return self._held.revoke(tickets)
+        held = self._held.revoke([ticket for ticket in tickets if not is_staged(ticket)])
+        return {**held, **{ticket: self._staged.revoke(ticket) for ticket in tickets if is_staged(ticket)}}
 
     def put_pending(self, path: str, data: FileContent) -> None:
         with contextlib.suppress(AlreadyExistsError):
@@ -107,8 +123,8 @@ class PosixTerm:
     def replace(self, path: str, data: FileContent) -> None:
         self._storage.publish(self._folder, path, data, overwrite=True)
 
-    def remove_older(self) -> int:
-        return folders.remove_ended(self._storage, self._term.offset)
+    def remove_older(self, keep: Collection[int] = ()) -> int:
+        return folders.remove_ended(self._storage, self._term.offset, keep)
 
 
 class PosixPublication:

@@ -45,6 +45,14 @@ class Ticket(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.handle
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a task of a service action has finished: the file's ticket, and the note that was left with it."""
+
+    ticket: Ticket
+    note: bytes
+
+
 class Fate(Enum):
     """The final state of a ticket."""
 

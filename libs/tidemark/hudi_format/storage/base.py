@@ -131,6 +131,22 @@ class Storage(Protocol):
         ...
 
 
+class PieceWriter(Protocol):
+    """A file that is being written piece by piece. For one thread."""
+
+    def write(self, data: FileContent) -> None:
+        """Appends to the file."""
+        ...
+
+    def close(self) -> None:
+        """Makes the content durable, and ends writing."""
+        ...
+
+    def discard(self) -> None:
+        """Ends writing, and deletes the file if it is there. Does nothing after `close`."""
+        ...
+
+
 @runtime_checkable
 class FolderStorage(Storage, Protocol):
     """A storage that is a file system: `publication.posix` publishes files by its folders, links and
@@ -144,6 +160,19 @@ class FolderStorage(Storage, Protocol):
         With `overwrite` the file replaces one that is there, in one step; the fence is the same. Raises
         `FencedOutError` when the staging folder is absent, `AlreadyExistsError` when `path` exists (never
         with `overwrite`). After an error of another kind the file may have appeared: repeat the call.
+        """
+        ...
+
+    def write_in_pieces(self, staging_dir: str, name: str) -> PieceWriter:
+        """Begins the file `name` in `staging_dir`, which is never made. It is for files that are too large to
+        be held in memory; `link` gives them the name by which they are read. Raises `FencedOutError` when the
+        staging folder is absent, `AlreadyExistsError` when it has the file.
+        """
+        ...
+
+    def link(self, src: str, dst: str) -> None:
+        """Gives the file `src` a second name, and makes the missing parent folders of that. Raises
+        `FencedOutError` when `src` or its folder is gone, `AlreadyExistsError` when `dst` exists.
         """
         ...
 

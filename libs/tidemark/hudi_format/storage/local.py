@@ -42,6 +42,7 @@ _TEMPORARY: Final = ".tmp"
 _TEMPORARY_NAMES_MAX: Final = 10_000
 # The errors of rename(2) for a target that it does not replace.
 _TARGET_EXISTS: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR)
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _counter = itertools.count()
 
 
@@ -178,6 +179,33 @@ class LocalStorage:
                 return
         raise FencedOutError(f"staging folder {staging_dir!r} is gone: {path!r} must not be published")
 
+    def write_in_pieces(self, staging_dir: str, name: str) -> LocalPieceWriter:
+        path = f"{staging_dir}/{name}"
+        try:
+            descriptor = os.open(self._absolute_file(path), _NEW_FILE, 0o666)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"{path!r} exists already under {self._base}") from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FencedOutError(f"staging folder {staging_dir!r} is gone: {name!r} is not begun") from error
+        return LocalPieceWriter(self, path, descriptor)
+
+    def link(self, src: str, dst: str) -> None:
+        source, target = self._absolute_file(src), self._absolute_file(dst)
+        for _ in range(_PARENT_RETRIES_MAX):
+            if not os.path.isfile(source):
+                break
+            self._refuse_link(dst)
+            self._make_dirs(os.path.dirname(target))
+            try:
+                os.link(source, target)
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{dst!r} exists already under {self._base}") from error
+            except FileNotFoundError:
+                continue  # either folder has gone since it was looked at
+            _sync_dir(os.path.dirname(target))
+            return
+        raise FencedOutError(f"{src!r} is gone: {dst!r} must not be published")
+
     def _refuse_link(self, path: str) -> None:
         """Raises `InvalidPathError` when a folder on the way to `path` is a symbolic link: anybody who may
         write into the table's folder could otherwise make us write files outside it.
@@ -295,6 +323,29 @@ class LocalStorage:
                 os.utime(target)
 
 
+class LocalPieceWriter:
+    """`PieceWriter` over an open file."""
+
+    def __init__(self, storage: LocalStorage, path: str, descriptor: int) -> None:
+        self._storage, self._path, self._descriptor = storage, path, descriptor
+
+    def write(self, data: FileContent) -> None:
+        _write_all(self._descriptor, memoryview(data).cast("B"))
+
+    def close(self) -> None:
+        os.fsync(self._descriptor)
+        self._end()
+
+    def discard(self) -> None:
+        if self._descriptor >= 0:
+            self._end()
+            self._storage.delete(self._path)
+
+    def _end(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
 def _file_info(path: str, status: os.stat_result) -> FileInfo:
     is_dir = stat.S_ISDIR(status.st_mode)
     size = 0 if is_dir else status.st_size
@@ -313,7 +364,7 @@ def _write_temporary(folder: str, name: str, data: FileContent) -> str:
     for _ in range(_TEMPORARY_NAMES_MAX):
         temporary = os.path.join(folder, f".{name[-180:]}.{os.getpid()}-{next(_counter)}{_TEMPORARY}")
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(temporary, _NEW_FILE, 0o666)
         except FileExistsError:
             # A process that died left it. Process ids come again, and another container may have the same.
             continue

@@ -30,7 +30,7 @@ def take_over(
     3. End all older terms in the table's folder, and begin this one.
     4. Read the topics once more. If this coordinator was frozen between 2 and 3, and replaced, it stops here
        and makes no file.
-    5. Delete what older terms left behind.
+    5. Delete what older terms left behind, except what is prepared for open service actions.
 
     ``ledger``: the identity of the table's ledger, which the claim names together with the table's place.
     ``shards``: of the record index; 0 leaves out step 1. Raises UnsupportedTableError (before the claim) for
@@ -46,7 +46,7 @@ def take_over(
     log.catch_up()
     if fold().state.coordinator_term != term:
         raise SupersededError("a newer coordinator has claimed this table")
-    opened.remove_older()
+    opened.remove_older(keep=[each.planned.service for each in fold().state.services.values()])
     return opened
 
 
