@@ -239,7 +239,7 @@ def test_the_page_shows_a_running_pipeline(running: FlightsTable, browser: Chrom
 
 def test_states_that_a_pipeline_seldom_has(browser: Chromium, tmp_path: Path) -> None:
     world = PageWorld()
-    world.letters = letter(1, EVIL, EVIL, EVIL)
+    world.dead_letters = letter(1, EVIL, EVIL, EVIL)
     world.status["coordinator"]["term"] = -1
     with world.served() as at:
         browser.look(1000, 800)

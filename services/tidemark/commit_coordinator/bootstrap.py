@@ -290,7 +290,7 @@ class CoordinatorService:
         security, lanes_count = client_security(config, ports.clock), config.table.index.lanes
         lookups = KeyLookups(config.table.name, members, table.num_shards, lanes_count, security)
         topics = config.input.topics
-        letters = DeadLetterQueries(ports.kafka, config.table.name, topics, ports.clock, retention)
+        dead_letters = DeadLetterQueries(ports.kafka, config.table.name, topics, ports.clock, retention)
         sources = AdminSources(
             board=self._board,
             history=self._history,
@@ -303,7 +303,7 @@ class CoordinatorService:
             skip=skips.skip,
             lookup=lookups.lookup,
             served=self._served.answer,
-            dead_letters=DeadLetterCalls(letters),
+            dead_letters=DeadLetterCalls(dead_letters),
             verify=VerifyCalls(self._verification, ports.clock),
             describe=lambda: describe_table(ports.storage, config.table.accept_properties, table.num_shards),
             clock=ports.clock,
@@ -346,7 +346,7 @@ class CoordinatorService:
             refused=self._security.access.refused.counts,
             inputs=inputs,
             unfilled_columns=schemas.unfilled_columns,
-            letters=self.metrics.letters,
+            dead_letters=self.metrics.dead_letters,
         )
 
     def _gone(self) -> list[TerminalFailure]:

@@ -117,8 +117,8 @@ def page_pictures(
     table: str, kafka: KafkaClient, clock: Clock, board: ViewBoard, placement: Placement
 ) -> Pictures:
     """The sources of what the page shows besides the answers of the admin service."""
-    letters = partial(newest_letters, kafka, table, clock)
-    return Pictures(lambda: passed_records(board.current), placement.slices, letters)
+    dead_letters = partial(newest_letters, kafka, table, clock)
+    return Pictures(lambda: passed_records(board.current), placement.slices, dead_letters)
 
 
 def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:

@@ -232,9 +232,9 @@ class AdminClient:
             answer = self._call(self._stub.ListDeadLetters, request, _LETTERS_S)
             older = int(answer.next_page_token) if answer.next_page_token else None
             by_reason = {reason_named(text): count for text, count in sorted(answer.by_reason.items())}
-            letters = [letter_of(letter) for letter in answer.letters]
+            dead_letters = [letter_of(letter) for letter in answer.letters]
             retention = LetterRetention(answer.kept, answer.expiring, answer.deleted)
-            return LetterPage(answer.count, by_reason, letters, older, retention)
+            return LetterPage(answer.count, by_reason, dead_letters, older, retention)
 
         return all_letters(page, limit)
 

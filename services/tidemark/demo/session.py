@@ -148,10 +148,10 @@ class _Session:
                     "committed", self._clock.monotonic_s(), feeder.sent, status, admin.epochs(_EPOCHS_SHOWN)
                 )
             )
-            letters = len(read_dead_letters(client, self._config.table.name, self._clock))
+            dead_letters = len(read_dead_letters(client, self._config.table.name, self._clock))
             keys = [key for key in (model.moved_key(), model.deleted_key()) if key is not None]
             found = admin.lookup(keys)
-        return _Streamed(seconds, status, progress, letters, found)
+        return _Streamed(seconds, status, progress, dead_letters, found)
 
     def _wait_for_services(self, progress: Progress) -> None:
         deadline = Deadline(self._clock, _START_S)

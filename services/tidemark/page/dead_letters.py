@@ -14,17 +14,17 @@ _REASONS_SHOWN: Final = 40
 _PREVIEW_BYTES: Final = 300
 
 
-def letters_document(letters: NewestLetters) -> dict[str, Any]:
+def dead_letters_document(dead_letters: NewestLetters) -> dict[str, Any]:
     """The document, with dead letters newest first. `by_reason` counts all that were read, not only
     those shown.
     """
     reasons: Counter[str] = Counter()
-    for reason, count in letters.reasons.items():
+    for reason, count in dead_letters.reasons.items():
         reasons[cut(reason)] += count
     return {
         "read": reasons.total(),
         "by_reason": [[reason, count] for reason, count in reasons.most_common(_REASONS_SHOWN)],
-        "newest": [_letter(letter) for letter in letters.newest],
+        "newest": [_letter(letter) for letter in dead_letters.newest],
     }
 
 

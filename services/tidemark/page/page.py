@@ -21,7 +21,7 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.page.answers import error_answer, json_answer, own_pages_only, page_files
 from tidemark.page.cached import Cached
-from tidemark.page.dead_letters import letters_document
+from tidemark.page.dead_letters import dead_letters_document
 from tidemark.page.group_sizes import group_sizes
 from tidemark.page.key_story import KeyStories
 from tidemark.page.overview import EPOCHS_SHOWN, Facts, overview
@@ -80,7 +80,7 @@ class WebPage:
         self._rates = Rates(sources.pictures.passed, clock)
         self._overview = Cached(self._make_overview, _OVERVIEW_AGE_S, clock)
         self._sizes = Cached(self._make_sizes, _SLOW_AGE_S, clock)
-        self._letters = Cached(self._make_letters, _SLOW_AGE_S, clock)
+        self._dead_letters = Cached(self._make_dead_letters, _SLOW_AGE_S, clock)
         self._stopped = threading.Event()
         self._server: HttpServer | None = None
         self._listener = threading.Thread(target=self._listen_when_free, name="web-listen", daemon=True)
@@ -117,7 +117,7 @@ class WebPage:
             **page_files(),
             "/api/overview": partial(self._document, self._overview.get),
             "/api/file-groups": partial(self._document, self._sizes.get),
-            "/api/dead-letters": partial(self._document, self._letters.get),
+            "/api/dead-letters": partial(self._document, self._dead_letters.get),
             "/api/key": self._story,
             "/api/some-key": partial(self._document, self._some_key),
         }
@@ -150,8 +150,8 @@ class WebPage:
     def _make_sizes(self) -> dict[str, Any]:
         return group_sizes(self._sources.pictures.groups(), self._sources.facts.target_bytes)
 
-    def _make_letters(self) -> dict[str, Any]:
-        return letters_document(self._sources.pictures.letters())
+    def _make_dead_letters(self) -> dict[str, Any]:
+        return dead_letters_document(self._sources.pictures.dead_letters())
 
     def _document(self, make: Callable[[], dict[str, Any]], _: Request) -> Answer:
         return _answered(make)

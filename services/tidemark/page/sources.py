@@ -117,9 +117,9 @@ class NewestLetters:
 @dataclass(frozen=True)
 class Pictures:
     """The snapshots that the page reads beside its calls. ``passed`` returns None until the coordinator has
-    taken the table over; ``groups`` the file groups with their sizes; ``letters`` may raise KafkaError.
+    taken the table over; ``groups`` the file groups with their sizes; ``dead_letters`` may raise KafkaError.
     """
 
     passed: Callable[[], RecordsPassed | None]
     groups: Callable[[], Sequence[SizedGroup]]
-    letters: Callable[[], NewestLetters]
+    dead_letters: Callable[[], NewestLetters]

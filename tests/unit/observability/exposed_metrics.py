@@ -91,7 +91,7 @@ def coordinator(folder: Path) -> Metrics:
         lags=Lags(dict.fromkeys(stages, 7), dict.fromkeys(stages, 1.5)),
         table=TableFigures({"data": 1, "metadata": 0}, {"0": 3}),
         oldest_transaction_s=0.0,
-        letters=LetterRetention(70, 7, 3),
+        dead_letters=LetterRetention(70, 7, 3),
     )
     made = CoordinatorMetrics(load_config(write_config(folder)), clock, lambda: 5)
     made.watch(cast(StatusSource, status), cast(SampledFigures, sampled))

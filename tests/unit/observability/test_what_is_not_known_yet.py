@@ -58,7 +58,7 @@ class Shown:
             verification=self.verification,
             stopped_lanes=tuple,
         )
-        self.sampled = SimpleNamespace(lags=None, table=None, letters=None, oldest_transaction_s=0.0)
+        self.sampled = SimpleNamespace(lags=None, table=None, dead_letters=None, oldest_transaction_s=0.0)
         self._metrics = CoordinatorMetrics(load_config(write_config(folder)), ManualClock(), lambda: 5)
         self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, self.sampled))
 
@@ -106,9 +106,9 @@ def test_dead_letters_that_are_deleted_next_are_shown_once_kafka_was_asked(tmp_p
         return [page.get(f"dead_letter_{what}_offsets") for what in ("kept", "expiring", "deleted")]
 
     assert letters() == [None] * 3
-    coordinator.sampled.letters = LetterRetention(70, 7, 3)
+    coordinator.sampled.dead_letters = LetterRetention(70, 7, 3)
     assert letters() == [70, 7, 3]
-    coordinator.sampled.letters = LetterRetention(63, 0, 10)
+    coordinator.sampled.dead_letters = LetterRetention(63, 0, 10)
     assert letters() == [63, 0, 10]
 
 

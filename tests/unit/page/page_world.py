@@ -66,7 +66,7 @@ class PageWorld:
 
     def __init__(self) -> None:
         self.status = copy.deepcopy(IDLE)
-        self.letters = NewestLetters()
+        self.dead_letters = NewestLetters()
         self.failing: StreamRuntimeError | None = None
         self.asked_status = 0
         self.clock = SystemClock()
@@ -112,7 +112,7 @@ class PageWorld:
     def page(self, at: Address = LOOPBACK) -> WebPage:
         """Not started."""
         pictures = Pictures(
-            lambda: passed_records(self.board.current), self.placement.slices, lambda: self.letters
+            lambda: passed_records(self.board.current), self.placement.slices, lambda: self.dead_letters
         )
         sources = PageSources(FACTS, self.admin.status, self.admin.epochs, pictures, self.stories, self.clock)
         return WebPage(sources, lambda routes: start_http_server(at, routes), frozenset(("localhost",)))

@@ -162,7 +162,7 @@ def test_what_does_not_answer_is_named(at: Address, world: PageWorld, error: Any
 
 
 def test_text_of_records_stays_text_in_json(at: Address, world: PageWorld) -> None:
-    world.letters = letter(1, EVIL, EVIL, EVIL)
+    world.dead_letters = letter(1, EVIL, EVIL, EVIL)
     world.status["warnings"] = [EVIL]
     status, document, headers = ask(at, "/api/dead-letters")
     assert (status, document["newest"][0]["detail"]) == (200, EVIL)

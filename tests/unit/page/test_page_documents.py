@@ -17,7 +17,7 @@ from tidemark.commit_coordinator.dead_letters.newest import READ_MAX, SHOWN_MAX,
 from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
 from tidemark.epoch_protocol.entries import Counts
-from tidemark.page.dead_letters import letters_document
+from tidemark.page.dead_letters import dead_letters_document
 from tidemark.page.overview import EPOCHS_SHOWN, overview, steps
 from tidemark.page.plain_values import TEXT_MAX, plain, user_columns
 from tidemark.page.rates import SAMPLES_MAX, Rates
@@ -193,7 +193,8 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
     clock = ManualClock()
     broker = MemoryBroker(clock, SeededIds(1))
     client = MemoryKafkaClient(broker)
-    assert letters_document(newest_letters(client, "t", clock)) == {"read": 0, "by_reason": [], "newest": []}
+    empty = {"read": 0, "by_reason": [], "newest": []}
+    assert dead_letters_document(newest_letters(client, "t", clock)) == empty
     place = TopicPartition("t.dead-letter", 0)
     client.admin().create_topics([TopicSpec(place.topic, 1)])
     for number in range(READ_MAX + 30):
@@ -201,7 +202,7 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
         broker.produce(place, None, b"v%d" % number, ((HEADER_REASON, reason),))
     broker.produce(place, None, b"[1]", ((HEADER_REPLAYED, b""),))
     broker.produce(place, b"k" * 1_000, EVIL.encode() + b"\xff", ((HEADER_REASON, EVIL.encode()),))
-    found = letters_document(newest_letters(client, "t", clock))
+    found = dead_letters_document(newest_letters(client, "t", clock))
     assert found["read"] == READ_MAX - 1
     assert [reason for reason, _ in found["by_reason"]] == ["not-json", "no-key", EVIL]
     assert len(found["newest"]) == SHOWN_MAX

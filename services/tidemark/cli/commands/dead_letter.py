@@ -111,8 +111,8 @@ def run_list(options: argparse.Namespace) -> int:
     from tidemark.stream_runtime.clock import SystemClock
 
     output = Output(options.json)
-    with reach_letters(options.config, SystemClock(), output.say) as (config, letters):
-        page = letters.newest(_filter(options), options.limit)
+    with reach_letters(options.config, SystemClock(), output.say) as (config, queries):
+        page = queries.newest(_filter(options), options.limit)
     limits, kept = config.limits, page.retention
     document = {
         "count": page.count,
@@ -152,8 +152,8 @@ def run_show(options: argparse.Namespace) -> int:
     from tidemark.stream_runtime.clock import SystemClock
 
     output = Output(options.json)
-    with reach_letters(options.config, SystemClock(), output.say) as (_, letters):
-        whole = letters.show(options.id)
+    with reach_letters(options.config, SystemClock(), output.say) as (_, queries):
+        whole = queries.show(options.id)
     if whole is None:
         raise CliError(f"there is no dead letter {options.id}: `tidemark dead-letter list` has their ids")
     document = {
@@ -207,8 +207,8 @@ def run_replay(options: argparse.Namespace) -> int:
 
     output = Output(options.json)
     wanted = _filter(options, frozenset(options.ids) or None)
-    with reach_letters(options.config, SystemClock(), output.say) as (config, letters):
-        done = letters.replay(
+    with reach_letters(options.config, SystemClock(), output.say) as (config, queries):
+        done = queries.replay(
             wanted, dry_run=options.dry_run, again=options.again, replays_max=options.max_replays
         )
     if config.table.ordering is None and done.chosen:

@@ -74,7 +74,7 @@ class StatusSource:
     terminal_failures: Callable[[], list[TerminalFailure]]
     lease_ms: int
     stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple
-    letters: Callable[[], LetterRetention | None] = lambda: None
+    dead_letters: Callable[[], LetterRetention | None] = lambda: None
     inputs: InputWatch | None = None
     refused: Callable[[], Mapping[str, int]] = dict
     """Reason -> number of refused calls (`tidemark.stream_runtime.security.access`)."""
@@ -86,7 +86,7 @@ class StatusSource:
         view = self.board.current
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
-        blocker, letters = self._blocker(facts.open_transaction), self.letters()
+        blocker, dead_letters = self._blocker(facts.open_transaction), self.dead_letters()
         services, left, stopped = self._table_services(view), self.terminal_failures(), self.stopped_lanes()
         dropped = self._dropped()
         missing = [MissingPart(part, facts.missing) for part in _OF_KAFKA if facts.missing]
@@ -100,7 +100,7 @@ class StatusSource:
             writer=WriterState(self.writer_asked(), self.writer()),
             gave_up=[GaveUp(e.stage.value, e.process_id, e.reason, e.at_ms) for e in left],
             stopped_lanes=stopped_states(stopped),
-            dead_letters=DeadLetterOffsets(**asdict(letters)) if letters else None,
+            dead_letters=DeadLetterOffsets(**asdict(dead_letters)) if dead_letters else None,
             open_transaction=blocker,
             table_services=services.state,
             paused=PausedState(view.paused, view.pause_reason),
@@ -120,7 +120,7 @@ class StatusSource:
                 *_warnings(WarningKind.UNFILLED_COLUMNS, self._unfilled()),
                 *_warnings(WarningKind.DROPPED_FIELDS, dropped_warnings(dropped)),
                 *stopped_warnings(lane for lane in stopped if not lane.reason.is_of_topic),
-                *_warnings(WarningKind.DEAD_LETTERS_EXPIRE, expiry_warning(letters)),
+                *_warnings(WarningKind.DEAD_LETTERS_EXPIRE, expiry_warning(dead_letters)),
                 *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
                 *_warnings(WarningKind.PROCESS_GAVE_UP, map(_gave_up, left)),

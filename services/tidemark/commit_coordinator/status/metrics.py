@@ -110,7 +110,7 @@ class CoordinatorMetrics:
         yield from self.services.of_slices(status.placement.snapshot())
         yield from self._members(status.members)
         yield self._stopped_lanes(status.stopped_lanes())
-        yield from self._letters(sampled.letters)
+        yield from self._dead_letters(sampled.dead_letters)
         yield from self._verification(status.verification)
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:
@@ -163,11 +163,13 @@ class CoordinatorMetrics:
         for count, tag in TAG_OF_COUNT.items():
             done.add_metric([tag], getattr(view.committed, count))
         yield done
-        letters = self.metrics.counter_family("dead_letter_records", "Input records that could not be taken")
+        dead_letters = self.metrics.counter_family(
+            "dead_letter_records", "Input records that could not be taken"
+        )
         # A counter may not fall. Dead letters of assigners (`partitioning: shard`) may be taken back by a
         # rewind until they are committed, so uncommitted ones are left out.
-        letters.add_metric([], view.dead_letters + view.committed.dead_letters)
-        yield letters
+        dead_letters.add_metric([], view.dead_letters + view.committed.dead_letters)
+        yield dead_letters
         yield self._gauge("uncommitted_records", "Tagged and not committed", view.uncommitted.input)
         yield self._gauge("uncommitted_bytes", "Tagged and not committed", view.uncommitted_bytes)
         yield self._gauge(
@@ -242,21 +244,25 @@ class CoordinatorMetrics:
             family.add_metric(place, max(self._clock.now_ms() - lane.since_ms, 0) / 1000)
         return family
 
-    def letters(self) -> LetterRetention | None:
+    def dead_letters(self) -> LetterRetention | None:
         """How many dead letters are kept, as of the last sample; None before the first."""
-        return None if self._watched is None else self._watched[1].letters
+        return None if self._watched is None else self._watched[1].dead_letters
 
-    def _letters(self, letters: LetterRetention | None) -> Iterable[Metric]:
-        if letters is None:
+    def _dead_letters(self, dead_letters: LetterRetention | None) -> Iterable[Metric]:
+        if dead_letters is None:
             return
-        yield self._gauge("dead_letter_kept_offsets", "Offsets of dead letters that are there", letters.kept)
+        yield self._gauge(
+            "dead_letter_kept_offsets", "Offsets of dead letters that are there", dead_letters.kept
+        )
         yield self._gauge(
             "dead_letter_expiring_offsets",
             "Offsets of dead letters that Kafka deletes next",
-            letters.expiring,
+            dead_letters.expiring,
         )
         yield self._gauge(
-            "dead_letter_deleted_offsets", "Offsets of dead letters that Kafka has deleted", letters.deleted
+            "dead_letter_deleted_offsets",
+            "Offsets of dead letters that Kafka has deleted",
+            dead_letters.deleted,
         )
 
     def _verification(self, verification: PeriodicVerification) -> Iterable[Metric]:

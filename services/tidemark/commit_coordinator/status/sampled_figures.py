@@ -49,7 +49,7 @@ class TableFigures:
 
 
 class SampledFigures:
-    """The last samples. `lags`, `table` and `letters` are None while they are not known."""
+    """The last samples. `lags`, `table` and `dead_letters` are None while they are not known."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class SampledFigures:
         input_ends: Callable[[], Mapping[str, int]],
         holds_records: Callable[[str, int, int], bool],
         sharded: bool,
-        letters: Callable[[], LetterRetention] = LetterRetention,
+        dead_letters: Callable[[], LetterRetention] = LetterRetention,
     ) -> None:
         """``input_ends``, ``holds_records``: as in `InputLag`. ``sharded``: there is no shuffle stage.
 
-        ``letters`` asks Kafka about dead letters.
+        ``dead_letters`` asks Kafka about dead letters.
         """
-        self._ask_letters, self._letters_due_s = letters, 0.0
-        self.letters: LetterRetention | None = None
+        self._ask_letters, self._letters_due_s = dead_letters, 0.0
+        self.dead_letters: LetterRetention | None = None
         self._board, self._storage, self._clock = status.board, status.storage, status.clock
         self._input_ends, self._sharded = input_ends, sharded
         self._open_transaction = status.open_transaction
@@ -105,10 +105,10 @@ class SampledFigures:
         if now_s >= self._letters_due_s:
             self._letters_due_s = now_s + _LETTERS_EVERY_S
             try:
-                self.letters = self._ask_letters()
+                self.dead_letters = self._ask_letters()
             except KafkaError as error:
                 _log.debug("no figures of the dead letters: %s", error)
-                self.letters = None
+                self.dead_letters = None
         if now_s < self._table_due_s:
             return
         self._table_due_s = now_s + _TABLE_EVERY_S

@@ -120,7 +120,7 @@ class _LeasedCapacity:
 class Placement:
     """Leased file groups by table partition. For one thread.
 
-    Holds a few leases per table partition, and one file group that `apart` made.
+    Holds a few leases per table partition, and one file group that `isolated` made.
     """
 
     def __init__(self, leases: FileGroupLeases, locations: Locations, ids: IdSource) -> None:
@@ -138,7 +138,7 @@ class Placement:
             self._generation = generation
 
     def forget(self) -> None:
-        """Drops all leases, and the file groups that `apart` made."""
+        """Drops all leases, and the file groups that `isolated` made."""
         self._pool.clear()
         self._apart.clear()
 
@@ -164,7 +164,7 @@ class Placement:
         locations[order] = np.concatenate(placed)
         return locations
 
-    def apart(self, partitions: Int32Array, fresh: bool) -> Int32Array:
+    def isolated(self, partitions: Int32Array, fresh: bool) -> Int32Array:
         """Returns a location per insert that must not go where `place` put it, given its partition id.
 
         Such rows of a partition share one new file group, whose id is made here: no delete in it can hide

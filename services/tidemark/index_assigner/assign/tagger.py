@@ -203,7 +203,7 @@ class BatchTagger:
     def _keep_apart(
         self, keys: pa.StringArray, ordering: Int64Array, partitions: Int32Array, placed: Int32Array
     ) -> None:
-        """Moves rows, in ``placed``, that a delete in their file group would hide, to a file group apart.
+        """Moves rows, in ``placed``, that a delete in their file group would hide, to an isolated file group.
 
         If a delete in that one hides rows as well, those go to a fresh one, which has no deletes.
         """
@@ -211,7 +211,7 @@ class BatchTagger:
         for fresh in (False, True):
             if not len(at):
                 return
-            placed[at] = self._placement.apart(partitions[at], fresh)
+            placed[at] = self._placement.isolated(partitions[at], fresh)
             at = at[self._index.is_masked_by_delete(keys.take(pa.array(at)), placed[at], ordering[at])]
 
 

@@ -237,8 +237,8 @@ class AssignWork:
         # Records about no row count as well: without a transaction their lane would not move on.
         records = sum(slice_.records + slice_.passed_over for slice_ in self._slices)
         size = sum(batch.nbytes for slice_ in self._slices for batch in slice_.batches)
-        letters = sum(len(m.value or b"") for slice_ in self._slices for m in slice_.dead_letters)
-        return Gathered(records, size + letters, drained and records > 0)
+        dead_letter_bytes = sum(len(m.value or b"") for slice_ in self._slices for m in slice_.dead_letters)
+        return Gathered(records, size + dead_letter_bytes, drained and records > 0)
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
         if not self._slices:
@@ -260,8 +260,8 @@ class AssignWork:
         slices, self._slices = self._slices, []
         for lane, changes in tagged.staged.items():
             parts.index.stage(lane, changes)
-        letters = [letter for slice_ in slices for letter in slice_.dead_letters]
-        reasons = Counter(map(reason_of, letters))
+        dead_letters = [letter for slice_ in slices for letter in slice_.dead_letters]
+        reasons = Counter(map(reason_of, dead_letters))
         lanes = {int(slice_.lane) for slice_ in slices}
         passed_over = sum(slice_.passed_over for slice_ in slices)
         dropped = sum((slice_.dropped for slice_ in slices), Counter[tuple[str, str]]())
@@ -279,7 +279,7 @@ class AssignWork:
             }
             return entry
 
-        return PreparedTransaction(nonce, consumed, [*messages, *letters], build_entry)
+        return PreparedTransaction(nonce, consumed, [*messages, *dead_letters], build_entry)
 
     def _start_over(self) -> None:
         """Drops all open lanes and opens them again, after the index closed one that it could not reload.

@@ -128,8 +128,8 @@ def of_taken(dropped: Mapping[str, Int64Array], refused: Sequence[Refusal]) -> d
     """``dropped`` without records that were refused: their dead letters keep all fields."""
     if not dropped:
         return {}
-    letters = np.fromiter((refusal.position for refusal in refused), np.int64, len(refused))
-    kept = {name: at[~np.isin(at, letters)] for name, at in dropped.items()}
+    refused_rows = np.fromiter((refusal.position for refusal in refused), np.int64, len(refused))
+    kept = {name: at[~np.isin(at, refused_rows)] for name, at in dropped.items()}
     return {name: at for name, at in kept.items() if len(at)}
 
 

@@ -191,11 +191,11 @@ class ShardedInputSource:
         if taken is None or start is None:
             return None
         result, record, refusal = taken
-        letters = dead_letters([record], [refusal], self._dead_letter_topic, self._record_bytes_max)
+        refused_messages = dead_letters([record], [refusal], self._dead_letter_topic, self._record_bytes_max)
         after = result.last + 1
         self._next[int(lane)] = after
         self._skipping.add(int(lane))
-        return KeyedSlice(lane, start, after, [], letters, ends_transaction=True)
+        return KeyedSlice(lane, start, after, [], refused_messages, ends_transaction=True)
 
     def _read_behind_skips(self) -> None:
         """Reads the lanes on whose skipped ranges the last poll returned: those are published by now."""
@@ -260,14 +260,14 @@ class ShardedInputSource:
         if elsewhere.any():
             refused += _wrong_lane(lane, keyed.lanes[elsewhere], keyed.positions[elsewhere])
             rows = rows.filter(pa.array(~elsewhere))
-        letters = dead_letters(messages, refused, self._dead_letter_topic, self._record_bytes_max)
+        refused_messages = dead_letters(messages, refused, self._dead_letter_topic, self._record_bytes_max)
         after = messages[-1].offset + 1
         return KeyedSlice(
             str(lane),
             self._next[lane],
             after,
             [rows] if rows.num_rows else [],
-            letters,
+            refused_messages,
             keyed.passed_over,
             field_counts(keyed.dropped, [(self._topic, len(messages))]) if keyed.dropped else Counter(),
         )

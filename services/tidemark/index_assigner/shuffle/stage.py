@@ -340,7 +340,9 @@ class ShuffleWork:
         settings = self._settings
         encoded = encode_lanes(keyed, settings.batch_bytes, settings.message_bytes)
         refused = keyed.refused + encoded.refused
-        letters = dead_letters(messages, refused, settings.topics.dead_letter, settings.record_bytes_max)
+        refused_messages = dead_letters(
+            messages, refused, settings.topics.dead_letter, settings.record_bytes_max
+        )
         batches = encoded.batches
         reasons = Counter(refusal.reason.value for refusal in refused)
         about_rows = len(messages) - keyed.passed_over
@@ -361,7 +363,7 @@ class ShuffleWork:
             )
 
         published = keyed_messages(batches, settings.topics.keyed, nonce, settings.schema_id)
-        return PreparedTransaction(nonce, consumed, [*published, *letters], build_entry)
+        return PreparedTransaction(nonce, consumed, [*published, *refused_messages], build_entry)
 
 
 def _partition(lane: str) -> TopicPartition:

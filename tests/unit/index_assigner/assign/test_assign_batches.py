@@ -329,7 +329,7 @@ def test_rows_that_a_delete_would_hide_go_to_a_file_group_of_their_own() -> None
     assert groups["fine"] == groups["high"] == "fg-0"
     assert len({groups["fine"], groups["low"], groups["bad"]}) == 3
     rig.run([Event("low", day="d2", at=4), Event("next", at=5)])
-    assert rig.table.index["next"][1] == groups["bad"], "the file group apart that was made last"
+    assert rig.table.index["next"][1] == groups["bad"], "the isolated file group that was made last"
     assert rig.table.index["low"][1] not in groups.values(), "one for each table partition"
     rig.placement.forget()
     rig.run([Event("last", at=5)])
