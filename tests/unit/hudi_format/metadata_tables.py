@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.hudi_format.commit.create_table import create_table
-from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from tidemark.hudi_format.hfile import write_hfile
 from tidemark.hudi_format.metadata_table import (
     FileChange,
@@ -38,7 +38,8 @@ from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.table_config import TableDefinition, TableType
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, load_timeline
+from tidemark.hudi_format.timeline.archive_files import newest_version
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
 FILE_ID = "11111111-2222-4333-8444-{:012d}-0"
@@ -145,15 +146,19 @@ class IndexedTable:
         return create_inflight(Unfenced(self.storage), requested, root=METADATA_TABLE_ROOT)
 
     def finish_compaction(self, inflight: Instant, content: Mapping[str, int]) -> None:
+        self.write_bases(inflight.requested, content)
+        metadata = encode_commit_metadata(CommitMetadata(compacted=True))
+        complete(Unfenced(self.storage), inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
+
+    def write_bases(self, instant: str, content: Mapping[str, int]) -> None:
+        """A base file of the instant for each shard."""
         for shard in range(self.shards):
             mine = {key: number for key, number in sorted(content.items()) if self.shard_of(key) == shard}
             found = entries(mine)
             values = encode_values(found.location_ids, found.locations, found.instant_ms)
-            name = f"record-index-{shard:04d}-0_{shard}-0-0_{inflight.requested}.hfile"
+            name = f"record-index-{shard:04d}-0_{shard}-0-0_{instant}.hfile"
             data = write_hfile(found.keys, values, metadata_record_schema())
             self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", data)
-        metadata = encode_commit_metadata(CommitMetadata(compacted=True))
-        complete(Unfenced(self.storage), inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
 
     def index_content(self) -> dict[str, int | None]:
         """The record index as a fresh snapshot has it, proven against its own lookups."""
@@ -171,10 +176,29 @@ class IndexedTable:
         return content
 
 
+def archive_instants(storage: InMemoryStorage, instants: Collection[str], root: str = ".hoodie") -> None:
+    """Moves completed instants to the archive as Hudi does: rows, manifest, version, then deletions."""
+    moved = [each for each in load_timeline(storage, root).completed() if each.requested in instants]
+    rows = [
+        (
+            each.requested,
+            str(each.completion),
+            each.action.completed_word,
+            storage.read(instant_path(each, root)),
+        )
+        for each in moved
+    ]
+    if rows:
+        write_archive(storage, rows, root)
+    for info in storage.list(f"{root}/timeline"):
+        if not info.is_dir and info.name.startswith(tuple(each.requested for each in moved)):
+            storage.delete(info.path)
+
+
 def write_archive(
     storage: InMemoryStorage, rows: list[tuple[str, str, str, bytes]], root: str = ".hoodie"
 ) -> None:
-    """An archive of these instants: requested, completion, action, metadata."""
+    """Adds instants to the archive: requested, completion, action, metadata."""
     table = pa.table(
         {
             "instantTime": [requested for requested, _, _, _ in rows],
@@ -188,7 +212,10 @@ def write_archive(
     sink = io.BytesIO()
     pq.write_table(table, sink)
     name = f"{min(row[0] for row in rows)}_{max(row[0] for row in rows)}_0.parquet"
-    manifest = json.dumps({"files": [{"fileName": name}]}).encode()
-    storage.create(f"{root}/timeline/history/{name}", sink.getvalue())
-    storage.create(f"{root}/timeline/history/manifest_1", manifest)
-    storage.create(f"{root}/timeline/history/_version_", b"1")
+    history = f"{root}/timeline/history"
+    version = newest_version(storage, history) or 0
+    files = json.loads(storage.read(f"{history}/manifest_{version}"))["files"] if version else []
+    manifest = json.dumps({"files": [*files, {"fileName": name}]}).encode()
+    storage.create(f"{history}/{name}", sink.getvalue())
+    storage.create(f"{history}/manifest_{version + 1}", manifest)
+    storage.replace(f"{history}/_version_", str(version + 1).encode())

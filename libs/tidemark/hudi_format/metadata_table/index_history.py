@@ -7,27 +7,30 @@ the answer is None, never a part of it: all files of all commits that belong to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.index_writes import (
+    WRITING_ACTIONS,
+    Files,
+    archived_name,
+    index_files,
+    instant_of,
+)
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
     RECORD_INDEX_PARTITION,
 )
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, is_bootstrap_instant
-from tidemark.hudi_format.storage.base import Storage, name_of
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 
-_WRITING: Final = ("deltacommit", "commit", "compaction", "logcompaction")
 _BEHIND_ALL: Final = "\uffff"
-
-Files = Mapping[str, frozenset[str]]
-"""File group of the record index -> names of its files."""
 
 
 class IndexHistory:
@@ -66,7 +69,7 @@ class IndexHistory:
 
     def _slice_before(self, file_id: str, completion: str) -> FileSlice | None:
         names = sorted(self._names.get(file_id, ()))
-        if any(self._is_unknown(_instant(name), completion) for name in names):
+        if any(self._is_unknown(instant_of(name), completion) for name in names):
             return None
         bases = {
             parsed.instant: name
@@ -75,16 +78,16 @@ class IndexHistory:
             and (is_bootstrap_instant(parsed.instant) or self._completion(parsed.instant) < completion)
         }
         begin = max(bases, default="")
-        if not begin and not any(is_bootstrap_instant(_instant(name)) for name in names):
+        if not begin and not any(is_bootstrap_instant(instant_of(name)) for name in names):
             return None
         since = max(begin, self._build)
         for files in self._read(self._completed_between(since, completion)).values():
             if not files.get(file_id, frozenset()) <= set(names):
                 return None
         logs = [
-            (self._completion(_instant(name)), name)
+            (self._completion(instant_of(name)), name)
             for name in names
-            if ".log." in name and since < self._completion(_instant(name)) < completion
+            if ".log." in name and since < self._completion(instant_of(name)) < completion
         ]
         return FileSlice(
             RECORD_INDEX_PARTITION,
@@ -122,7 +125,7 @@ class IndexHistory:
         """Instant -> files that it wrote into the record index, for those instants that are commits."""
         missing = set(instants) - self._written.keys()
         contents = dict(_contents(self._storage, self._metadata, missing))
-        self._written |= {instant: _index_files(instant, *content) for instant, content in contents.items()}
+        self._written |= {instant: index_files(instant, *content) for instant, content in contents.items()}
         return {instant: self._written[instant] for instant in instants if instant in self._written}
 
     def _shard(self, file_slice: FileSlice) -> ShardSnapshot:
@@ -146,7 +149,7 @@ def newest_index_build(storage: Storage, metadata: Timeline) -> str:
     if metadata.archive is not None:
         end = BOOTSTRAP_INSTANT_PREFIX + _BEHIND_ALL
         for instant in metadata.archive.instants(BOOTSTRAP_INSTANT_PREFIX, end):
-            if _may_build(instant.metadata, _archived(instant.requested)):
+            if _may_build(instant.metadata, archived_name(instant.requested)):
                 found.append(instant.completion)
     return max(found, default="")
 
@@ -159,32 +162,19 @@ def _contents(
     """
     for requested in sorted(instants):
         found = metadata.find(requested)
-        if found is not None and found.is_completed and found.action.value in _WRITING:
+        if found is not None and found.is_completed and found.action.value in WRITING_ACTIONS:
             path = instant_path(found, METADATA_TABLE_ROOT)
             yield requested, (storage.read(path), path)
     archived = sorted(requested for requested in instants if not metadata.contains(requested))
     if archived and metadata.archive is not None:
         for instant in metadata.archive.instants(archived[0], archived[-1]):
-            if instant.requested in instants and instant.action in _WRITING:
-                yield instant.requested, (instant.metadata, _archived(instant.requested))
-
-
-def _archived(requested: str) -> str:
-    return f"archived instant {requested} of the metadata table"
+            if instant.requested in instants and instant.action in WRITING_ACTIONS:
+                yield instant.requested, (instant.metadata, archived_name(instant.requested))
 
 
 def _may_build(content: bytes, where: str) -> bool:
     partitions = decode_commit_metadata(content, where).write_stats.keys() if content else ()
     return not partitions or RECORD_INDEX_PARTITION in partitions
-
-
-def _index_files(instant: str, content: bytes, where: str) -> Files:
-    files: dict[str, set[str]] = {}
-    for stat in decode_commit_metadata(content, where).write_stats.get(RECORD_INDEX_PARTITION, ()):
-        # A write stat may also name log files that earlier instants wrote.
-        names = {name for name in (name_of(stat.path), *(stat.log_files or ())) if _instant(name) == instant}
-        files.setdefault(stat.file_id, set()).update(names)
-    return {file_id: frozenset(names) for file_id, names in files.items()}
 
 
 def _by_group(storage: Storage) -> Files:
@@ -194,8 +184,3 @@ def _by_group(storage: Storage) -> Files:
         if parsed is not None:
             groups.setdefault(parsed.file_id, set()).add(file.name)
     return {file_id: frozenset(names) for file_id, names in groups.items()}
-
-
-def _instant(name: str) -> str:
-    parsed = parse_data_file(name)
-    return parsed.instant if parsed is not None else ""

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.hfile import HFileReader, KeyValues
 from tidemark.hudi_format.metadata_table.log_records import log_entries
@@ -95,6 +96,19 @@ class ShardSnapshot:
         """Reader of the base file; None where the shard has log files only."""
         name = self.file_slice.base_file
         return None if name is None else HFileReader.open(self._storage, join_path(self._folder, name))
+
+    def check_base(self) -> None:
+        """Raises FileMissingError when the base file is not the one any more that `base_mark` was taken of.
+
+        Called after a read, it proves that the blocks that were read belong to the file that was opened.
+        """
+        name = self.file_slice.base_file
+        if name is None:
+            return
+        path = join_path(self._folder, name)
+        info = self._storage.stat(path)
+        if info is None or info.version != self.base_mark:
+            raise FileMissingError(f"{path} was deleted or replaced since it was listed")
 
     @property
     def block_count(self) -> int:

@@ -1,25 +1,28 @@
 """The changes that data instants made to one shard of the record index, read from their own log files.
 
 They are read by instant, not by slice: a log file stays on disk for some time after a compaction merged it
-into a base file, and still says what its instant did. Where a log file is gone the answer is None, never a
-shorter list. Where a shard has no log file of an instant, the commit metadata of the instant's deltacommit
-says whether there was one.
+into a base file, and still says what its instant did. It makes no difference either whether the instant is
+still on the active timelines, or archived since. Where a log file is gone the answer is None, never a shorter
+list. Where a shard has no log file of an instant, the commit metadata of the instant's deltacommit says
+whether there was one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import cached_property
+from typing import Final, TypeAlias
 
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.metadata_table.index_writes import IndexWrites
 from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, read_log_blocks, stored_entries
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
-from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
-from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
+from tidemark.hudi_format.model import is_bootstrap_instant
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.timeline import Action
 
 # Sorts before every completion time: "before the first commit".
 BEGINNING: Final = "0"
@@ -29,6 +32,20 @@ BEGINNING: Final = "0"
 _NEVER_TOUCHING: Final = frozenset(
     {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
 )
+# In the archive a compaction is a `commit`, as an upsert of a COPY_ON_WRITE table is: its deltacommit tells.
+_NEVER_TOUCHING_WORDS: Final = frozenset({"clean", "rollback", "savepoint", "logcompaction"})
+
+_Names: TypeAlias = tuple[str, ...]
+_Archived: TypeAlias = Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """A completed data instant. `never_touches`: its action moves no record."""
+
+    completion: str
+    requested: str
+    never_touches: bool
 
 
 @dataclass(frozen=True)
@@ -40,8 +57,8 @@ class ShardChanges:
     storage: Storage
     folder: str
     validity: InstantValidity
-    logs: Mapping[str, Mapping[str, tuple[str, ...]]]
-    _touched: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+    logs: Mapping[str, Mapping[str, _Names]]
+    _archived: dict[str, _Archived] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of_names(
@@ -62,53 +79,116 @@ class ShardChanges:
         }
         return cls(storage, folder, validity, ordered)
 
+    @cached_property
+    def _writes(self) -> IndexWrites:
+        return IndexWrites(self.storage, self.validity.metadata)
+
     def after(self, file_id: str, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
         """What `ShardSnapshot.changes_after` returns, of the shard that is the file group `file_id`."""
-        data = self.validity.data
-        if data.archive is not None and data.archive.has_completed_after(completion_time):
+        commits = self._commits_after(completion_time)
+        if commits is None or self._has_unknown_logs(file_id, completion_time, commits):
             return None
-        active = [(str(instant.completion), instant) for instant in data.completed()]
-        # A completion time that no instant has any more was rolled back, or taken back by a restore: then the
-        # caller's state may hold changes that do not count.
-        if completion_time > BEGINNING and not self._is_completion(completion_time):
-            return None
-        changes: list[tuple[str, RecordIndexEntries]] = []
-        for _, instant in sorted(
-            (timed for timed in active if timed[0] > completion_time), key=lambda timed: timed[0]
-        ):
-            names = self.logs.get(file_id, {}).get(instant.requested, ())
-            if not names and self._may_have_touched(file_id, instant):
+        written: list[tuple[str, _Names]] = []
+        unnamed = [commit.requested for commit in commits if not self._named(file_id, commit.requested)]
+        for commit in commits:
+            names = self._files_of(file_id, commit, unnamed)
+            if names is None:
                 return None
+            written.append((commit.requested, names))
+        changes: list[tuple[str, RecordIndexEntries]] = []
+        for requested, names in written:
             try:
-                entries = self._read(instant.requested, names)
+                entries = self._read(requested, names)
             except FileMissingError:
                 return None
             if len(entries):
-                changes.append((instant.requested, entries))
+                changes.append((requested, entries))
         return changes
 
-    def _is_completion(self, time: str) -> bool:
-        data = self.validity.data
-        if any(each.completion == time for each in data.completed()):
-            return True
-        return data.archive is not None and bool(data.archive.completed_between(time, time))
+    def any_after(self, completion_time: str) -> bool:
+        """Whether an instant that may change records completed after that time, archived ones included."""
+        commits = self._commits_after(completion_time)
+        return commits is None or not all(commit.never_touches for commit in commits)
 
-    def _read(self, instant: str, names: tuple[str, ...]) -> RecordIndexEntries:
+    def _commits_after(self, completion_time: str) -> list[_Commit] | None:
+        """The data instants that completed after that time, in the order of completion; None where they, or
+        the instant that completed at that time, are not known.
+        """
+        data = self.validity.data
+        active = [
+            _Commit(str(instant.completion), instant.requested, instant.action in _NEVER_TOUCHING)
+            for instant in data.completed()
+        ]
+        if completion_time <= BEGINNING:
+            # All commits that the table ever had: nobody has kept the log files of the first ones.
+            is_cut = data.archive is not None and data.archive.has_completed_after(BEGINNING)
+            return None if is_cut else sorted(active, key=_in_order)
+        archived = self._archived_from(completion_time)
+        known = {commit.completion for commit in active} | {completion for _, completion, _ in archived}
+        # A completion time that no instant has any more was rolled back, or taken back by a restore: then the
+        # caller's state may hold changes that do not count.
+        if completion_time not in known or (archived and data.first_active is None):
+            return None
+        commits = active + [
+            _Commit(completion, requested, action in _NEVER_TOUCHING_WORDS)
+            for requested, completion, action in archived
+            # The others are on the active timeline, too, or were not there yet when it was listed.
+            if data.is_archived(requested)
+        ]
+        after = (commit for commit in commits if commit.completion > completion_time)
+        return sorted(after, key=_in_order)
+
+    def _archived_from(self, completion_time: str) -> _Archived:
+        if completion_time not in self._archived:
+            archive = self.validity.data.archive
+            names = archive.completed_names(completion_time) if archive is not None else ()
+            self._archived[completion_time] = names
+        return self._archived[completion_time]
+
+    def _has_unknown_logs(self, file_id: str, completion_time: str, commits: Sequence[_Commit]) -> bool:
+        """Whether the shard has log files that count, of instants that were requested after that time and
+        that neither the timeline nor its archive knows: nobody can tell when they completed.
+        """
+        known = {commit.requested for commit in commits}
+        return any(
+            instant > completion_time
+            and instant not in known
+            and not is_bootstrap_instant(instant)
+            and self.validity.data.is_archived(instant)
+            and self.validity.is_valid(instant)
+            for instant in self.logs.get(file_id, {})
+        )
+
+    def _named(self, file_id: str, requested: str) -> _Names:
+        return self.logs.get(file_id, {}).get(requested, ())
+
+    def _files_of(self, file_id: str, commit: _Commit, unnamed: Collection[str]) -> _Names | None:
+        """The names of all log files that the commit added to the shard; None where some of them are gone, or
+        may be. `unnamed`: commits that are going to be asked for, too.
+        """
+        names = self._named(file_id, commit.requested)
+        if _is_one_of_ours(names) or (not names and commit.never_touches):
+            return names
+        written = self._writes.of(commit.requested, unnamed)
+        if written is None or written.get(file_id, frozenset()) != frozenset(names):
+            return None
+        return names
+
+    def _read(self, instant: str, names: _Names) -> RecordIndexEntries:
         blocks = read_log_blocks(self.storage, self.folder, names)
         return RECORD_INDEX.merge(stored_entries(block) for block in blocks if _is_own(block, instant))
 
-    def _may_have_touched(self, file_id: str, instant: Instant) -> bool:
-        """Whether the instant's deltacommit names a file of that file group. True where it is not known."""
-        if instant.action in _NEVER_TOUCHING:
-            return False
-        found = self.validity.metadata.find(instant.requested)
-        if found is None or not found.is_completed:
-            return True
-        if instant.requested not in self._touched:
-            path = join_path(METADATA_TABLE_ROOT, "timeline", found.file_name)
-            stats = decode_commit_metadata(self.storage.read(path), path).stats()
-            self._touched[instant.requested] = frozenset(stat.file_id for stat in stats)
-        return file_id in self._touched[instant.requested]
+
+def _in_order(commit: _Commit) -> tuple[str, str]:
+    return commit.completion, commit.requested
+
+
+def _is_one_of_ours(names: _Names) -> bool:
+    """Whether this is the one log file that a commit of ours adds to a shard. Of other engines' commits there
+    may be several, and a clean that has begun may have deleted some of them.
+    """
+    parsed = LogFileName.parse(names[0]) if len(names) == 1 else None
+    return parsed is not None and parsed.write_token.endswith("-0-0") and parsed.version == 1
 
 
 def _is_own(source: SourcedBlock, instant: str) -> bool:

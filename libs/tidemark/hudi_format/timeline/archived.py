@@ -88,18 +88,28 @@ class ArchivedTimeline:
         groups that may have such times.
         """
 
-        def read(files: Sequence[ArchiveFile]) -> dict[str, str]:
-            found: dict[str, str] = {}
-            for group in self._groups([each for each in files if each.range[0] <= last], EVER):
+        found: dict[str, str] = {}
+        for requested, completion, _ in self.completed_names(first, last):
+            found[requested] = min(found.get(requested, completion), completion)
+        return sorted(found.items(), key=lambda times: times[1])
+
+    def completed_names(self, first: str, last: str = EVER[1]) -> list[tuple[str, str, str]]:
+        """(requested time, completion time, action) of each archived instant that completed in [first, last],
+        in no order; the parts of its identity. Reads as much as `completed_between`.
+        """
+
+        def read(files: Sequence[ArchiveFile]) -> set[tuple[str, str, str]]:
+            found: set[tuple[str, str, str]] = set()
+            for group in self._groups([file for file in files if file.range[0] <= last], EVER):
                 if not touches(group.completion, (first, last)):
                     continue
                 rows = self._kept.rows(self._storage, self._folder, group)
-                for requested, completion in zip(rows.requested, rows.completion, strict=True):
+                for number, completion in enumerate(rows.completion):
                     if first <= completion <= last:
-                        found[requested] = min(found.get(requested, completion), completion)
+                        found.add(rows.of(number))
             return found
 
-        return sorted(self._of_files(read).items(), key=lambda each: each[1])
+        return list(self._of_files(read))
 
     def has_completed_after(self, time: str) -> bool:
         """Whether an archived instant completed after that time. The statistics of all files are looked

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
@@ -130,7 +131,9 @@ class ShardStore:
             _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
             self._forget(number)
             return self._take_over(number, snapshot, shown, record.generation + 1)
-        moved_on = commits_after(snapshot.data_timeline, record.stamp)
+        moved_on = commits_after(snapshot.data_timeline, record.stamp) or snapshot.changes.any_after(
+            record.stamp
+        )
         shard = OpenShard(
             number,
             fresh,
@@ -185,14 +188,19 @@ class ShardStore:
 
     def read_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[BlockEntries]:
         """Yields the entries of these blocks of the base file (ascending numbers), several blocks at a
-        time.
+        time. Raises FileMissingError when the base file was deleted, or is another one of the same name.
         """
         base = shard.snapshot.base
         assert base is not None
-        for run in base.runs(numbers):
-            self.blocks_read += len(run.numbers)
-            locations = self._values.locations(run.content.values, base.schema, base.name)
-            yield BlockEntries(run.numbers, run.content.keys, locations)
+        try:
+            for run in base.runs(numbers):
+                self.blocks_read += len(run.numbers)
+                locations = self._values.locations(run.content.values, base.schema, base.name)
+                shard.snapshot.check_base()
+                yield BlockEntries(run.numbers, run.content.keys, locations)
+        except CorruptFileError:
+            shard.snapshot.check_base()
+            raise
 
     def take_over_blocks(self, shard: OpenShard, blocks: BlockEntries) -> None:
         """Stores whole blocks of the base file, and in the same batch marks them as covered."""
@@ -301,6 +309,10 @@ def _changes_since(
     if _base_instant(fresh.base_name) < _base_instant(record.base_name):
         # A restore removed the base file on which our entries build, and an older one is the newest again.
         # Changes that were compacted into the removed file are neither in the older one nor in our entries.
+        return None
+    if record.base_mark and record.base_name == fresh.base_name and record.base_mark != fresh.base_mark:
+        # Another engine built the index anew: bootstrap instants are constants, so the name is the same. It
+        # may have done so because the former index was wrong.
         return None
     newest = shown.stamp if shown.known is None else None
     return [] if record.stamp == newest else fresh.changes_after(record.stamp)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
-from tests.unit.hudi_format.metadata_tables import IndexedTable, plain, write_archive
+from tests.unit.hudi_format.metadata_tables import IndexedTable, plain
 from tidemark.hudi_format.commit.instants import complete
 from tidemark.hudi_format.errors import (
     CorruptFileError,
@@ -22,7 +22,6 @@ from tidemark.hudi_format.errors import (
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
 from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Names
@@ -271,85 +270,6 @@ def test_a_damaged_log_file_is_an_error_not_an_absence() -> None:
 def test_no_metadata_table_is_an_error() -> None:
     with pytest.raises(FileMissingError):
         MetadataTableSnapshot.load(InMemoryStorage())
-
-
-def completion_of(table: IndexedTable, instant: str) -> str:
-    completion = table.snapshot().data_timeline.completion_time(instant)
-    assert completion is not None
-    return completion
-
-
-def changes(
-    table: IndexedTable, completion: str, shard: int = 0
-) -> list[tuple[str, dict[str, int | None]]] | None:
-    found = table.snapshot().shard(ShardId(shard)).changes_after(completion)
-    return None if found is None else [(instant, plain(each)) for instant, each in found]
-
-
-def test_changes_after_a_completion_time_are_the_later_commits_in_order() -> None:
-    table = IndexedTable(shards=1)
-    first = table.commit({"a": 1, "b": 1})
-    second = table.commit({"a": 2})
-    third = table.commit({"b": None, "c": 1})
-    assert changes(table, BEGINNING) == [
-        (first, {"a": 1, "b": 1}),
-        (second, {"a": 2}),
-        (third, {"b": None, "c": 1}),
-    ]
-    assert changes(table, completion_of(table, first)) == [(second, {"a": 2}), (third, {"b": None, "c": 1})]
-    assert changes(table, completion_of(table, third)) == []
-
-
-def test_changes_of_instants_that_did_not_touch_the_shard_are_left_out() -> None:
-    table = IndexedTable(shards=2)
-    keys = {table.shard_of(f"k{n}"): f"k{n}" for n in range(20)}
-    table.commit({keys[0]: 1})
-    second = table.commit({keys[1]: 1})
-    assert changes(table, BEGINNING, shard=1) == [(second, {keys[1]: 1})]
-
-
-def test_changes_survive_a_compaction_as_long_as_the_log_files_are_there() -> None:
-    table = IndexedTable(shards=1)
-    first = table.commit({"a": 1})
-    second = table.commit({"b": 1})
-    table.finish_compaction(table.schedule_compaction(), dict(table.live))
-    third = table.commit({"c": 1})
-    after_first = completion_of(table, first)
-    assert changes(table, after_first) == [(second, {"b": 1}), (third, {"c": 1})]
-    for info in table.storage.list(RECORD_INDEX_FOLDER):
-        if second in info.name:
-            table.storage.delete(info.path)
-    assert changes(table, after_first) is None
-    assert changes(table, completion_of(table, second)) == [(third, {"c": 1})]
-
-
-def test_changes_after_a_time_that_no_instant_has_are_unknown() -> None:
-    table = IndexedTable(shards=1)
-    first = table.commit({"a": 1})
-    table.commit({"b": 1})
-    after = completion_of(table, first)
-    for info in table.storage.list(".hoodie/timeline"):
-        if info.name.startswith(first):
-            table.storage.delete(info.path)
-    assert changes(table, after) is None
-
-
-def test_changes_are_unknown_when_one_of_them_was_archived_meanwhile() -> None:
-    """Who was away then would miss the deletes of the archived commit, and keep their rows."""
-    table = IndexedTable(shards=1)
-    first = table.commit({"a": 1, "b": 1})
-    second = table.commit({"a": None})
-    third = table.commit({"c": 1})
-    after, newest = completion_of(table, first), completion_of(table, third)
-    moved = [(each, completion_of(table, each), "deltacommit", b"") for each in (first, second)]
-    for info in table.storage.list(".hoodie/timeline"):
-        if info.name.startswith((first, second)):
-            table.storage.delete(info.path)
-    write_archive(table.storage, moved)
-    assert changes(table, BEGINNING) is None
-    assert changes(table, after) is None
-    assert changes(table, moved[1][1]) == [(third, {"c": 1})], "all archived ones are seen"
-    assert changes(table, newest) == []
 
 
 def test_shards_out_of_range_are_refused() -> None:
