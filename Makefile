@@ -41,7 +41,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench class-data clean
 
 ##@ Use
 
@@ -80,7 +80,7 @@ notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed;
 check: setup ## Under a minute: format, lint, types, import contracts, the tests of what changed (CHECK_ARGS="--base main")
 	$(PY) -m tools.check $(CHECK_ARGS)
 
-test: setup jars-interop ## Every test that a change must pass, two levels at a time (TEST_ARGS=--one-by-one: one)
+test: setup jars-interop class-data ## Every test that a change must pass, two levels at a time (TEST_ARGS=--one-by-one: one)
 	$(PY) -m tools.run_levels $(TEST_ARGS)
 
 unit: setup ## One module at a time, no process, no broker
@@ -148,6 +148,9 @@ jars: $(INSTALL_STAMP) ## Fetch the jars of the embedded Kafka and of Spark's Ka
 
 jars-interop: $(INSTALL_STAMP) ## Fetch the Hudi bundle that judges our tables (80 MB; tests and bench only)
 	@$(PY) -m tidemark.stream_runtime.platform.jars hudi-spark
+
+class-data: setup ## Record what JVMs of Kafka and Spark load, so that later ones start in two thirds of the time; in the cache, never needed
+	@$(PY) -m tools.class_data
 
 kubernetes-check: setup ## Build deploy/kubernetes by kustomize (by Go where it is missing) and check what comes out
 	@command -v kustomize >/dev/null || test -x $(VENV)/bin/kustomize || { \

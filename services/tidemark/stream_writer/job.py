@@ -16,9 +16,12 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home as find_spark_home
 from pyspark.sql import SparkSession
 
 from tidemark.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
+from tidemark.stream_runtime.platform import class_data
+from tidemark.stream_runtime.platform.jars import class_path
 from tidemark.stream_runtime.platform.java import JavaRuntime
 from tidemark.stream_runtime.platform.spark_env import (
     JAVA_OPTIONS,
@@ -32,6 +35,8 @@ from tidemark.stream_writer.errors import EngineFailedError, EngineLostError, En
 from tidemark.stream_writer.executor_archive import write_archive
 from tidemark.stream_writer.task_entry import TaskEntry
 
+CLASS_PATH: Final = "spark.driver.extraClassPath"
+JARS: Final = "spark.jars"
 TASK_ATTEMPTS_MAX: Final = 4
 JOB_TIMEOUT_S: Final = 600.0
 _LOCAL_MASTER: Final = re.compile(r"local\[(\d+|\*)\]")
@@ -73,13 +78,15 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
     """All settings of the session: the platform's, the writer's, then the table's section `spark:`.
 
     A master `local[N]` becomes `local[N,F]`, because Spark's local mode takes the limit of task failures only
-    from there. For other masters the settings name the archive with our code, which `start_engine` makes.
+    from there, and `jars` come behind Spark's own on the JVM's class path, where a class data archive covers
+    them and Spark does not copy them. For other masters the settings name the archive with our code, which
+    `start_engine` makes.
     Raises EngineSettingError for a key that the writer rests on, a master that it cannot use, and a heap with
     which Spark could not start.
     """
     for key in sorted(_OURS.keys() & section.keys()):
         raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark itself: remove it")
-    ours = spark_settings(jars, scratch)
+    ours = spark_settings(scratch)
     settings = {**ours, **WRITER_SETTINGS, **section, **_OURS}
     if REDACTION in section:
         settings[REDACTION] = f"(?:{section[REDACTION]})|{ours[REDACTION]}"
@@ -89,13 +96,17 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
         settings[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {section[JAVA_OPTIONS]}"
     _check_heap(settings["spark.driver.memory"])
     master = read_master(section)
-    if not master.is_local:
+    if master.is_local:
+        first = section.get(CLASS_PATH, f"{_spark_jars()}/*")
+        settings[CLASS_PATH] = f"{first}:{class_path(jars)}" if jars else first
+    else:
+        settings = {JARS: ",".join(map(str, jars)), **settings}
         settings = cluster.lay_over(settings, section, master, scratch / cluster.ARCHIVE)
     local = _LOCAL_MASTER.fullmatch(settings["spark.master"])
     if local:
         settings["spark.master"] = f"local[{local[1]},{TASK_ATTEMPTS_MAX}]"
-    if not settings["spark.jars"]:
-        del settings["spark.jars"]
+    if not settings.get(JARS):
+        settings.pop(JARS, None)
     return settings
 
 
@@ -209,6 +220,9 @@ def start_engine(
     stderr). Raises EngineSettingError.
     """
     settings = session_settings(section, jars, scratch)
+    if CLASS_PATH not in section and read_master(section).is_local:
+        options = class_data.java_options(class_data.SPARK_DRIVER, java.home, archived_jars(jars))
+        settings[JAVA_OPTIONS] += "".join(f' "{option}"' for option in options)
     os.environ.update(_environment(section, java, scratch, log))
     configuration = SparkConf()
     for key, value in hide_secrets(settings, scratch).items():
@@ -223,6 +237,17 @@ def start_engine(
     if not read_master(section).is_local:
         cluster.put_first_on_path(session.sparkContext.environment)
     return SparkEngine(session, runner)
+
+
+def archived_jars(jars: Sequence[Path]) -> list[Path]:
+    """The class path of a local driver as its JVM sees it: Spark's jars in their folder's order, `jars`."""
+    with os.scandir(_spark_jars()) as entries:
+        return [*(Path(each.path) for each in entries if each.name.endswith(".jar")), *jars]
+
+
+def _spark_jars() -> Path:
+    home: str = find_spark_home()  # type: ignore[no-untyped-call]
+    return Path(home) / "jars"
 
 
 def _environment(

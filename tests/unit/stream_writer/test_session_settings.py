@@ -38,8 +38,27 @@ def test_key_that_the_writer_rests_on_is_refused_by_name(key: str) -> None:
 
 
 def test_jars_are_left_out_when_there_are_none() -> None:
-    assert "spark.jars" not in session_settings({}, (), SCRATCH)
-    assert session_settings({}, (Path("/a.jar"), Path("/b.jar")), SCRATCH)["spark.jars"] == "/a.jar,/b.jar"
+    far = {"spark.master": "spark://host:7077"}
+    assert "spark.jars" not in session_settings(far, (), SCRATCH)
+    assert session_settings(far, (Path("/a.jar"), Path("/b.jar")), SCRATCH)["spark.jars"] == "/a.jar,/b.jar"
+
+
+def test_a_local_driver_has_the_jars_behind_sparks_own_and_copies_none() -> None:
+    settings = session_settings({}, (Path("/a.jar"), Path("/b.jar")), SCRATCH)
+    assert settings["spark.driver.extraClassPath"].endswith("/jars/*:/a.jar:/b.jar")
+    assert "spark.jars" not in settings
+    assert session_settings({}, (), SCRATCH)["spark.driver.extraClassPath"].endswith("/jars/*")
+
+
+def test_jars_and_class_path_of_the_users_own_are_taken() -> None:
+    settings = session_settings({"spark.jars": "/c.jar"}, (Path("/a.jar"),), SCRATCH)
+    assert settings["spark.jars"] == "/c.jar"
+    assert settings["spark.driver.extraClassPath"].endswith("/jars/*:/a.jar")
+    first = {"spark.driver.extraClassPath": "/mine.jar"}
+    assert (
+        session_settings(first, (Path("/a.jar"),), SCRATCH)["spark.driver.extraClassPath"]
+        == "/mine.jar:/a.jar"
+    )
 
 
 @pytest.mark.parametrize("memory", ["256m", "449M", "512", "512mb", "a lot", "-1g", ""])

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.ids import IdSource, SystemIds
-from tidemark.stream_runtime.platform import broker_files, child
+from tidemark.stream_runtime.platform import broker_files, child, class_data
 from tidemark.stream_runtime.platform.errors import BrokerFailedError
 from tidemark.stream_runtime.platform.jars import class_path
 
@@ -55,6 +55,7 @@ class EmbeddedKafka:
     ) -> None:
         self._folder = directory.absolute()
         self._java = java_home / "bin" / "java"
+        self._class_data = class_data.java_options(class_data.KAFKA, java_home, jars)
         self._class_path = class_path(jars)
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
@@ -205,7 +206,8 @@ class EmbeddedKafka:
     def _command(self, node: int, main_class: str, *arguments: str) -> list[str]:
         logging = (self._node_folder(node) / "log4j2.properties").as_uri()
         return [
-            *(str(self._java), f"-Xmx{self._heap_mb}m", *_JVM, f"-Dlog4j2.configurationFile={logging}"),
+            *(str(self._java), f"-Xmx{self._heap_mb}m", *_JVM, *self._class_data),
+            f"-Dlog4j2.configurationFile={logging}",
             f"-Djava.io.tmpdir={self._temporary_folder(node)}",
             *("-cp", self._class_path, main_class, *arguments),
         ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -93,12 +93,11 @@ def hide_secrets(settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key not in secrets}
 
 
-def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") -> dict[str, str]:
+def spark_settings(scratch: Path, memory: str = "512m") -> dict[str, str]:
     """The settings of a session on this machine: on loopback only, without web page, in UTC. `memory` is the
     driver's heap.
     """
     return {
-        "spark.jars": ",".join(map(str, jars)),
         "spark.python.daemon.module": DAEMON_MODULE,
         "spark.driver.memory": memory,
         JAVA_OPTIONS: f"-Duser.timezone=UTC -XX:+UseSerialGC {_java_folders(scratch)}",
