@@ -170,7 +170,8 @@ class ShardChanges:
         if _is_one_of_ours(names) or (not names and commit.never_touches):
             return names
         written = self._writes.of(commit.requested, unnamed)
-        if written is None or written.get(file_id, frozenset()) != frozenset(names):
+        # Hudi begins a new file group with an empty log file, which no write status names.
+        if written is None or not written.get(file_id, frozenset()) <= frozenset(names):
             return None
         return names
 
