@@ -7,6 +7,8 @@ accidents, and not against somebody who searches for collisions.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +23,8 @@ Digest: TypeAlias = tuple[int, int]
 """Number of keys, sum of their hashes modulo 2**64."""
 
 EMPTY: Final[Digest] = (0, 0)
+DIGESTS_KEY: Final = "tidemark.digests"
+"""In the extra metadata of a compaction's commit: what it says of the keys that it wrote (`digests_text`)."""
 MODULUS: Final = 2**64
 _FACTOR: Final = 0x5851F42D4C957F2D
 _INVERSE: Final = pow(_FACTOR, -1, 2**64)
@@ -36,6 +40,19 @@ def key_digest(keys: pa.Array | pa.ChunkedArray) -> Digest:
 def added(first: Digest, second: Digest) -> Digest:
     """The digest of both sets together, which have no key in common."""
     return first[0] + second[0], (first[1] + second[1]) % MODULUS
+
+
+def digests_text(digests: Mapping[str, Digest]) -> str:
+    """File id -> digest as JSON: the value of `DIGESTS_KEY`."""
+    return json.dumps({file_id: list(digest) for file_id, digest in sorted(digests.items())})
+
+
+def parse_digests(text: str) -> dict[str, Digest]:
+    """The inverse of `digests_text`; empty for a text that is none: other versions may write others."""
+    try:
+        return {file_id: (int(count), int(total)) for file_id, (count, total) in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 def key_hashes(keys: pa.Array | pa.ChunkedArray) -> Hashes:

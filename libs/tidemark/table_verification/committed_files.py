@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
@@ -16,6 +18,7 @@ from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
 from tidemark.hudi_format.timeline import Action, Timeline
+from tidemark.hudi_format.timeline.clean_records import decode_clean_metadata
 from tidemark.table_verification.commit_check import NamedFiles
 from tidemark.table_verification.findings import Findings, Kind
 
@@ -65,18 +68,38 @@ def list_committed(storage: Storage, timeline: Timeline, findings: Findings) -> 
     return CommittedFiles(files, ignored)
 
 
+def cleaned_files(storage: Storage, timeline: Timeline) -> frozenset[str]:
+    """Paths of the files that completed cleans of the active data timeline name.
+
+    Tidemark's own clean commits first and deletes after, so these files may still be there. Raises
+    FileMissingError when a clean was archived meanwhile.
+    """
+    paths: set[str] = set()
+    for clean in timeline.completed(Action.CLEAN):
+        path = instant_path(clean)
+        try:
+            deleted = decode_clean_metadata(storage.read(path), path).deleted
+        except CorruptFileError:
+            continue
+        paths.update(join_path(partition, name) for partition, names in deleted.items() for name in names)
+    return frozenset(paths)
+
+
 def check_listing(
     files: CommittedFiles,
     listed: ListedFiles,
     timeline: Timeline,
     build: BuildSlices,
     findings: Findings,
-) -> None:
+    cleaned: Callable[[], frozenset[str]],
+) -> int:
     """Compares the `files` partition with the files in the storage.
 
     Listed files of instants that are not committed are ignored. While a clean is pending, missing files
-    that no reader needs are ignored as well: the clean may have deleted them.
+    that no reader needs are ignored as well: the clean may have deleted them. Files that are not listed are
+    no difference where a completed clean names them (``cleaned``): they are to be deleted. Returns how many.
     """
+    to_be_deleted = 0
 
     def counts(name: str) -> bool:
         parsed = parse_data_file(name)
@@ -88,7 +111,9 @@ def check_listing(
         known = listed.files(partition)
         for name, size in sorted(of_partition.items()):
             where = join_path(partition, name)
-            if name not in known:
+            if name not in known and where in cleaned():
+                to_be_deleted += 1
+            elif name not in known:
                 findings.add_one(Kind.FILE_NOT_LISTED, where)
             elif known[name] != size:
                 findings.add_one(Kind.FILE_SIZE, f"{where}: {size} bytes, listed with {known[name]}")
@@ -99,6 +124,7 @@ def check_listing(
             missing = _needed(partition, missing, present, build)
         for name in sorted(missing):
             findings.add_one(Kind.FILE_MISSING, join_path(partition, name))
+    return to_be_deleted
 
 
 def check_named(

@@ -29,6 +29,9 @@ class Kind(Enum):
     PARTITION_NOT_LISTED = "partition-not-listed"
     COMMITTED_FILE_GONE = "committed-file-gone"
     ORPHAN_FILE = "orphan-file"
+    COMPACTION_PLAN = "compaction-plan"
+    ARCHIVED_LOG = "archived-log"
+    COMPLETED_TWICE = "completed-twice"
     INSTANT_FILES = "instant-files"
     COMPLETION_ORDER = "completion-order"
     METADATA_COMMIT_ALONE = "metadata-commit-alone"
@@ -54,6 +57,9 @@ MEANING: Final = {
     Kind.PARTITION_NOT_LISTED: "partitions with files that the metadata table does not list",
     Kind.COMMITTED_FILE_GONE: "files that a commit wrote, that no reader can do without, and that are gone",
     Kind.ORPHAN_FILE: "files of writes that are neither committed nor pending",
+    Kind.COMPACTION_PLAN: "log files that a compaction left out, or should have left out",
+    Kind.ARCHIVED_LOG: "log files in current slices of the metadata table whose instant is archived",
+    Kind.COMPLETED_TWICE: "instants with two completed files",
     Kind.INSTANT_FILES: "completed instants without their requested or inflight file",
     Kind.COMPLETION_ORDER: "completion times that are out of order",
     Kind.METADATA_COMMIT_ALONE: "commits of the metadata table whose data instant does not exist",

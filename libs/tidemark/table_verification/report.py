@@ -23,6 +23,8 @@ def document(result: Verification) -> dict[str, Any]:
         "file_groups": result.file_groups,
         "files": result.files,
         "ignored_files": result.ignored_files,
+        "to_be_deleted": result.to_be_deleted,
+        "warnings": list(result.warnings),
         "read": {"file_groups": result.compared.file_groups, "shards": result.compared.shards},
         "commits": {
             "ours": result.commits.ours,
@@ -59,6 +61,10 @@ def lines(result: Verification) -> Iterator[str]:
     )
     if result.ignored_files:
         yield f"ignored   {result.ignored_files} files of writes that have not ended"
+    if result.to_be_deleted:
+        yield f"cleaned   {result.to_be_deleted} files of committed cleans are still to be deleted"
+    for warning in result.warnings:
+        yield f"WARNING   {warning}"
     for kind in Kind:
         if count := result.findings.counts.get(kind):
             yield f"DIFFERENT {count} {MEANING[kind]}:"

@@ -8,13 +8,22 @@ data instant is one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
+from tidemark.hudi_format.timeline import (
+    DATA_ROOT,
+    METADATA_TABLE_ROOT,
+    Action,
+    Instant,
+    State,
+    Timeline,
+    parse_file_name,
+)
 from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata
 from tidemark.table_verification.findings import Findings, Kind
 
@@ -31,7 +40,8 @@ def check_timelines(storage: Storage, validity: InstantValidity, findings: Findi
 
 
 def _check_instants(storage: Storage, timeline: Timeline, root: str, findings: Findings) -> None:
-    names = {info.name for info in storage.list(f"{root}/timeline")}
+    names = set(storage.names(f"{root}/timeline"))
+    _check_completed_once(names, root, findings)
     by_completion: dict[str, Instant] = {}
     for instant in timeline.completed():
         where = instant_path(instant, root)
@@ -47,8 +57,26 @@ def _check_instants(storage: Storage, timeline: Timeline, root: str, findings: F
             continue
         for state in _BEFORE_COMPLETED:
             earlier = Instant(instant.requested, instant.action, state).file_name
-            if earlier not in names:
+            # Archival deletes an instant's files one by one, once the archive has it.
+            if earlier not in names and not _is_in_archive(timeline, instant.requested):
                 findings.add_one(Kind.INSTANT_FILES, f"{where}: there is no {earlier}")
+
+
+def _is_in_archive(timeline: Timeline, requested: str) -> bool:
+    return timeline.archive is not None and timeline.archive.completion_time(requested) is not None
+
+
+def _check_completed_once(names: Iterable[str], root: str, findings: Findings) -> None:
+    """Two executors of one plan leave two completed files. Readers may take either."""
+    completed: dict[tuple[str, bool], list[str]] = {}
+    for name in names:
+        instant = parse_file_name(name)
+        if instant is not None and instant.is_completed:
+            key = (instant.requested, instant.action is Action.SAVEPOINT)
+            completed.setdefault(key, []).append(name)
+    for files in completed.values():
+        if len(files) > 1:
+            findings.add_one(Kind.COMPLETED_TWICE, f"{root}/timeline: {' and '.join(sorted(files))}")
 
 
 def _check_metadata_commits(storage: Storage, validity: InstantValidity, findings: Findings) -> None:

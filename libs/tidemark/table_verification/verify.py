@@ -5,6 +5,7 @@
 2. Commits: our epochs and positions continue without a gap, both commits of an instant have the same
    metadata, and the files that they wrote exist as long as readers need them.
 3. Files: the `files` partition lists exactly the committed files in the storage; there are no orphans.
+   Compactions merged the log files that were there, and archival left the instants of log files in use.
 4. Rows and record index: every live key has one row and one entry, the entry names the row's file group,
    and no other entry exists.
 
@@ -18,17 +19,18 @@ rollback removed files meanwhile, the run starts again with a newer snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
 from tidemark.hudi_format.model import RecordLocation, shard_ids
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import TableConfig, read_table_config
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline, load_timeline
@@ -38,13 +40,16 @@ from tidemark.table_verification.committed_files import (
     MetadataFiles,
     check_listing,
     check_named,
+    cleaned_files,
     list_committed,
 )
+from tidemark.table_verification.compactions import Compactions
 from tidemark.table_verification.compare_all import Compared, compare_all
 from tidemark.table_verification.compare_changed import compare_changed
 from tidemark.table_verification.findings import Findings
 from tidemark.table_verification.live_keys import LiveKeys
 from tidemark.table_verification.seen_commits import SeenCommits
+from tidemark.table_verification.slice_check import check_archived_logs, check_plans, long_slices
 from tidemark.table_verification.timeline_check import check_timelines
 from tidemark.table_verification.verified_state import VerifiedState, fingerprints, verified_state
 
@@ -64,7 +69,8 @@ class Verification:
 
     ``as_of``: completion time of the newest verified instant. ``since``: that of the state from which the
     run went on; None for a full run. ``ignored_files``: data files of writes that have not ended.
-    ``state``: for the next run; None when there are differences.
+    ``to_be_deleted``: data files that a completed clean names and that are still there. ``warnings``: what is
+    no difference, but makes readers slow. ``state``: for the next run; None when there are differences.
     """
 
     path: str
@@ -75,6 +81,8 @@ class Verification:
     shards: int
     files: int
     ignored_files: int
+    to_be_deleted: int
+    warnings: tuple[str, ...]
     compared: Compared
     commits: CommitCounts
     findings: Findings
@@ -154,13 +162,14 @@ class _Run:
         check_timelines(storage, snapshot.validity, findings)
         commits = self._commits(state, findings)
         files = list_committed(storage, timeline, findings)
-        slices = self._check_files(files, commits, findings)
+        slices, to_be_deleted = self._check_files(files, commits, findings)
+        self._check_services(files, slices, findings)
         self.say(f"{files.count} committed files, {len(slices)} file groups, {snapshot.num_shards} shards")
         live = LiveKeys(storage, self.config, timeline) if slices else None
         prints = fingerprints(slices, files.files)
         since = None
         if state is not None and live is not None and live.rules == state.rules:
-            compared = compare_changed(snapshot, slices, prints, live, state, self.say)
+            compared = compare_changed(snapshot, slices, prints, live, state, self.say, files.files)
             if compared is None:
                 self.say("rows and index do not agree: reading everything, to name what is wrong")
                 return self.verify(None)
@@ -176,6 +185,8 @@ class _Run:
             shards=snapshot.num_shards,
             files=files.count,
             ignored_files=files.ignored,
+            to_be_deleted=to_be_deleted,
+            warnings=self._warnings(slices),
             compared=compared,
             commits=commits.counts,
             findings=findings,
@@ -192,16 +203,39 @@ class _Run:
 
     def _check_files(
         self, files: CommittedFiles, commits: CommitCheck, findings: Findings
-    ) -> list[FileSlice]:
+    ) -> tuple[list[FileSlice], int]:
+        """The newest slices, and how many files are to be deleted."""
         storage, snapshot = self.storage, self.snapshot
         build = TableView.of(storage, snapshot.data_timeline).slices
-        check_listing(files, snapshot.files, snapshot.data_timeline, build, findings)
+        cleaned = cache(partial(cleaned_files, storage, snapshot.data_timeline))
+        to_be_deleted = check_listing(files, snapshot.files, snapshot.data_timeline, build, findings, cleaned)
         check_named(commits.data_files, files.files, snapshot.files, build, "", findings)
         metadata = MetadataFiles.list(storage, snapshot.validity, findings)
         # Other partitions of the metadata table (statistics that Spark may keep) are not verified.
         named = {name: of_it for name, of_it in commits.metadata_files.items() if name in metadata.names}
         check_named(named, metadata.names, None, metadata.build, METADATA_TABLE_PATH, findings)
-        return build(files.files)
+        return build(files.files), to_be_deleted
+
+    def _check_services(self, files: CommittedFiles, slices: Sequence[FileSlice], findings: Findings) -> None:
+        """What compactions merged, and what archival left, on both timelines."""
+        storage, snapshot = self.storage, self.snapshot
+        data, metadata = snapshot.data_timeline, snapshot.metadata_timeline
+        every = TableView.of(storage, data).every_slice(files.files)
+        check_plans(slices, every, Compactions(storage, data, DATA_ROOT), data, "", findings)
+        names = {name: storage.names(join_path(METADATA_TABLE_PATH, name)) for name in snapshot.slices}
+        check_plans(
+            [each for of_partition in snapshot.slices.values() for each in of_partition],
+            every_metadata_slice(names, snapshot.validity),
+            Compactions(storage, metadata, METADATA_TABLE_ROOT),
+            metadata,
+            METADATA_TABLE_PATH,
+            findings,
+        )
+        check_archived_logs(snapshot.slices, snapshot.validity, METADATA_TABLE_PATH, findings)
+
+    def _warnings(self, slices: Iterable[FileSlice]) -> tuple[str, ...]:
+        index = (each for of_partition in self.snapshot.slices.values() for each in of_partition)
+        return (*long_slices("", slices), *long_slices(METADATA_TABLE_PATH, index))
 
     def _state(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.key_digest import DIGESTS_KEY, digests_text
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import instant_to_ms
@@ -59,13 +60,16 @@ def requested_compaction(plan: CompactionPlan) -> RequestedCompaction:
 
 
 def compaction_metadata(plan: CompactionPlan, outcomes: Sequence[MergeOutcome]) -> CommitMetadata:
-    """The content of `T_C.commit`, of the data table or the metadata table. The schema is its only extra
-    metadata: a compaction carries on none of the commits whose log files it merges.
+    """The content of `T_C.commit`, of the data table or the metadata table. The schema and the digests of the
+    keys that were written are its only extra metadata: a compaction carries on none of the commits whose log
+    files it merges.
     """
-    stats = [_base_file_stat(plan.operations[each.ordinal], each) for each in kept_outcomes(plan, outcomes)]
+    kept = kept_outcomes(plan, outcomes)
+    digests = {plan.operations[each.ordinal].file_id: (each.digest_count, each.digest_sum) for each in kept}
+    stats = [_base_file_stat(plan.operations[each.ordinal], each) for each in kept]
     return CommitMetadata(
         write_stats=group_stats(stats),
-        extra_metadata={SCHEMA_KEY: plan.schema},
+        extra_metadata={SCHEMA_KEY: plan.schema, DIGESTS_KEY: digests_text(digests)},
         operation_type=OPERATION_COMPACT,
         compacted=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.hudi_format.table_services.test_operations import T, outcome, plan
+from tidemark.hudi_format.key_digest import DIGESTS_KEY, parse_digests
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.table_services.operations import CleanPlan, decode_clean, encode_plan
 from tidemark.hudi_format.table_services.records import (
@@ -56,12 +57,18 @@ def test_operations_that_were_dropped_are_in_no_record():
     assert stat.file_id == "f1-0"
 
 
-def test_the_metadata_of_a_compaction_has_the_schema_alone_and_no_version():
+def test_the_metadata_of_a_compaction_has_schema_and_digests_and_no_version():
     metadata = compaction_metadata(plan(), (outcome(0), outcome(1)))
     content = encode_commit_metadata(metadata)
     record = decode_container(content, "the file")
     assert (record["compacted"], record["version"], record["operationType"]) == (True, None, "COMPACT")
-    assert record["extraMetadata"] == {"schema": plan().schema}
+    extra = dict(record["extraMetadata"])
+    digests = parse_digests(extra.pop(DIGESTS_KEY))
+    assert digests == {
+        plan().operations[each.ordinal].file_id: (each.digest_count, each.digest_sum)
+        for each in (outcome(0), outcome(1))
+    }
+    assert extra == {"schema": plan().schema}
     assert decode_commit_metadata(content, "the file") == metadata
     stat = metadata.stats()[0]
     assert (stat.prev_commit, stat.prev_base_file, stat.log_files) == ("null", None, None)
