@@ -96,10 +96,11 @@ def completed_file(storage: Storage, requested: str, root: str = DATA_ROOT) -> s
     """The name of the completed file of an instant, None while there is none. A savepoint of that time is not
     looked at: its name begins with the same instant.
     """
-    for info in storage.list(join_path(root, "timeline")):
-        instant = parse_file_name(info.name) if info.name.startswith(f"{requested}_") else None
+    names = [name for name in storage.names(join_path(root, "timeline")) if name.startswith(f"{requested}_")]
+    for name in sorted(names):
+        instant = parse_file_name(name)
         if instant is not None and instant.action is not Action.SAVEPOINT:
-            return info.name
+            return name
     return None
 
 

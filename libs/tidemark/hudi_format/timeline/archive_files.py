@@ -42,6 +42,7 @@ _ROWS_KEPT_MAX: Final = 200_000
 _TIMES: Final = ("instantTime", "completionTime", "action")
 _CONTENTS: Final = (*_TIMES, "metadata", "plan")
 _CONTENT_ROWS: Final = 512
+_BUFFER_BYTES: Final = 1 << 20
 _TYPES: Final = {name: pa.binary() if name in ("metadata", "plan") else pa.string() for name in _CONTENTS}
 
 Range = tuple[str, str]
@@ -86,8 +87,11 @@ class Manifest(NamedTuple):
 
     def encode(self) -> bytes:
         """The bytes of `manifest_<version>`, as Hudi writes them. All sizes have to be known."""
-        files = [{"fileName": each.name, "fileLen": each.size} for each in self.files]
-        return json.dumps({"files": files}, separators=(",", ":")).encode()
+        entries = (
+            f'{{\n    "fileName" : {json.dumps(file.name)},\n    "fileLen" : {file.size}\n  }}'
+            for file in self.files
+        )
+        return f'{{\n  "files" : [ {", ".join(entries)} ]\n}}'.encode()
 
 
 def manifest_name(version: int) -> str:
@@ -163,8 +167,10 @@ class KeptArchive:
     def manifest(self, storage: Storage, folder: str) -> Manifest:
         """The newest manifest."""
         version = newest_version(storage, folder)
-        if version is None:
-            return Manifest(None, ())
+        return self.read(storage, folder, version) if version is not None else Manifest(None, ())
+
+    def read(self, storage: Storage, folder: str, version: int) -> Manifest:
+        """The manifest with this number."""
         path = join_path(folder, manifest_name(version))
         content = storage.read(path)
         with self._mutex:
@@ -216,7 +222,7 @@ class KeptArchive:
         of the row group is in memory at a time.
         """
         path = join_path(folder, group.file.name)
-        with _opened(storage, path) as parquet, parquet_damage(path):
+        with _opened(storage, path, buffer_size=_BUFFER_BYTES) as parquet, parquet_damage(path):
             batches = parquet.iter_batches(_CONTENT_ROWS, [group.number], list(_CONTENTS), use_threads=False)
             for batch in batches:
                 rows = _typed(pa.Table.from_batches([batch]), path, None)
@@ -268,9 +274,9 @@ def _size(value: object) -> int | None:
 
 
 @contextmanager
-def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+def _opened(storage: Storage, path: str, **options: Any) -> Iterator[pq.ParquetFile]:
     with storage.open_input(path) as source:
-        yield open_parquet(source, path)
+        yield open_parquet(source, path, **options)
 
 
 def _groups_of(file: ArchiveFile, metadata: pq.FileMetaData) -> Iterator[RowGroup]:

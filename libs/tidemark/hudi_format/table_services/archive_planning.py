@@ -1,0 +1,222 @@
+"""Plans which instants go from an active timeline to its archive: the oldest ones, up to the first that
+somebody still needs there.
+
+Pure. Readers take what is older than the active timeline's start for archived, so instants go in order of
+requested time and none is left out in between (TABLE_SERVICES.md, section 6.1). The longest prefix that all
+bounds allow goes. Cleans and rollbacks go with the writes around them.
+
+What stays behind has to be newer than what went, whatever its kind: Hudi takes an archived commit for pending
+when it is newer than the first instant of *any* kind on the active timeline, and counts its log files to the
+newest slice (docs/hudi-beside.md). A pending instant therefore stops archival. So does a completed restore or
+indexing, which Hudi never archives; behind it only instants go of which no log file is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
+from tidemark.hudi_format.timeline.archive_files import data_file_name
+
+_STAYING: Final = frozenset({Action.RESTORE, Action.INDEXING})
+_BESIDE: Final = frozenset({Action.CLEAN, Action.ROLLBACK})
+_REPLACING: Final = (Action.REPLACE_COMMIT, Action.CLUSTERING)
+
+
+class ArchivedName(msgspec.Struct, frozen=True, array_like=True):
+    """One instant of a plan. `action` is the word of its requested file."""
+
+    requested: str
+    completion: str
+    action: str
+
+    def instant(self) -> Instant:
+        """The instant as it is on the timeline."""
+        return Instant(self.requested, Action(self.action), State.COMPLETED, self.completion)
+
+
+class ArchivePlan(msgspec.Struct, frozen=True):
+    """The instants of one timeline that go to its archive, in order of requested time; never empty."""
+
+    is_index: bool
+    instants: tuple[ArchivedName, ...]
+
+    @property
+    def root(self) -> str:
+        """The root of the timeline."""
+        return METADATA_TABLE_ROOT if self.is_index else DATA_ROOT
+
+    @property
+    def file_name(self) -> str:
+        """The name of the archive's file that gets them."""
+        return data_file_name(self.instants[0].requested, self.instants[-1].requested, 0)
+
+    def encode(self) -> bytes:
+        """The plan as a document."""
+        return msgspec.json.encode(self, order="deterministic")
+
+
+def decode_archive_plan(data: bytes, path: str) -> ArchivePlan:
+    """The plan in the document at ``path``. Raises CorruptFileError."""
+    try:
+        return msgspec.json.decode(data, type=ArchivePlan)
+    except msgspec.DecodeError as error:
+        raise CorruptFileError(f"{path} is no plan of an archival: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveBounds:
+    """What has to stay for our own sake. ``least``: so many completed writes of the data table stay.
+
+    ``open_instants``: requested times of open service actions and attempts. ``last_commit``: the instant of
+    the last committed epoch with rows; it and the write before it stay. ``savepoints``: requested times of
+    the data table's savepoints.
+    """
+
+    least: int
+    open_instants: Collection[str] = ()
+    last_commit: str | None = None
+    savepoints: Collection[str] = ()
+
+
+class Archivable(NamedTuple):
+    """``instants``: what may go, in order of requested time. ``held_by``: what holds back the rest, for
+    people.
+    """
+
+    instants: tuple[Instant, ...]
+    held_by: str
+
+
+class _Limit:
+    """The least of several requested times: what is below it may go."""
+
+    def __init__(self) -> None:
+        self.time = "\uffff"
+        self.reason = "nothing"
+
+    def at(self, time: str | None, reason: str) -> None:
+        if time is not None and time < self.time:
+            self.time, self.reason = time, reason
+
+
+def plan_data_archive(
+    data: Timeline,
+    metadata: Timeline,
+    bounds: ArchiveBounds,
+    *,
+    is_gone: Callable[[Instant], bool],
+    with_logs: Callable[[], Collection[str]],
+) -> Archivable:
+    """What may go from the data table's timeline.
+
+    ``is_gone``: whether no file of the groups that a completed replacecommit replaced is left; it is asked
+    in order, and only about replacecommits that nothing else holds back. ``with_logs``: the instants of all
+    log files in the table; it is asked only where a restore or an indexing is on the timeline.
+
+    Nothing goes while the metadata table has no completed compaction: its log blocks count only while their
+    instants are on an active timeline (TABLE_SERVICES.md, section 2.4).
+    """
+    limit = _Limit()
+    compacted = max((each.requested for each in metadata.completed(Action.COMPACTION)), default=None)
+    if compacted is None:
+        return Archivable((), "the metadata table was not compacted yet")
+    writes = [each.requested for each in data.completed() if each.action.is_write]
+    limit.at(writes[-bounds.least] if 0 < bounds.least <= len(writes) else "", "the writes that always stay")
+    _below_pending_write(limit, data, writes)
+    for each in data.completed():
+        if str(each.completion) >= compacted:
+            limit.at(each.requested, "the metadata table's newest compaction")
+            break
+    for savepoint in (*bounds.savepoints, *_savepoints(data)):
+        limit.at(savepoint, f"the savepoint {savepoint}")
+    _own(limit, bounds, writes)
+    _first_pending(limit, data)
+    for each in data.completed(*_REPLACING):
+        if each.requested >= limit.time:
+            break
+        if not is_gone(each):
+            limit.at(each.requested, f"the file groups that {each.file_name} replaced are not cleaned")
+            break
+    return _prefix(data, limit, with_logs)
+
+
+def plan_metadata_archive(
+    metadata: Timeline,
+    data: Timeline,
+    bounds: ArchiveBounds,
+    *,
+    in_slices: Collection[str],
+    with_logs: Callable[[], Collection[str]],
+) -> Archivable:
+    """What may go from the metadata table's timeline.
+
+    ``in_slices``: the instants of the log files that lie in current slices of its file groups: Hudi would
+    read them no more. ``with_logs``: as for the data table, of the metadata table's log files.
+    """
+    limit = _Limit()
+    compactions = [each.requested for each in metadata.completed(Action.COMPACTION)]
+    limit.at(max(compactions, default=""), "the newest compaction")
+    limit.at(data.first_active or "", "the data table's timeline")
+    _first_pending(limit, data)
+    savepoints = [*bounds.savepoints, *_savepoints(data)]
+    if savepoints:
+        oldest = min(savepoints)
+        before = [each for each in compactions if each < oldest]
+        # Hudi's restore deletes the metadata table and leaves a wrong index where it does not find this one.
+        limit.at(max(before, default=oldest), f"the savepoint {oldest}")
+    for each in metadata.completed():
+        if each.requested in in_slices:
+            limit.at(each.requested, "a log file that is not compacted yet")
+            break
+    _own(limit, bounds, [each.requested for each in metadata.completed() if each.action.is_write])
+    _first_pending(limit, metadata)
+    return _prefix(metadata, limit, with_logs)
+
+
+def _savepoints(timeline: Timeline) -> Iterator[str]:
+    return (each.requested for each in timeline.instants if each.action is Action.SAVEPOINT)
+
+
+def _below_pending_write(limit: _Limit, timeline: Timeline, writes: Sequence[str]) -> None:
+    pending = next((each.requested for each in timeline.pending() if each.action.is_write), None)
+    if pending is not None:
+        # Hudi keeps the write before it, too.
+        before = max((each for each in writes if each < pending), default=pending)
+        limit.at(before, f"the pending write {pending}")
+
+
+def _first_pending(limit: _Limit, timeline: Timeline) -> None:
+    pending = next((each for each in timeline.pending() if each.action is not Action.SAVEPOINT), None)
+    if pending is not None:
+        limit.at(pending.requested, f"the pending {pending.action.value} {pending.requested}")
+
+
+def _own(limit: _Limit, bounds: ArchiveBounds, writes: Sequence[str]) -> None:
+    for instant in bounds.open_instants:
+        limit.at(instant, f"our open action {instant}")
+    if bounds.last_commit is not None:
+        before = max((each for each in writes if each < bounds.last_commit), default=bounds.last_commit)
+        limit.at(before, "the last committed epoch")
+
+
+def _prefix(timeline: Timeline, limit: _Limit, with_logs: Callable[[], Collection[str]]) -> Archivable:
+    staying = next((each for each in timeline.completed() if each.action in _STAYING), None)
+    if staying is not None and staying.requested < limit.time:
+        logs = with_logs()
+        for each in timeline.completed():
+            if staying.requested < each.requested < limit.time and each.requested in logs:
+                reason = f"the {staying.action.value} {staying.requested}, and log files behind it"
+                limit.at(each.requested, reason)
+                break
+    below = [each for each in timeline.completed() if each.requested < limit.time]
+    last = max((each.requested for each in below if each.action.is_write), default="")
+    going = (
+        each for each in below if each.action.is_write or (each.action in _BESIDE and each.requested < last)
+    )
+    return Archivable(tuple(going), limit.reason)
