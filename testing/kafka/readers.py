@@ -112,25 +112,25 @@ class MemoryRangeReader:
         clock = self._broker.clock
         while True:
             try:
-                found, position = self._broker.read(
+                messages_read, position = self._broker.read(
                     topic_partition, position, Isolation.READ_COMMITTED, _CHUNK_MESSAGES
                 )
             except (KafkaUnavailableError, MissingTopicError):
                 if clock.monotonic_s() >= deadline_s:
                     raise
-                found = []
-            messages.extend(message for message in found if message.offset <= last)
+                messages_read = []
+            messages.extend(message for message in messages_read if message.offset <= last)
             if messages and messages[-1].offset == last:
                 return messages
             if position > last:
                 raise OffsetOutOfRangeError(
                     f"{topic_partition.topic}[{topic_partition.partition}] has no committed message at {last}"
                 )
-            if not found and clock.monotonic_s() >= deadline_s:
+            if not messages_read and clock.monotonic_s() >= deadline_s:
                 raise DeadlineExceededError(
                     f"{topic_partition.topic}[{topic_partition.partition}] offset {last} is not readable yet"
                 )
-            if not found:
+            if not messages_read:
                 clock.sleep(min(_WAIT_STEP_S, max(deadline_s - clock.monotonic_s(), 0.0)))
 
     def close(self) -> None:

@@ -29,10 +29,10 @@ def read_index_definitions(storage: Storage) -> dict[str, dict[str, Any]]:
         return {}
     definitions = parsed_json(data, INDEX_DEFINITIONS_PATH, "the list of index definitions")
     with damage_in(INDEX_DEFINITIONS_PATH, "the list of index definitions"):
-        found = {str(name): dict(definition) for name, definition in definitions[_TOP_KEY].items()}
-        for definition in found.values():
+        by_name = {str(name): dict(definition) for name, definition in definitions[_TOP_KEY].items()}
+        for definition in by_name.values():
             dict(definition.get("indexOptions") or {})
-    return found
+    return by_name
 
 
 def write_index_definitions(storage: Storage, definitions: dict[str, dict[str, Any]]) -> None:

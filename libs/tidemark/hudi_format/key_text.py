@@ -43,7 +43,7 @@ def keys_from_text(keys: pa.Array | Sequence[bytes | None], generator: KeyGenera
 
 def _one_by_one(keys: list[bytes | None], generator: KeyGenerator) -> KeyColumns:
     texts: list[str | None] = [None] * len(keys)
-    found: dict[int, KeyOrWhyNot] = {}
+    refused: dict[int, KeyOrWhyNot] = {}
     parsed: list[tuple[int, list[Any]]] = []
     for position, key in enumerate(keys):
         try:
@@ -53,12 +53,12 @@ def _one_by_one(keys: list[bytes | None], generator: KeyGenerator) -> KeyColumns
             else:
                 texts[position] = key.decode() if key else None
         except UnicodeDecodeError:
-            found[position] = _unreadable("the Kafka key is neither UTF-8 text nor JSON")
+            refused[position] = _unreadable("the Kafka key is neither UTF-8 text nor JSON")
         except _BadKeyError as error:
-            found[position] = _unreadable(str(error))
-    found |= _from_fields(parsed, generator)
+            refused[position] = _unreadable(str(error))
+    refused |= _from_fields(parsed, generator)
     rows = generator.checked_keys(pa.array(texts, pa.string())).rows()
-    return KeyColumns.of_rows([found.get(position, row) for position, row in enumerate(rows)])
+    return KeyColumns.of_rows([refused.get(position, row) for position, row in enumerate(rows)])
 
 
 def _unreadable(error: str) -> KeyOrWhyNot:
@@ -88,8 +88,8 @@ def _key_fields(key: bytes, generator: KeyGenerator) -> list[Any] | None:
         document = document["payload"]
     values = []
     for name in generator.record_key_fields:
-        found, value = _look_up(document, name)
-        if not found:
+        is_there, value = _look_up(document, name)
+        if not is_there:
             return None
         values.append(_converted(value, name, generator.schema.field(name).type))
     return values

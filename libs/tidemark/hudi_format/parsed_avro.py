@@ -61,10 +61,10 @@ def parsed_json(text: str | bytes, path: str, what: str) -> Any:
 
 def parsed_schema(schema_json: str, path: str) -> ParsedSchema:
     """Parses the schema that a file carries. Raises `CorruptFileError` with the file's name."""
-    found = _parsed(schema_json)
-    if isinstance(found, str):
-        raise CorruptFileError(f"{path}: {found}")
-    return found
+    schema = _parsed(schema_json)
+    if isinstance(schema, str):
+        raise CorruptFileError(f"{path}: {schema}")
+    return schema
 
 
 def parsed_record(data: bytes | memoryview, schema: ParsedSchema, path: str, what: str = "a record") -> Any:

@@ -50,8 +50,8 @@ def table_schema(storage: Storage, config: TableConfig, timeline: Timeline) -> T
     `UnsupportedTableError` (schema on read), `CorruptFileError`.
     """
     for instant in _newest_first(timeline):
-        if (found := read_commit_schema(storage, config.name, instant)) is not None:
-            return found.schema
+        if (commit := read_commit_schema(storage, config.name, instant)) is not None:
+            return commit.schema
     text = config.properties.get(keys.CREATE_SCHEMA)
     return TableSchema.from_avro(text, config.name) if text else None
 
@@ -89,14 +89,14 @@ class SchemaChanges:
         raises marks nothing as seen. Raises as `table_schema`.
         """
         instants = _newest_first(timeline)
-        found = list(self._first(instants) if self._seen is None else self._unseen(instants, self._seen))
+        commits = list(self._first(instants) if self._seen is None else self._unseen(instants, self._seen))
         self._seen = frozenset(instant.file_name for instant in instants)
-        return found[::-1]
+        return commits[::-1]
 
     def _unseen(self, instants: Iterable[Instant], seen: Collection[str]) -> Iterator[CommitSchema]:
         for instant in instants:
-            if instant.file_name not in seen and (found := self._read(instant)) is not None:
-                yield found
+            if instant.file_name not in seen and (commit := self._read(instant)) is not None:
+                yield commit
 
     def _first(self, instants: list[Instant]) -> Iterator[CommitSchema]:
         has_own = False

@@ -124,8 +124,8 @@ class _Contents:
     def of(self, instant: Instant, decode: Callable[[Action, bytes, str], Groups]) -> Groups:
         path = instant_path(instant)
         if path not in self.used:
-            found = self._known.get(path)
-            self.used[path] = self._read(instant, path, decode) if found is None else found
+            groups = self._known.get(path)
+            self.used[path] = self._read(instant, path, decode) if groups is None else groups
         return self.used[path]
 
     def _read(self, instant: Instant, path: str, decode: Callable[[Action, bytes, str], Groups]) -> Groups:

@@ -86,9 +86,9 @@ class ChangeEffects:
         """Takes note of an event whose payload is null: a delete of its Kafka key."""
         self._by_kafka_key.append(position)
 
-    def stands_at(self, position: int, found: Sequence[Any]) -> None:
+    def stands_at(self, position: int, values: Sequence[Any]) -> None:
         """Stores the values of the event's ordering fields (`SourcePosition.fields`)."""
-        self._sources[position] = found
+        self._sources[position] = values
 
     def refuse(self, position: int, reason: DeadLetterReason, detail: str) -> None:
         """Refuses the event at this position."""

@@ -196,10 +196,10 @@ def json_refusal(error: Exception) -> tuple[DeadLetterReason, str]:
         reason, detail = DeadLetterReason.NOT_JSON, f"not JSON: {text}"
     elif is_unknown_field(error):
         reason, detail = DeadLetterReason.UNKNOWN_FIELD, f"{text}, which the table's schema lacks"
-    elif (found := _PATH.search(text)) is None:
+    elif (place := _PATH.search(text)) is None:
         reason, detail = DeadLetterReason.WRONG_SHAPE, f"a record has to be a JSON object: {text}"
     else:
-        reason, detail = DeadLetterReason.MISTYPED_FIELD, f"field {found['path']}: {text[: found.start()]}"
+        reason, detail = DeadLetterReason.MISTYPED_FIELD, f"field {place['path']}: {text[: place.start()]}"
     return reason, detail[:_DETAIL_CHARACTERS_MAX]
 
 

@@ -53,11 +53,11 @@ class SourcePosition:
         in_source = setting.startswith(_SOURCE)
         return cls(setting, ("file", "pos") if in_source and name == _BINLOG else (name,), in_source)
 
-    def numbers(self, found: Sequence[Sequence[Any]]) -> list[int | None]:
+    def numbers(self, events: Sequence[Sequence[Any]]) -> list[int | None]:
         """Returns one number per event from its fields' values; None where they give no number."""
         if len(self.fields) == 2:
-            return [_binlog_number(file, position) for file, position in found]
-        return [_number(value) for (value,) in found]
+            return [_binlog_number(file, position) for file, position in events]
+        return [_number(value) for (value,) in events]
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class EnvelopeOrdering:
             )
         return cls(SourcePosition.of(setting), column, arrow)
 
-    def values(self, found: Sequence[Sequence[Any]]) -> pa.Array:
+    def values(self, events: Sequence[Sequence[Any]]) -> pa.Array:
         """Makes the column, one element per event; null where the event has no position."""
-        numbers = self.position.numbers(found)
+        numbers = self.position.numbers(events)
         if not numbers:
             return pa.nulls(0, self.arrow)
         convert = None

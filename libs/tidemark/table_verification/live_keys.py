@@ -81,8 +81,8 @@ def _check_partition(rows: pa.Table, file_slice: FileSlice, findings: Findings) 
 
 def _schema(storage: Storage, config: TableConfig, timeline: Timeline) -> TableSchema:
     """The table's schema. Raises UnsupportedTableError when no commit has one."""
-    if (found := table_schema(storage, config, timeline)) is not None:
-        return found
+    if (schema := table_schema(storage, config, timeline)) is not None:
+        return schema
     raise UnsupportedTableError(
         f"{storage.base_uri}: no commit of the active timeline carries the table's schema",
         "Let any write commit with Hudi on Spark add it",

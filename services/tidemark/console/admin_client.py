@@ -144,7 +144,7 @@ class AdminClient:
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             part = keys[first : first + _KEYS_AT_ONCE]
             answer = self._call(self._stub.Lookup, pb.LookupRequest(table=self._table, keys=part))
-            locations += [_location(found) for found in answer.found]
+            locations += [_location(message) for message in answer.found]
         return locations
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:
@@ -325,14 +325,14 @@ def _optional(message: Any, name: str) -> bytes | None:
     return getattr(message, name) if message.HasField(name) else None
 
 
-def _location(found: Any) -> dict[str, Any]:
-    has_row = found.tier != "none" and bool(found.file_id)
+def _location(message: Any) -> dict[str, Any]:
+    has_row = message.tier != "none" and bool(message.file_id)
     return {
-        "key": found.key,
-        "tier": found.tier,
-        "partition_path": found.partition_path if has_row else None,
-        "file_id": found.file_id or None,
-        "shard": found.shard,
-        "ordering": found.ordering if found.has_ordering else None,
-        "ordering_exact": found.ordering_exact if found.has_ordering else None,
+        "key": message.key,
+        "tier": message.tier,
+        "partition_path": message.partition_path if has_row else None,
+        "file_id": message.file_id or None,
+        "shard": message.shard,
+        "ordering": message.ordering if message.has_ordering else None,
+        "ordering_exact": message.ordering_exact if message.has_ordering else None,
     }

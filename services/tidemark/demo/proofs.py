@@ -43,24 +43,24 @@ def index_checks(result: Verification) -> tuple[Check, ...]:
     )
 
 
-def stories(model: TableModel, found: Sequence[Mapping[str, Any]]) -> tuple[KeyStory, ...]:
+def stories(model: TableModel, locations: Sequence[Mapping[str, Any]]) -> tuple[KeyStory, ...]:
     """The stories of the keys that were looked up: what happened to each, and where the index says it
     is now.
     """
     titles = ("A flight that moved to another day", "A flight that was cancelled")
     return tuple(
         KeyStory(title, location["key"], tuple(model.life(location["key"])), where_now(location))
-        for title, location in zip(titles, found, strict=False)
+        for title, location in zip(titles, locations, strict=False)
     )
 
 
-def where_now(found: Mapping[str, Any]) -> str:
+def where_now(location: Mapping[str, Any]) -> str:
     """A sentence that says where a key is according to the index."""
-    if found["file_id"] is None:
-        return f"the index has no entry (shard {found['shard']})"
+    if location["file_id"] is None:
+        return f"the index has no entry (shard {location['shard']})"
     return (
-        f"in partition {found['partition_path']}, file group {found['file_id']}, "
-        f"says the index (shard {found['shard']}, answered by tier {found['tier']})"
+        f"in partition {location['partition_path']}, file group {location['file_id']}, "
+        f"says the index (shard {location['shard']}, answered by tier {location['tier']})"
     )
 
 

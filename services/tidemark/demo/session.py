@@ -150,8 +150,8 @@ class _Session:
             )
             dead_letters = len(read_dead_letters(client, self._config.table.name, self._clock))
             keys = [key for key in (model.moved_key(), model.deleted_key()) if key is not None]
-            found = admin.lookup(keys)
-        return _Streamed(seconds, status, progress, dead_letters, found)
+            locations = admin.lookup(keys)
+        return _Streamed(seconds, status, progress, dead_letters, locations)
 
     def _wait_for_services(self, progress: Progress) -> None:
         deadline = Deadline(self._clock, _START_S)

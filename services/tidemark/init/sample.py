@@ -155,10 +155,10 @@ class _AskedOnce:
                 self._found[schema_id] = self._registry.fetch(schema_id)
             except UnknownSchemaError as error:
                 self._found[schema_id] = error
-        found = self._found[schema_id]
-        if isinstance(found, UnknownSchemaError):
-            raise found
-        return found
+        answer = self._found[schema_id]
+        if isinstance(answer, UnknownSchemaError):
+            raise answer
+        return answer
 
 
 def _kind(schema_id: int, registry: _AskedOnce) -> str:

@@ -171,8 +171,8 @@ def _last_of_each(key_of: Int64Array, candidates: Int64Array, distinct: int) -> 
 
 def positions_in(values: pa.Array | pa.ChunkedArray, value_set: pa.Array) -> Int64Array:
     """Per value its position in `value_set`; -1 when it is not there."""
-    found = pc.fill_null(pc.index_in(values, value_set=value_set), -1)
-    return np.asarray(found).astype(np.int64)
+    positions = pc.fill_null(pc.index_in(values, value_set=value_set), -1)
+    return np.asarray(positions).astype(np.int64)
 
 
 def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:

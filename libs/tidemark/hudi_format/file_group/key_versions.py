@@ -65,12 +65,12 @@ class KeyVersions:
         if self.merged is None:
             return None
         number = self.merged[COMMIT_SEQNO]
-        found = [
+        positions = [
             at
             for at, version in enumerate(self.versions)
             if version.row and version.row[COMMIT_SEQNO] == number
         ]
-        return found[-1] if found else None
+        return positions[-1] if positions else None
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class KeyReader:
             self.check()
             path = join_path(file_slice.partition_path, name)
             info = self.storage.stat(path)
-            found = sum(len(log.changes) for log in logs.values())
-            if found >= VERSIONS_MAX or (info is not None and info.size > self.file_bytes_max):
+            changes = sum(len(log.changes) for log in logs.values())
+            if changes >= VERSIONS_MAX or (info is not None and info.size > self.file_bytes_max):
                 left_out.append(name)
                 continue
             logs[name] = self._in_log(path, key, columns)

@@ -153,8 +153,8 @@ def _positions_of_between(data: npt.NDArray[np.uint8]) -> Int64Array:
     rows = _at_every_byte(data, np.dtype(f"S{len(_BETWEEN)}"))
     # The constant's second byte is rare in keys and values: compare whole constants only where it occurs.
     at = np.flatnonzero(data[1 : len(rows) + 1] == _BETWEEN[1])
-    found: Int64Array = at[rows[at] == _BETWEEN]
-    return found
+    positions: Int64Array = at[rows[at] == _BETWEEN]
+    return positions
 
 
 def _fitting(data: npt.NDArray[np.uint8], key_ends: Int64Array, length: int) -> npt.NDArray[np.bool_]:

@@ -145,13 +145,13 @@ def newest_index_build(storage: Storage, metadata: Timeline) -> str:
         if is_bootstrap_instant(instant.requested)
     ]
     contents = dict(_contents(storage, metadata, {requested for requested, _ in builds}))
-    found = [time for requested, time in builds if _may_build(*contents.get(requested, (b"", "")))]
+    built = [time for requested, time in builds if _may_build(*contents.get(requested, (b"", "")))]
     if metadata.archive is not None:
         end = BOOTSTRAP_INSTANT_PREFIX + _BEHIND_ALL
         for instant in metadata.archive.instants(BOOTSTRAP_INSTANT_PREFIX, end):
             if _may_build(instant.metadata, archived_name(instant.requested)):
-                found.append(instant.completion)
-    return max(found, default="")
+                built.append(instant.completion)
+    return max(built, default="")
 
 
 def _contents(
@@ -161,9 +161,9 @@ def _contents(
     errors call it.
     """
     for requested in sorted(instants):
-        found = metadata.find(requested)
-        if found is not None and found.is_completed and found.action.value in WRITING_ACTIONS:
-            path = instant_path(found, METADATA_TABLE_ROOT)
+        commit = metadata.find(requested)
+        if commit is not None and commit.is_completed and commit.action.value in WRITING_ACTIONS:
+            path = instant_path(commit, METADATA_TABLE_ROOT)
             yield requested, (storage.read(path), path)
     archived = sorted(requested for requested in instants if not metadata.contains(requested))
     if archived and metadata.archive is not None:

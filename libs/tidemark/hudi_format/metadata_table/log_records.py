@@ -157,14 +157,14 @@ def _with_folded(
 
 def _transitive(instant: str, covered: dict[str, frozenset[str]]) -> set[str]:
     """All instants that a folded block holds, also those that were folded into one of its originals."""
-    found: set[str] = set()
+    folded: set[str] = set()
     open_times = list(covered.get(instant, ()))
     while open_times:
         time = open_times.pop()
-        if time not in found:
-            found.add(time)
+        if time not in folded:
+            folded.add(time)
             open_times.extend(covered.get(time, ()))
-    return found
+    return folded
 
 
 def _require_originals(times: set[str], by_instant: dict[str, list[SourcedBlock]]) -> None:

@@ -219,8 +219,8 @@ class ShardSnapshot:
 
 def _positions(keys: pa.StringArray, among: pa.StringArray) -> npt.NDArray[np.int64]:
     """Position of each key in `among`, -1 where it is not there."""
-    found = pc.fill_null(pc.index_in(keys, value_set=among), _NOT_FOUND)
-    positions: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    indices = pc.fill_null(pc.index_in(keys, value_set=among), _NOT_FOUND)
+    positions: npt.NDArray[np.int64] = indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return positions
 
 

@@ -116,9 +116,9 @@ def _settings() -> list[str]:
 
 def _ivy_jar() -> Path:
     pyspark = importlib.util.find_spec("pyspark")
-    found = (
+    jars = (
         sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar")) if pyspark and pyspark.origin else []
     )
-    if not found:
+    if not jars:
         raise JarsUnavailableError("PySpark, which contains Ivy, is not installed: run `make setup`")
-    return found[-1]
+    return jars[-1]

@@ -153,9 +153,9 @@ def _fetch(
     started_s = clock.monotonic_s()
     report(f"jars: {jar_set.name}: resolving")
     scratch = target.with_name(f".{target.name}.partial")
-    found = _retrieve_with_retries(jar_set, scratch, java, clock, report)
-    _check(jar_set.name, expected, _digests(found))
-    found.rename(target)
+    folder = _retrieve_with_retries(jar_set, scratch, java, clock, report)
+    _check(jar_set.name, expected, _digests(folder))
+    folder.rename(target)
     shutil.rmtree(scratch)
     size_mb = sum(jar.stat().st_size for jar in target.iterdir()) / 1e6
     took_s = clock.monotonic_s() - started_s
@@ -182,13 +182,13 @@ def _retrieve_with_retries(
     raise AssertionError("the last try either returns or raises")
 
 
-def _check(name: str, expected: Mapping[str, str], found: Mapping[str, str]) -> None:
-    if found == expected:
+def _check(name: str, expected: Mapping[str, str], fetched: Mapping[str, str]) -> None:
+    if fetched == expected:
         return
-    wrong = sorted(jar for jar in found.keys() & expected.keys() if found[jar] != expected[jar])
+    wrong = sorted(jar for jar in fetched.keys() & expected.keys() if fetched[jar] != expected[jar])
     raise JarsUnavailableError(
         f"the jars fetched for {name} are not those of {LOCK_FILE.name}: "
-        f"missing {sorted(expected.keys() - found)}, unexpected {sorted(found.keys() - expected)}, "
+        f"missing {sorted(expected.keys() - fetched)}, unexpected {sorted(fetched.keys() - expected)}, "
         f"other content {wrong}"
     )
 

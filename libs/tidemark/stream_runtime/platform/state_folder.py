@@ -72,5 +72,5 @@ def _close_to_others(handle: int, path: Path) -> None:
 
 
 def _owner_and_mode(handle: int) -> tuple[int, int]:
-    found = os.fstat(handle)
-    return found.st_uid, stat.S_IMODE(found.st_mode)
+    status = os.fstat(handle)
+    return status.st_uid, stat.S_IMODE(status.st_mode)

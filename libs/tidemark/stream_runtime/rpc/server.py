@@ -69,13 +69,13 @@ class AccessInterceptor(HandlerInterceptor):
         self._access = access
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        def found(details: Any) -> Any:
+        def handler_of(details: Any) -> Any:
             handler = continuation(details)
             if handler is None and not self._access.is_open:
                 return grpc.stream_unary_rpc_method_handler(_nobody_serves)
             return handler
 
-        return super().intercept_service(found, handler_call_details)
+        return super().intercept_service(handler_of, handler_call_details)
 
     def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
         self._check(method, context)

@@ -201,12 +201,15 @@ def _table_services(services: TableServices) -> Iterator[str]:
     if services.table is None or services.metadata_table is None:
         return
     yield from _own_services(services)
-    for name, found in (("table", services.table), ("metadata table", services.metadata_table)):
-        pending = f", pending {', '.join(found.pending)}" if found.pending else ""
-        compaction, clean = found.last_compaction or "never seen", found.last_clean or "never seen"
+    for name, history in (("table", services.table), ("metadata table", services.metadata_table)):
+        pending = f", pending {', '.join(history.pending)}" if history.pending else ""
+        compaction, clean = (
+            history.last_compaction or "never seen",
+            history.last_clean or "never seen",
+        )
         yield (
             f"              {name}: last compaction {compaction}, last clean {clean}, "
-            f"{found.timeline_files} timeline files{pending}"
+            f"{history.timeline_files} timeline files{pending}"
         )
 
 

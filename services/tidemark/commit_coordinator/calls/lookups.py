@@ -56,16 +56,16 @@ class KeyLookups:
             by_address.setdefault(holder.address, []).append(key)
         answers: dict[str, admin_pb2.LookupResponse.Found] = {}
         for address, wanted in by_address.items():
-            for found in self._ask(address, wanted):
-                answers[found.key] = admin_pb2.LookupResponse.Found(
-                    key=found.key,
-                    tier=found.tier,
-                    partition_path=found.partition_path,
-                    file_id=found.file_id,
-                    shard=found.shard,
-                    has_ordering=found.has_ordering,
-                    ordering=found.ordering,
-                    ordering_exact=found.ordering_exact,
+            for location in self._ask(address, wanted):
+                answers[location.key] = admin_pb2.LookupResponse.Found(
+                    key=location.key,
+                    tier=location.tier,
+                    partition_path=location.partition_path,
+                    file_id=location.file_id,
+                    shard=location.shard,
+                    has_ordering=location.has_ordering,
+                    ordering=location.ordering,
+                    ordering_exact=location.ordering_exact,
                 )
         return [answers[key] for key in keys if key in answers]
 

@@ -175,10 +175,10 @@ class Membership:
 
     def holder(self, lane: str) -> Member | None:
         """The live member that the lane is granted to."""
-        found = self._lanes.get(lane)
-        if found is None or found.lease is not LaneLease.GRANTED:
+        held = self._lanes.get(lane)
+        if held is None or held.lease is not LaneLease.GRANTED:
             return None
-        return next((m for m in self._members.values() if m.slot == found.slot), None)
+        return next((m for m in self._members.values() if m.slot == held.slot), None)
 
     def held_by(self, process_id: str) -> list[str]:
         """Lanes that the process holds or has not given up yet; empty for an unknown process."""

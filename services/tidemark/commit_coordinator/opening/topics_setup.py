@@ -160,22 +160,22 @@ def _check_shard(
         )
 
 
-def check_recorded(storage: Storage, found: dict[str, int]) -> None:
+def check_recorded(storage: Storage, counts: dict[str, int]) -> None:
     """Records the numbers of partitions of Tidemark's own topics at the first start.
 
-    Raises TopicsChangedError when one has changed since. ``found``: topic -> number of partitions now.
+    Raises TopicsChangedError when one has changed since. ``counts``: topic -> number of partitions now.
     """
     recorded = _recorded_counts(storage)
     for topic, partitions in recorded.items():
-        if topic in found and found[topic] != partitions:
+        if topic in counts and counts[topic] != partitions:
             raise TopicsChangedError(
-                f"topic {topic} has {found[topic]} partitions, {partitions} were recorded for this table: "
+                f"topic {topic} has {counts[topic]} partitions, {partitions} were recorded for this table: "
                 "somebody changed it, or it is another table's. Do not recreate it: it may hold what is "
                 "not committed. If its content is lost, start anew with new topics (`tidemark table adopt "
                 "--new-ledger`)"
             )
-    merged = json.dumps({**recorded, **found}, sort_keys=True, indent=2).encode()
-    if recorded == {**recorded, **found}:
+    merged = json.dumps({**recorded, **counts}, sort_keys=True, indent=2).encode()
+    if recorded == {**recorded, **counts}:
         return
     try:
         storage.create(RECORD, merged)
@@ -227,22 +227,22 @@ def _recorded_source(storage: Storage) -> str:
         ) from error
 
 
-def _lanes_text(config: TableConfigFile, spec: TopicSpec, found: int) -> str:
+def _lanes_text(config: TableConfigFile, spec: TopicSpec, partitions: int) -> str:
     names, lanes = TopicNames(config.table.name), config.table.index.lanes
     if spec.name in (names.keyed, names.index, names.tombstones, names.data):
         way = (
-            f"table.index.lanes is {lanes} in {config.file}, and topic {spec.name} has {found} partitions: "
-            "the number of lanes cannot change under a ledger, whose positions are per lane."
+            f"table.index.lanes is {lanes} in {config.file}, and topic {spec.name} has {partitions} "
+            "partitions: the number of lanes cannot change under a ledger, whose positions are per lane."
         )
         if spec.name != names.data:
-            way += f" Set table.index.lanes back to {found}."
+            way += f" Set table.index.lanes back to {partitions}."
         return (
             f"{way} For another number: `tidemark flush` with the former one, stop all services, then "
             "`tidemark table adopt --new-ledger`. Do not recreate the topic: it may hold what is not "
             "committed"
         )
     return (
-        f"topic {spec.name} has {found} partitions and must have {spec.partitions}: it was made by "
+        f"topic {spec.name} has {partitions} partitions and must have {spec.partitions}: it was made by "
         "something else. Give the table another table.name, or start anew with new topics (`tidemark table "
         "adopt --new-ledger`)"
     )

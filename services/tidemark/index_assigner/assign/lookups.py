@@ -94,19 +94,19 @@ class LookupQueue:
                     self._fill(replies[position], answer, at)
         return replies
 
-    def _fill(self, found: pb.LookupResponse.Found, answer: LookupAnswer, at: int) -> None:
+    def _fill(self, reply: pb.LookupResponse.Found, answer: LookupAnswer, at: int) -> None:
         """Copies one position of the index's answer into the reply."""
         stored = answer.stored
-        found.tier = Tier.NONE.name.lower()
+        reply.tier = Tier.NONE.name.lower()
         if stored.present[at]:
             location = int(stored.location[at])
-            found.tier = Tier(int(answer.tier[at])).name.lower()
-            found.partition_path = self._locations.partition_paths[location]
-            found.file_id = self._locations.file_ids[location]
+            reply.tier = Tier(int(answer.tier[at])).name.lower()
+            reply.partition_path = self._locations.partition_paths[location]
+            reply.file_id = self._locations.file_ids[location]
         if stored.has_ordering[at]:
-            found.has_ordering = True
-            found.ordering = int(stored.ordering[at])
-        found.ordering_exact = bool(stored.exact[at])
+            reply.has_ordering = True
+            reply.ordering = int(stored.ordering[at])
+        reply.ordering_exact = bool(stored.exact[at])
 
 
 class LookupService(rpc.IndexAssignerServicer):

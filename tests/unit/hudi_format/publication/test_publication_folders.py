@@ -58,7 +58,7 @@ def test_ending_older_terms_fences_their_writers_and_their_coordinator(storage: 
     assert not storage.exists(term_dir(5)), "nobody makes the folder of a term that is over"
     end_older_terms(storage, 7)
     remove_ended(storage, 7)
-    assert not storage.exists(ENDED)
+    assert storage.list(ENDED) == []
 
 
 def test_leftovers_on_their_way_into_older_terms_are_removed_and_newer_ones_stay(

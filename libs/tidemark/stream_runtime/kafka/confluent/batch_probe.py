@@ -63,8 +63,8 @@ def last_of_batch(ask: Callable[[int], Probe], offset: int, end: int, header: He
     if first.readable:
         return offset
     if first.base < 0:
-        if (found := _by_header(header, offset)) is not None:
-            return min(found, max(end - 1, offset))
+        if (next_offset := _by_header(header, offset)) is not None:
+            return min(next_offset, max(end - 1, offset))
         if not ask(end).readable:
             raise KafkaUnavailableError(
                 f"a process that reads at offset {offset} dies, and so does one that reads at the "
