@@ -43,7 +43,7 @@ from tidemark.commit_coordinator.opening.ledger_identity import check_identity, 
 from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
 from tidemark.commit_coordinator.opening.schemas import SchemaRegistry
 from tidemark.commit_coordinator.opening.served import ServedTable
-from tidemark.commit_coordinator.opening.table_description import describe_table
+from tidemark.commit_coordinator.opening.table_description import describe_configured
 from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_beside_predecessor, open_table
 from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.commit_coordinator.opening.topics_setup import (
@@ -305,7 +305,7 @@ class CoordinatorService:
             served=self._served.answer,
             dead_letters=DeadLetterCalls(dead_letters),
             verify=VerifyCalls(self._verification, ports.clock),
-            describe=lambda: describe_table(ports.storage, config.table.accept_properties, table.num_shards),
+            describe=partial(describe_configured, config, ports.storage, table.num_shards),
             clock=ports.clock,
         )
         admin = AdminService(config.table.name, sources)

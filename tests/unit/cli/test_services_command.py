@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.commands.table_services import services_lines, size_text
 from tidemark.cli.main import main
 from tidemark.console import admin_client
@@ -163,6 +165,32 @@ def test_run_that_is_not_done_in_time_fails_and_says_that_it_goes_on(
     command = ["services", "run", "compact-data", "--wait", "--timeout", "1ms", "-c", "f.yaml"]
     assert main(command) == 1
     assert "it goes on as action 9" in capsys.readouterr().err
+
+
+def test_describe_names_what_keeps_other_writers_from_the_services_where_tidemark_runs_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_config(tmp_path)
+    new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
+    assert main(["table", "describe", "-c", str(file), "--json"]) == 0
+    before = json.loads(capsys.readouterr().out)["foreign_writer_options"]
+    archive = "{min: 20, max: 70, batch: 10}"
+    file.write_text(f"{file.read_text()}table_services: {{enabled: true, archive: {archive}}}\n")
+    assert main(["table", "describe", "-c", str(file), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    options = document["foreign_writer_options"]
+    added = {name: value for name, value in options.items() if name not in before}
+    assert added == {
+        "hoodie.metadata.compact.max.delta.commits": "1000000",
+        "hoodie.compact.inline": "false",
+        "hoodie.clean.automatic": "false",
+        "hoodie.archive.automatic": "false",
+        "hoodie.keep.min.commits": "70",
+        "hoodie.keep.max.commits": "140",
+    }
+    assert "hoodie.metadata.compact.max.delta.commits=1000000" in document["procedure_options"]
+    page = (Path(__file__).parents[3] / "docs/hudi-beside.md").read_text()
+    assert all(f"`{name}" in page for name in added)
 
 
 def test_clean_means_both_cleans() -> None:

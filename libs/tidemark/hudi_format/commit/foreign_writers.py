@@ -10,11 +10,12 @@ LOCK_PROVIDER: Final = "org.apache.hudi.client.transaction.lock.FileSystemBasedL
 _INDEX: Final = "hoodie.metadata.global.record.level.index"
 
 
-def foreign_writer_options(base_uri: str, shards: int = 0) -> dict[str, str]:
+def foreign_writer_options(base_uri: str, shards: int = 0, archive_max: int | None = None) -> dict[str, str]:
     """The options that every other writer of the table needs to share lock and record index with Tidemark.
 
     `base_uri` is the table's location as that writer sees it. `shards` is the number of file groups of the
-    record index; with 0 the counts are left out, and Hudi chooses. Why each option is there:
+    record index; with 0 the counts are left out, and Hudi chooses. `archive_max` is
+    `table_services.archive.max` where Tidemark runs the table services, else None. Why each option is there:
 
     - Only with optimistic concurrency control does the writer take locks.
     - Lazy cleaning of failed writes keeps it from rolling back instants that have a fresh heartbeat.
@@ -27,6 +28,10 @@ def foreign_writer_options(base_uri: str, shards: int = 0) -> dict[str, str]:
     - Hudi's other kinds of index do not look into log files.
     - Without the partition path option the writer leaves a row that moves in its old partition.
     - Tidemark does not maintain column and partition stats.
+    - Where Tidemark runs the table services, a writer's own would count in commits: a clean after 10 commits
+      takes the files of readers of the last seconds. Every write with the metadata table plans a compaction
+      of it, executes it under the lock, and archives it, whatever the other options say; so the numbers of
+      commits after which it does are above ours.
     """
     counts = {f"{_INDEX}.{bound}.filegroup.count": str(shards) for bound in ("min", "max")}
     return {
@@ -44,13 +49,25 @@ def foreign_writer_options(base_uri: str, shards: int = 0) -> dict[str, str]:
         "hoodie.record.index.update.partition.path": "true",
         "hoodie.metadata.index.column.stats.enable": "false",
         "hoodie.metadata.index.partition.stats.enable": "false",
+        **({} if archive_max is None else _without_services(archive_max)),
     }
 
 
-def procedure_options(shards: int = 0) -> str:
+def _without_services(archive_max: int) -> dict[str, str]:
+    return {
+        "hoodie.metadata.compact.max.delta.commits": "1000000",
+        "hoodie.compact.inline": "false",
+        "hoodie.clean.automatic": "false",
+        "hoodie.archive.automatic": "false",
+        "hoodie.keep.min.commits": str(archive_max),
+        "hoodie.keep.max.commits": str(2 * archive_max),
+    }
+
+
+def procedure_options(shards: int = 0, archive_max: int | None = None) -> str:
     """The text for `options => '…'` of Hudi's procedures (`CALL run_clustering` and others): the options of
     `foreign_writer_options` about the metadata table, as `key=value` joined by commas. With them a procedure
     keeps the record index and its number of shards.
     """
-    options = foreign_writer_options("", shards)
+    options = foreign_writer_options("", shards, archive_max)
     return ",".join(f"{key}={value}" for key, value in options.items() if key.startswith("hoodie.metadata."))

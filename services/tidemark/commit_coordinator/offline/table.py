@@ -8,7 +8,7 @@ import msgspec
 
 from tidemark.commit_coordinator.input.watch import read_record
 from tidemark.commit_coordinator.opening.table_creation import is_half_made
-from tidemark.commit_coordinator.opening.table_description import describe_table
+from tidemark.commit_coordinator.opening.table_description import describe_configured
 from tidemark.commit_coordinator.opening.table_open import definition_of, given_shards, read_table
 from tidemark.commit_coordinator.opening.topics_setup import RECORD, TopicsChangedError, former_record
 from tidemark.config import TableConfigFile
@@ -21,8 +21,7 @@ from tidemark.hudi_format.table_config import TableConfig
 
 def describe(config: TableConfigFile) -> dict[str, Any]:
     """The document of `tidemark table describe`. Raises as `describe_table`."""
-    table = config.table
-    return describe_table(open_storage(table.path), table.accept_properties, given_shards(config))
+    return describe_configured(config, open_storage(config.table.path), given_shards(config))
 
 
 def check_table(config: TableConfigFile, storage: Storage, served: bool) -> TableConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options, procedure_options
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -20,11 +21,14 @@ from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.validation import check_servable
 
 
-def describe_table(storage: Storage, accepted: Collection[str], shards: int = 0) -> dict[str, Any]:
+def describe_table(
+    storage: Storage, accepted: Collection[str], shards: int = 0, archive_max: int | None = None
+) -> dict[str, Any]:
     """The description, as a JSON object. Reads files only. ``accepted``: `table.accept_properties`.
 
     ``shards``: the number of shards that the options for other writers name; 0: as many as the index has, and
-    no number while it has none. Raises FileMissingError when there is no table, CorruptFileError.
+    no number while it has none. ``archive_max``: as in `foreign_writer_options`. Raises FileMissingError when
+    there is no table, CorruptFileError.
     """
     table = read_table_config(storage)
     snapshot = MetadataTableSnapshot.load(storage)
@@ -52,9 +56,18 @@ def describe_table(storage: Storage, accepted: Collection[str], shards: int = 0)
         "lock": None if holder is None else {"term": holder.term, "since_ms": holder.since_ms},
         "servable": why_not is None,
         "not_servable": why_not,
-        "foreign_writer_options": foreign_writer_options(storage.base_uri, shards or snapshot.num_shards),
-        "procedure_options": procedure_options(shards or snapshot.num_shards),
+        "foreign_writer_options": foreign_writer_options(
+            storage.base_uri, shards or snapshot.num_shards, archive_max
+        ),
+        "procedure_options": procedure_options(shards or snapshot.num_shards, archive_max),
     }
+
+
+def describe_configured(config: TableConfigFile, storage: Storage, shards: int) -> dict[str, Any]:
+    """`describe_table` of the configured table."""
+    services = config.table_services
+    archive_max = services.archive.max if services.enabled else None
+    return describe_table(storage, config.table.accept_properties, shards, archive_max)
 
 
 def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | None:
