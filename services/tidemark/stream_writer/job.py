@@ -3,6 +3,10 @@
 A job is one stage of Python tasks over an RDD of task bytes. Spark chooses executors for the tasks, retries
 them, and runs them speculatively if it is set to; `task_entry` does their work. The settings were chosen by
 measurement (docs/adr/0003-writer-engine.md). A table's section `spark:` wins over them.
+
+Jobs of table services run beside those of epochs, from a thread, in a pool and a job group of their own. A
+pool bounds nothing: a running task keeps its slot. So the caller bounds how many tasks it has at once, and a
+session on this machine gets that many slots more than `spark.master` says.
 """
 
 from __future__ import annotations
@@ -33,13 +37,13 @@ from tidemark.stream_runtime.platform.spark_env import (
 from tidemark.stream_writer import cluster
 from tidemark.stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
 from tidemark.stream_writer.executor_archive import write_archive
-from tidemark.stream_writer.task_entry import TaskEntry
+from tidemark.stream_writer.task_entry import BIN_RUNNER, BinEntry, TaskEntry
 
 CLASS_PATH: Final = "spark.driver.extraClassPath"
 JARS: Final = "spark.jars"
 TASK_ATTEMPTS_MAX: Final = 4
 JOB_TIMEOUT_S: Final = 600.0
-_LOCAL_MASTER: Final = re.compile(r"local\[(\d+|\*)\]")
+_LOCAL_MASTER: Final = re.compile(r"local(?:\[(\d+|\*)(?:,(\d+))?\])?")
 _HEAP: Final = re.compile(r"(\d+)([kmgt]?)", re.IGNORECASE)
 _HEAP_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Spark refuses to start with less (UnifiedMemoryManager: 1.5 times the memory that it reserves).
@@ -48,6 +52,10 @@ _SPARKS_MEMORY_KEY: Final = re.compile(
     r"memory \d+ must be at least (\d+).*?(spark\.\w+\.memory)", re.DOTALL | re.I
 )
 _GROUP: Final = "tidemark-epoch"
+_SERVICES_GROUP: Final = "tidemark-services"
+_SERVICES_POOL: Final = "services"
+# Services that are behind get so much, whatever share is configured.
+SHARE_BEHIND: Final = 0.5
 _MESSAGE_CHARS_MAX: Final = 4_000
 
 WRITER_SETTINGS: Final[Mapping[str, str]] = {
@@ -74,8 +82,11 @@ _OURS: Final[Mapping[str, str]] = {
 }
 
 
-def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: Path) -> dict[str, str]:
-    """All settings of the session: the platform's, the writer's, then the table's section `spark:`.
+def session_settings(
+    section: Mapping[str, str], jars: Sequence[Path], scratch: Path, share: float = 0.0
+) -> dict[str, str]:
+    """All settings of the session: the platform's, the writer's, then the table's section `spark:`. `share`
+    is the part of the slots that table services may take, 0 if they do not run here.
 
     A master `local[N]` becomes `local[N,F]`, because Spark's local mode takes the limit of task failures only
     from there, and `jars` come behind Spark's own on the JVM's class path, where a class data archive covers
@@ -102,12 +113,26 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
     else:
         settings = {JARS: ",".join(map(str, jars)), **settings}
         settings = cluster.lay_over(settings, section, master, scratch / cluster.ARCHIVE)
+    if share:
+        settings.setdefault("spark.scheduler.mode", "FAIR")
     local = _LOCAL_MASTER.fullmatch(settings["spark.master"])
-    if local:
-        settings["spark.master"] = f"local[{local[1]},{TASK_ATTEMPTS_MAX}]"
+    if local and (local[1] or share):
+        slots = local[1] or "1"
+        if share:
+            slots = str(_local_slots(slots) + service_slots(_local_slots(slots), share))
+        settings["spark.master"] = f"local[{slots},{local[2] or TASK_ATTEMPTS_MAX}]"
     if not settings.get(JARS):
         settings.pop(JARS, None)
     return settings
+
+
+def service_slots(slots: int, share: float) -> int:
+    """How many tasks of table services may run at once beside `slots` tasks of epochs; at least one."""
+    return max(1, int(slots * max(share, SHARE_BEHIND)))
+
+
+def _local_slots(text: str) -> int:
+    return len(os.sched_getaffinity(0)) if text == "*" else int(text)
 
 
 def read_master(section: Mapping[str, str]) -> SparkMaster:
@@ -119,10 +144,15 @@ def read_master(section: Mapping[str, str]) -> SparkMaster:
 
 
 class SparkEngine:
-    """A Spark session that runs the jobs of epochs. One thread calls `run_epoch_job`; others may `cancel`."""
+    """A Spark session that runs the jobs of epochs, and those of table services. One thread calls
+    `run_epoch_job`, another one `run_bins`; others may cancel.
+    """
 
-    def __init__(self, session: SparkSession, runner: str) -> None:
-        """`runner` names the function of the tasks as `module:function`; the workers import it."""
+    def __init__(self, session: SparkSession, runner: str, slots: int | None = None) -> None:
+        """`runner` names the function of the tasks as `module:function`; the workers import it. `slots`: how
+        many tasks of epochs run at once; None: as many as Spark says.
+        """
+        self._slots = slots
         self._session = session
         self._context: SparkContext = session.sparkContext
         self._entry = TaskEntry(runner, TASK_ATTEMPTS_MAX)
@@ -139,8 +169,8 @@ class SparkEngine:
 
     @property
     def slots(self) -> int:
-        """How many tasks run at once."""
-        return int(self._context.defaultParallelism)
+        """How many tasks of epochs run at once."""
+        return self._slots or int(self._context.defaultParallelism)
 
     def run_epoch_job(
         self, tasks: Sequence[bytes], partitions: int, timeout_s: float = JOB_TIMEOUT_S
@@ -172,6 +202,30 @@ class SparkEngine:
     def cancel(self) -> None:
         """Cancels the running job, if there is one; its `run_epoch_job` raises EngineFailedError."""
         self._context.cancelJobGroup(_GROUP)
+
+    def run_bins(self, bins: Sequence[bytes]) -> list[bytes]:
+        """Runs bins of table services at once, each as a task; returns their reports in the same order.
+
+        A bin has no limit of time here: its child process has (`table_services.in_child`). Raises
+        EngineFailedError if Spark gave the job up, EngineLostError if the session is gone.
+        """
+        try:
+            # Both are kept per thread, because PySpark's driver has a JVM thread for each thread of Python.
+            self._context.setLocalProperty("spark.scheduler.pool", _SERVICES_POOL)
+            self._context.setJobGroup(_SERVICES_GROUP, "tidemark table services", interruptOnCancel=True)
+            work = self._context.parallelize(bins, len(bins))
+            reports: list[bytes] = work.mapPartitions(BinEntry(BIN_RUNNER)).collect()
+        except (Py4JError, OSError) as error:
+            raise self._failure(error, "") from error
+        if len(reports) != len(bins):
+            raise EngineFailedError(f"Spark returned {len(reports)} reports of {len(bins)} bins")
+        return reports
+
+    def cancel_bins(self) -> None:
+        """Cancels the running job of table services, if there is one; its `run_bins` raises
+        EngineFailedError.
+        """
+        self._context.cancelJobGroup(_SERVICES_GROUP)
 
     def stop(self) -> None:
         """Stops the session."""
@@ -212,14 +266,17 @@ def start_engine(
     *,
     jars: Sequence[Path] = (),
     log: Path | None = None,
+    share: float = 0.0,
 ) -> SparkEngine:
     """Starts the session, which takes 3 s. Sets Spark's variables in this process's environment.
+
+    `share` is the part of the slots that table services may take, 0 if they do not run here.
 
     `section` is the table's section `spark:`, `scratch` a folder for Spark's temporary files and for the
     archive with our code, `jars` are added to Spark's class path. Spark's warnings go to `log` (None:
     stderr). Raises EngineSettingError.
     """
-    settings = session_settings(section, jars, scratch)
+    settings = session_settings(section, jars, scratch, share)
     if CLASS_PATH not in section and read_master(section).is_local:
         options = class_data.java_options(class_data.SPARK_DRIVER, java.home, archived_jars(jars))
         settings[JAVA_OPTIONS] += "".join(f' "{option}"' for option in options)
@@ -236,7 +293,8 @@ def start_engine(
         raise refused from error
     if not read_master(section).is_local:
         cluster.put_first_on_path(session.sparkContext.environment)
-    return SparkEngine(session, runner)
+    local = _LOCAL_MASTER.fullmatch(section.get("spark.master", DEFAULT_MASTER))
+    return SparkEngine(session, runner, _local_slots(local[1] or "1") if local and share else None)
 
 
 def archived_jars(jars: Sequence[Path]) -> list[Path]:

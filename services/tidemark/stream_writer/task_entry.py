@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 import pyarrow as pa
@@ -32,9 +32,10 @@ from tidemark.stream_writer.task_outcome import TaskOutcome, TaskSucceeded
 from tidemark.stream_writer.worker_context import WorkerContext, worker_context
 
 TaskRunner = Callable[[bytes, WorkerContext], TaskSucceeded]
+BIN_RUNNER: Final = "tidemark.stream_writer.table_services.in_child:run_bin"
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_runners: dict[str, TaskRunner] = {}
+_runners: dict[str, Callable[..., Any]] = {}
 _failpoints: FailpointRegistry | None = None
 
 
@@ -50,6 +51,19 @@ class TaskEntry(msgspec.Struct, frozen=True):
         runner = find_runner(self.runner)
         for task in tasks:
             yield task_outcome.encode(run_one(runner, task, worker_context(), attempt, self.attempts_max))
+
+
+class BinEntry(msgspec.Struct, frozen=True):
+    """The function that `mapPartitions` calls for bins of table services. Its runner is given the bytes of a
+    bin, and returns those of a report; errors of operations are in there.
+    """
+
+    runner: str
+
+    def __call__(self, bins: Iterable[bytes]) -> Iterator[bytes]:
+        runner = _found(self.runner)
+        for work in bins:
+            yield runner(work)
 
 
 def run_one(
@@ -88,9 +102,13 @@ def _pass(_: WriterFailpoint) -> None:
 
 def find_runner(name: str) -> TaskRunner:
     """The function that `module:function` names. Raises ImportError or AttributeError if there is none."""
+    return cast(TaskRunner, _found(name))
+
+
+def _found(name: str) -> Callable[..., Any]:
     if name not in _runners:
         module, _, function = name.partition(":")
-        _runners[name] = cast(TaskRunner, getattr(importlib.import_module(module), function))
+        _runners[name] = getattr(importlib.import_module(module), function)
     return _runners[name]
 
 

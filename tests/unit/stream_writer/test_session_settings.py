@@ -25,6 +25,26 @@ def test_local_master_gets_task_retries(master: str, expected: str) -> None:
     assert session_settings({"spark.master": master}, (), SCRATCH)["spark.master"] == expected
 
 
+@pytest.mark.parametrize(
+    ("master", "share", "expected"),
+    [
+        ("local[2]", 0.25, "local[3,4]"),
+        ("local[8]", 0.25, "local[12,4]"),
+        ("local[8]", 0.75, "local[14,4]"),
+        ("local", 0.25, "local[2,4]"),
+        ("local[2,7]", 0.25, "local[3,7]"),
+        ("spark://host:7077", 0.25, "spark://host:7077"),
+    ],
+)
+def test_a_local_session_has_slots_for_table_services_beside_those_of_epochs(
+    master: str, share: float, expected: str
+) -> None:
+    settings = session_settings({"spark.master": master}, (), SCRATCH, share)
+    assert settings["spark.master"] == expected
+    assert settings["spark.scheduler.mode"] == "FAIR"
+    assert "spark.scheduler.mode" not in session_settings({"spark.master": master}, (), SCRATCH)
+
+
 def test_table_section_wins_over_our_defaults() -> None:
     settings = session_settings({"spark.driver.memory": "2g", "spark.locality.wait": "1s"}, (), SCRATCH)
     assert (settings["spark.driver.memory"], settings["spark.locality.wait"]) == ("2g", "1s")

@@ -115,9 +115,13 @@ def output_name(plan: CompactionPlan, ordinal: int) -> str:
     """The name, without folder, of the base file that operation number ``ordinal`` makes. It follows from the
     plan, so whoever repeats the operation makes the same file.
     """
-    extension = INDEX_EXTENSION if plan.is_index else DATA_EXTENSION
-    operation = plan.operations[ordinal]
-    return str(BaseFileName(operation.file_id, f"{ordinal}-0-0", plan.instant, extension))
+    return base_name(plan.operations[ordinal], ordinal, plan.instant, is_index=plan.is_index)
+
+
+def base_name(operation: MergeOperation, ordinal: int, instant: str, *, is_index: bool) -> str:
+    """`output_name` without the plan, for a task that has some of its operations."""
+    extension = INDEX_EXTENSION if is_index else DATA_EXTENSION
+    return str(BaseFileName(operation.file_id, f"{ordinal}-0-0", instant, extension))
 
 
 def output_path(plan: CompactionPlan, ordinal: int, root: str) -> str:
