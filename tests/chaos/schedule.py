@@ -13,11 +13,13 @@ from typing import Final
 
 from tests.chaos.cluster import ASSIGNERS, COORDINATOR, SERVICES, WRITER
 from tests.chaos.cuts import CUTS
-from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.stream_writer.failpoints import WriterFailpoint
 
-_COORDINATOR_POINTS: Final = [point.value for point in CoordinatorFailpoint]
+_COORDINATOR_POINTS: Final = [
+    point.value for point in CoordinatorFailpoint if point not in SERVICE_FAILPOINTS
+]
 _ASSIGNER_POINTS: Final = [point.value for point in AssignerFailpoint]
 _DRIVER_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("writer_")]
 _TASK_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("first_")]

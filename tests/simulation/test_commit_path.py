@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
-from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.hudi_format.table_config import TableType
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 from tidemark.stream_writer.tasks import run_task
@@ -37,6 +37,7 @@ def test_two_epochs_are_in_table_and_index(tmp_path: Path, table_type: TableType
         f
         for f in CoordinatorFailpoint
         if f not in (CoordinatorFailpoint.AFTER_VOIDED, CoordinatorFailpoint.AFTER_ROLLED_BACK)
+        and f not in SERVICE_FAILPOINTS
     ],
 )
 def test_coordinator_dies_at_each_step_and_the_next_finishes(

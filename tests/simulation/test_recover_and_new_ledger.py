@@ -17,7 +17,7 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS
 from tidemark.commit_coordinator.input.watch import read_record
 from tidemark.commit_coordinator.offline.moved_table import take_over_moved
@@ -95,7 +95,9 @@ def die_at(path: CommitPath, failpoint: CoordinatorFailpoint) -> None:
     path.crash()
 
 
-@pytest.mark.parametrize("failpoint", [f for f in CoordinatorFailpoint if f not in BETWEEN_EPOCHS])
+@pytest.mark.parametrize(
+    "failpoint", [f for f in CoordinatorFailpoint if f not in BETWEEN_EPOCHS and f not in SERVICE_FAILPOINTS]
+)
 def test_recover_leaves_nothing_pending_and_the_lock_free(
     path: CommitPath, config: TableConfigFile, failpoint: CoordinatorFailpoint
 ):

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff, OpenAttemptView
+from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.attempt_effects import (
     clean_voided,
     close_empty,
@@ -30,6 +31,7 @@ from tidemark.commit_coordinator.domain.actions import (
     CleanVoided,
     CloseEmpty,
     Decide,
+    EpochAction,
     Finish,
     FreeLock,
     NextAction,
@@ -47,12 +49,14 @@ from tidemark.commit_coordinator.domain.next_action import (
     attempts_exhausted,
     next_action,
 )
-from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.commit_coordinator.domain.service_actions import ServiceAction
+from tidemark.commit_coordinator.errors import AttemptLostError, is_curable
+from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
 from tidemark.epoch_protocol.entries import EpochPlanned, TaggingPaused
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.service_entries import ServicesPaused
 from tidemark.epoch_protocol.state import FoldState
-from tidemark.errors import ErrorKind, kind_of
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.errors import (
     FencedOutError,
@@ -99,7 +103,9 @@ class Coordinator:
         limits: Limits,
         attempts: AttemptHandoff,
         listeners: Sequence[CommitListener] = (),
+        services: ServiceRunner | None = None,
     ) -> None:
+        self.services = services or ServiceRunner(context, (), ServiceHandoff(context.clock), ServiceRules())
         self._context = context
         self._limits = limits
         self._attempts = attempts
@@ -217,6 +223,7 @@ class Coordinator:
         now_ms = context.clock.now_ms()
         self.seen.noted(state, now_ms)
         self.seen.others_until_ms = context.lock.others_until_ms
+        self.services.look(state, self.seen, now_ms)
         self.doing = next_action(state, self.seen, self._limits, now_ms)
         with bound(**_named(self.doing)):
             self._try(self.doing, state)
@@ -254,13 +261,16 @@ class Coordinator:
                 self.seen.lock_held = None
 
     def _carry_out(self, action: NextAction) -> None:
-        HANDLERS[type(action)](self, action)
+        if isinstance(action, ServiceAction):
+            return self.services.carry_out(action, self.seen)
+        return HANDLERS[type(action)](self, action)
 
     def _wait(self, action: Wait) -> None:
         """Does nothing: the next `step` waits longer for new entries."""
 
     def _plan(self, action: Plan) -> None:
         self.seen.planned_at_ms = self._context.clock.now_ms()
+        self.seen.services.had_turn = False
         token = plan_epoch(self._context, action, self.seen.awaited)
         self.seen.awaited = None
         self._offer_open(token)
@@ -365,7 +375,7 @@ class Coordinator:
             heartbeat.keep(self._context.publishing, instant)
 
 
-HANDLERS: Final[Mapping[type[NextAction], Callable[[Coordinator, Any], None]]] = {
+HANDLERS: Final[Mapping[type[EpochAction], Callable[[Coordinator, Any], None]]] = {
     Wait: Coordinator._wait,
     Plan: Coordinator._plan,
     OpenAttempt: Coordinator._open_attempt,
@@ -377,7 +387,7 @@ HANDLERS: Final[Mapping[type[NextAction], Callable[[Coordinator, Any], None]]] =
     RewindLanes: Coordinator._rewind,
     FreeLock: Coordinator._free_lock,
 }
-"""The method that carries out each action; the action's docstring says which entry it appends."""
+"""The method that carries out each action of an epoch; the action's docstring says which entry it appends."""
 
 
 def _named(action: NextAction) -> dict[str, Any]:
@@ -388,8 +398,3 @@ def _named(action: NextAction) -> dict[str, Any]:
     if not isinstance(planned, EpochPlanned):
         return {}
     return {"epoch": planned.epoch, "attempt": planned.attempt, "instant": planned.instant}
-
-
-def is_curable(error: Exception) -> bool:
-    """Whether trying again may help without an operator: refused I/O, or a table that changed meanwhile."""
-    return isinstance(error, OSError) or kind_of(error) in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)

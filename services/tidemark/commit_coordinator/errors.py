@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemark.errors import ErrorKind
+from tidemark.errors import ErrorKind, kind_of
 from tidemark.stream_runtime.errors import StreamRuntimeError
 
 
@@ -44,3 +44,8 @@ class DivergedError(CoordinatorError):
     """Timeline and decisions contradict each other: the coordinator stops, and changes nothing."""
 
     kind = ErrorKind.CORRUPT
+
+
+def is_curable(error: Exception) -> bool:
+    """Whether trying again may help without an operator: refused I/O, or a table that changed meanwhile."""
+    return isinstance(error, OSError) or kind_of(error) in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class CoordinatorFailpoint(StrEnum):
@@ -21,3 +22,36 @@ class CoordinatorFailpoint(StrEnum):
     AFTER_EPOCH_COMMITTED = "after_epoch_committed"
     AFTER_VOIDED = "after_voided"
     AFTER_ROLLED_BACK = "after_rolled_back"
+    BEFORE_SERVICE_PLANNED = "before_service_planned"
+    AFTER_SERVICE_PLANNED = "after_service_planned"
+    BEFORE_SERVICE_DECIDED = "before_service_decided"
+    AFTER_SERVICE_DECIDED = "after_service_decided"
+    AFTER_SERVICE_REQUESTED = "after_service_requested"
+    AFTER_SERVICE_INFLIGHT = "after_service_inflight"
+    AFTER_EACH_SERVICE_FILE = "after_each_service_file"
+    AFTER_SERVICE_METADATA = "after_service_metadata"
+    AFTER_SERVICE_COMPLETED = "after_service_completed"
+    IN_TAKE_BACK = "in_take_back"
+    AFTER_SERVICE_VOIDED = "after_service_voided"
+    IN_SWEEP = "in_sweep"
+    BEFORE_SERVICE_COMMITTED = "before_service_committed"
+
+
+SERVICE_FAILPOINTS: Final = frozenset(
+    {
+        CoordinatorFailpoint.BEFORE_SERVICE_PLANNED,
+        CoordinatorFailpoint.AFTER_SERVICE_PLANNED,
+        CoordinatorFailpoint.BEFORE_SERVICE_DECIDED,
+        CoordinatorFailpoint.AFTER_SERVICE_DECIDED,
+        CoordinatorFailpoint.AFTER_SERVICE_REQUESTED,
+        CoordinatorFailpoint.AFTER_SERVICE_INFLIGHT,
+        CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE,
+        CoordinatorFailpoint.AFTER_SERVICE_METADATA,
+        CoordinatorFailpoint.AFTER_SERVICE_COMPLETED,
+        CoordinatorFailpoint.IN_TAKE_BACK,
+        CoordinatorFailpoint.AFTER_SERVICE_VOIDED,
+        CoordinatorFailpoint.IN_SWEEP,
+        CoordinatorFailpoint.BEFORE_SERVICE_COMMITTED,
+    }
+)
+"""Those that only a table service passes: an epoch alone never reaches them."""

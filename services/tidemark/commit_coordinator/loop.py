@@ -33,8 +33,10 @@ from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
-from tidemark.commit_coordinator.coordinator import Coordinator, is_curable
+from tidemark.commit_coordinator.coordinator import Coordinator
+from tidemark.commit_coordinator.errors import is_curable
 from tidemark.commit_coordinator.service_parts import free_lock
+from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.errors import HudiFormatError
@@ -170,7 +172,14 @@ def _pause_services(coordinator: Coordinator, request: PauseServices) -> None:
 
 
 def _run_service(coordinator: Coordinator, request: RunService) -> None:
-    request.answer.set_result(RunAnswer(0, "table services are not enabled"))
+    services = coordinator.services
+    if not services.rules.enabled:
+        request.answer.set_result(RunAnswer(0, "table services are not enabled"))
+        return
+    services.want(
+        ServiceKind(request.kind),
+        lambda number, nothing: request.answer.set_result(RunAnswer(number, nothing)),
+    )
 
 
 def _retry(coordinator: Coordinator, request: RetryEpoch) -> None:

@@ -73,12 +73,15 @@ def facts_of(config: TableConfigFile, table: OpenedTable, ledger: str = "") -> F
 
 
 def free_lock(context: Context) -> None:
-    """Releases the lock that a coordinator holds or left, unless an epoch is decided; others need not wait.
+    """Releases the lock that a coordinator holds or left, unless an epoch or a service action is decided;
+    others need not wait.
 
     First waits for the clocks' skew, because a coordinator that died may have taken a time a moment ago.
     """
     holder = context.lock.holder()
-    if holder is None or holder.is_foreign or context.fold().state.decided is not None:
+    state = context.fold().state
+    decided = state.decided is not None or any(held.decided for held in state.services.values())
+    if holder is None or holder.is_foreign or decided:
         return
     try:
         if context.lock.is_held or context.lock.try_acquire():

@@ -9,14 +9,20 @@ import pytest
 
 from tidemark.commit_coordinator.calls.inbox import Request
 from tidemark.commit_coordinator.coordinator import HANDLERS
-from tidemark.commit_coordinator.domain.actions import NextAction
+from tidemark.commit_coordinator.domain.actions import EpochAction
+from tidemark.commit_coordinator.domain.service_actions import ServiceAction
 from tidemark.commit_coordinator.loop import TAKERS
+from tidemark.commit_coordinator.table_services.runner import HANDLED_BY
 
 
 @pytest.mark.parametrize(
     ("union", "handlers", "parameter"),
-    [(NextAction, HANDLERS, "action"), (Request, TAKERS, "request")],
-    ids=["actions", "requests"],
+    [
+        (EpochAction, HANDLERS, "action"),
+        (ServiceAction, HANDLED_BY, "action"),
+        (Request, TAKERS, "request"),
+    ],
+    ids=["actions", "actions of services", "requests"],
 )
 def test_each_kind_has_a_handler_of_its_own(
     union: Any, handlers: Mapping[type, Callable[..., None]], parameter: str

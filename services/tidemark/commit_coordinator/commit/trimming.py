@@ -17,14 +17,14 @@ coordinators live for a few epochs each are trimmed as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import STORE, store_document
 from tidemark.epoch_protocol.entries import SnapshotTaken, Topic
-from tidemark.epoch_protocol.state import CountedTagged, LastSnapshot
+from tidemark.epoch_protocol.state import CountedTagged, FoldState, LastSnapshot
 from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
 
 EPOCHS_BETWEEN: Final = 60
@@ -73,8 +73,9 @@ class Trimmer:
         path = self._take_snapshot(context, previous, now_ms)
         if previous is not None:
             self._delete(previous, context.fold().state.tagged)
+            kept = {previous.path, path, *_of_services(context.fold().state)}
             for document in documents:
-                if document not in (previous.path, path):
+                if document not in kept:
                     context.storage.delete(document)
 
     def _take_snapshot(self, context: Context, previous: LastSnapshot | None, now_ms: int) -> str:
@@ -132,3 +133,11 @@ class Trimmer:
         if previous is not None and now_ms >= since_ms and waited_s < _SECONDS_BETWEEN_MIN:
             return False
         return epochs >= (1 if waited_s >= SECONDS_BETWEEN else EPOCHS_BETWEEN)
+
+
+def _of_services(state: FoldState) -> Iterator[str]:
+    """The documents that open service actions need."""
+    for held in state.services.values():
+        yield held.planned.plan_path
+        if held.decided is not None:
+            yield held.decided.statuses_path

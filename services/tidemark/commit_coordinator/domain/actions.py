@@ -1,4 +1,5 @@
-"""The actions that a coordinator can take next; `commit_coordinator.commit` carries them out.
+"""The actions that a coordinator can take next; `commit_coordinator.commit` carries them out, and
+`commit_coordinator.table_services` those of table services (`service_actions`).
 
 Each action is idempotent. Its docstring names the entry that it appends to the decisions. If a coordinator
 dies before that entry can be read, its successor chooses its next action as if this one had never begun.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from tidemark.commit_coordinator.domain.service_actions import ServiceAction
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned
 from tidemark.epoch_protocol.state import VoidedAttempt
 
@@ -123,7 +125,7 @@ class FreeLock:
     """
 
 
-NextAction: TypeAlias = (
+EpochAction: TypeAlias = (
     Wait
     | Plan
     | OpenAttempt
@@ -135,6 +137,7 @@ NextAction: TypeAlias = (
     | RewindLanes
     | FreeLock
 )
+NextAction: TypeAlias = EpochAction | ServiceAction
 
 _PUBLISHED: Final[dict[type[NextAction], str]] = {RewindLanes: "Rewind"}
 

@@ -6,13 +6,17 @@ with an empty one, opens the planned attempt again, asks for its report again, a
 The first of these that applies is the next action:
 
 1. An epoch is decided: finish it, or void it if its decision has to be taken back.
-2. An attempt is planned: void it if it cannot commit; else open it, wait for its report, and decide. Without
+2. A service action is decided and not committed: commit it, or take it back.
+3. An attempt is planned: void it if it cannot commit; else open it, wait for its report, and decide. Without
    rows it is closed at once.
-3. Attempts are void and not cleaned: clean them, or wait while files of theirs might still appear.
-4. A rewind has kept the lock for too long, or while halted: free it.
-5. The coordinator has halted: wait.
-6. A rewind is due: make it.
-7. Plan the next epoch as soon as it is due.
+4. Attempts are void and not cleaned: clean them, or wait while files of theirs might still appear.
+5. A rewind has kept the lock for too long, or while halted: free it.
+6. The coordinator has halted: wait.
+7. A rewind is due: make it.
+8. Plan the next epoch as soon as it is due.
+
+While 3 to 8 only wait, service actions are planned, decided, swept and voided (`service_actions`). An epoch
+that is due leaves them one step before it is planned, so neither side waits for the other for long.
 """
 
 from __future__ import annotations
@@ -35,6 +39,11 @@ from tidemark.commit_coordinator.domain.actions import (
     Wait,
 )
 from tidemark.commit_coordinator.domain.attempt import AttemptStatus
+from tidemark.commit_coordinator.domain.service_actions import (
+    SeenServices,
+    next_service,
+    service_to_finish,
+)
 from tidemark.epoch_protocol.committing import source_positions, untagged_records
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned, Topic
 from tidemark.epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
@@ -109,6 +118,7 @@ class Observed:
     ``awaited``: the clustering that has to end before the next epoch is planned.
     ``others_until_ms``: until then the table's lock is left to other writers.
     ``keeps_lock_until_ms``: a rewind has kept the lock for the epoch that follows, until then at most.
+    ``services``: what was seen of table services.
     """
 
     planned_at_ms: int = 0
@@ -131,6 +141,7 @@ class Observed:
     others_until_ms: int = 0
     keeps_lock_until_ms: int | None = None
     tried_before: tuple[int, int] = (0, 0)
+    services: SeenServices = field(default_factory=SeenServices)
 
     def noted(self, state: FoldState, now_ms: int) -> None:
         """Notes since when a transaction counts that no plan covers."""
@@ -165,6 +176,18 @@ class Observed:
 
 def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> NextAction:
     """What to do next; the same inputs give the same answer."""
+    if state.decided is not None or seen.stopped:
+        return _for_epochs(state, seen, limits, now_ms)
+    finishing = service_to_finish(state, seen.services, now_ms)
+    if finishing is not None:
+        return finishing
+    action = _for_epochs(state, seen, limits, now_ms)
+    if isinstance(action, Wait) or (isinstance(action, Plan) and not seen.services.had_turn):
+        return next_service(state, seen.services, now_ms, seen.others_until_ms) or action
+    return action
+
+
+def _for_epochs(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> NextAction:
     if state.planned is not None:
         return _on_planned(state.planned, state.decided, seen)
     dirty = tuple(v for v in state.voided if v not in seen.cleaned)

@@ -1,0 +1,79 @@
+"""What has to hold before a service action may go on, whatever its kind. Rule B, that the plan still holds,
+is the handler's (`ServiceHandler.recheck`).
+"""
+
+from __future__ import annotations
+
+from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.epoch_protocol.service_entries import ServiceDecided, ServicePlanned
+from tidemark.hudi_format.timeline import DATA_ROOT, Timeline
+
+
+def timeline_of(timelines: Timelines, root: str) -> Timeline:
+    """The timeline with this root."""
+    return timelines.data if root == DATA_ROOT else timelines.metadata
+
+
+def half_committed(timelines: Timelines) -> str | None:
+    """Why nothing may be planned now: a data instant is pending that the metadata table has completed.
+
+    Its writer is between its two commits, or died there. A compaction that took it in would keep what is
+    rolled back later.
+    """
+    for pending in timelines.data.pending():
+        begun = timelines.metadata.find(pending.requested)
+        if begun is not None and begun.is_completed:
+            return (
+                f"instant {pending.requested} is committed in the metadata table and pending in the table: "
+                "its writer is about to finish it, or it is rolled back"
+            )
+    return None
+
+
+def out_of_timeline(timelines: Timelines, planned: ServicePlanned, root: str | None) -> str | None:
+    """Rule C: why the action's instant may not come onto its timeline any more, None if it may.
+
+    Below the timeline's start it would move the start back, and everything archived in between would count as
+    not committed.
+    """
+    if root is None:
+        return None
+    timeline = timeline_of(timelines, root)
+    if timeline.first_active is not None and planned.instant <= timeline.first_active:
+        return f"the timeline begins at {timeline.first_active} by now, after the action's {planned.instant}"
+    return None
+
+
+def taken_instant(timelines: Timelines, planned: ServicePlanned, root: str | None) -> str | None:
+    """Rule C: why the action's instant is not free, None if it is. Asked before the decision alone: later it
+    is the action's own.
+    """
+    for timeline in (timelines.data, timelines.metadata):
+        if root is not None and timeline.contains(planned.instant):
+            return f"another writer has made an instant {planned.instant}"
+    return None
+
+
+def overtaken(timelines: Timelines, planned: ServicePlanned, decided: ServiceDecided) -> str | None:
+    """Why the decided times may not be used any more, None if they may: another instant completed after them.
+
+    A reader that follows the table by completion time has passed them, and the view of an open epoch's
+    writers would change under them.
+    """
+    decided_time = min(decided.metadata_completion, decided.data_completion)
+    for timeline in (timelines.data, timelines.metadata):
+        for instant in timeline.completed():
+            if instant.requested != planned.instant and str(instant.completion) > decided_time:
+                return f"{instant.file_name} was completed since the decision"
+    return None
+
+
+def completion_of_instant(timelines: Timelines, planned: ServicePlanned, root: str | None) -> str | None:
+    """When the action's instant was completed on its timeline; None while it is not."""
+    if root is None:
+        return None
+    timeline = timeline_of(timelines, root)
+    active = timeline.find(planned.instant)
+    if active is not None:
+        return active.completion
+    return timeline.archive.completion_time(planned.instant) if timeline.archive is not None else None

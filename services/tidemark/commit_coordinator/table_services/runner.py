@@ -1,0 +1,314 @@
+"""Runs service actions for the coordinator's loop: asks the handlers what is due, takes reports, carries
+actions out, and turns errors into pauses. Nothing that fails here stops an epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from tidemark.commit_coordinator.calls.service_handoff import OfferedService, ServiceHandoff
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.domain.next_action import Observed
+from tidemark.commit_coordinator.domain.service_actions import (
+    TASK_TRIES_MAX,
+    CommitService,
+    DecideService,
+    OfferService,
+    PlanService,
+    SeenServices,
+    ServiceAction,
+    SweepService,
+    VoidService,
+)
+from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.table_services import steps
+from tidemark.commit_coordinator.table_services.handler import Dropped, ServiceFacts, ServiceHandler
+from tidemark.commit_coordinator.table_services.steps import Completed
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.errors import (
+    FencedOutError,
+    HudiFormatError,
+    LockHeldError,
+    LockLostError,
+    UnsupportedTableError,
+)
+from tidemark.hudi_format.model import instant_to_ms
+
+_NOTHING_MS: Final = 5_000
+"""How long a kind waits that was due and had nothing to do."""
+_LOCK_MS: Final = 500
+STEP_TRIES_MAX: Final = 5
+"""An action that could so often not be offered or decided is void."""
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class ServiceRules:
+    """From the configuration. ``step_ms``: how long one step may hold up the loop; ``clock_skew_ms``: an
+    action is decided so long after its instant; ``share``: part of a worker's task slots.
+    """
+
+    enabled: bool = False
+    step_ms: int = 50
+    clock_skew_ms: int = 1_000
+    share: float = 0.25
+
+
+Answer: TypeAlias = Callable[[int, str], None]
+
+
+@dataclass(frozen=True)
+class EndedAction:
+    """The last action of a kind that ended in this term. ``reason``: why it is void, "" if it is committed.
+    ``ended_ms``: Unix epoch.
+    """
+
+    planned: ServicePlanned
+    by_other: bool
+    reason: str
+    ended_ms: int
+
+
+class ServiceRunner:
+    """The service actions of one term. Used by the loop alone, except ``handoff``."""
+
+    def __init__(
+        self,
+        context: Context,
+        handlers: Sequence[ServiceHandler],
+        handoff: ServiceHandoff,
+        rules: ServiceRules,
+    ) -> None:
+        self._context, self._handoff = context, handoff
+        self.rules = rules
+        self.handlers: Mapping[ServiceKind, ServiceHandler] = {each.kind: each for each in handlers}
+        self.ended: dict[ServiceKind, EndedAction] = {}
+        self._wanted: dict[ServiceKind, list[Answer]] = {}
+
+    def want(self, kind: ServiceKind, answer: Answer) -> None:
+        """Plans an action of the kind as soon as possible, whether or not it is due, also while services are
+        paused. ``answer`` is called once, with the number of the action that is open then, or with 0 and why
+        there is none.
+        """
+        held = self._context.fold().state.services.get(kind)
+        if held is not None:
+            answer(held.planned.service, "")
+        elif kind not in self.handlers:
+            answer(0, f"there is no service {kind} for this table")
+        else:
+            self._wanted.setdefault(kind, []).append(answer)
+
+    def look(self, state: FoldState, observed: Observed, now_ms: int) -> None:
+        """Notes in ``observed`` what `next_action` has to know: reports, what is due, whether the lock is
+        kept.
+        """
+        seen = observed.services
+        seen.tasks = [kind for kind, handler in self.handlers.items() if handler.has_tasks]
+        seen.lock_kept = self._context.lock.is_held
+        self._forget_ended(state, seen)
+        self._void_unknown(state, seen)
+        for news in self._handoff.take_news():
+            if news.failure is None:
+                seen.action(news.number).reported = True
+            else:
+                self._tasks_failed(seen, news.number, news.failure, now_ms)
+        seen.due = self._due(state, observed, now_ms) if self.rules.enabled else {}
+
+    def carry_out(self, action: ServiceAction, observed: Observed) -> None:
+        """Carries the action out. Raises SupersededError, DivergedError, and what Kafka raises."""
+        seen, planned = observed.services, _planned_of(action)
+        seen.had_turn = True
+        try:
+            HANDLED_BY[type(action)](self, action, seen)
+        except LockHeldError as error:
+            self._wait_for_lock(action, seen, str(error))
+        except LockLostError as error:
+            # The next step takes the lock again, and asks all rules again.
+            _log.error("%s", error)
+        except ActionLostError as error:
+            assert planned is not None
+            _log.warning("%s: %s", _words(action), error)
+            seen.action(planned.service).lost = str(error)
+        except (OSError, HudiFormatError) as error:
+            if isinstance(error, FencedOutError):
+                self._context.log.check_term()
+            _log.warning("%s: %s", _words(action), error)
+            self._step_failed(action, seen, str(error))
+
+    def _due(self, state: FoldState, observed: Observed, now_ms: int) -> dict[ServiceKind, str]:
+        if observed.halted is not None:
+            return {}
+        seen, due = observed.services, {kind: "asked for" for kind in self.handlers if kind in self._wanted}
+        if state.services_paused:
+            return due
+        facts = ServiceFacts(state, {kind: each.ended_ms for kind, each in seen.kinds.items()})
+        for kind, handler in self.handlers.items():
+            if kind in state.services or kind in due or now_ms < seen.kind(kind).not_before_ms:
+                continue
+            reason = handler.due(facts, now_ms)
+            if reason is not None:
+                due[kind] = reason
+        return due
+
+    def _step_failed(self, action: ServiceAction, seen: SeenServices, reason: str) -> None:
+        now_ms = self._context.clock.now_ms()
+        if isinstance(action, PlanService):
+            seen.kind_failed(action.kind, reason, now_ms)
+            self._answer(action.kind, 0, reason)
+            return
+        number = action.planned.service
+        seen.step_failed(number, reason, now_ms)
+        open_action = seen.action(number)
+        if isinstance(action, OfferService | DecideService) and open_action.failures >= STEP_TRIES_MAX:
+            open_action.lost = reason
+
+    def _answer(self, kind: ServiceKind, number: int, nothing: str) -> None:
+        for answer in self._wanted.pop(kind, ()):
+            answer(number, nothing)
+
+    def _void_unknown(self, state: FoldState, seen: SeenServices) -> None:
+        """An action that a coordinator with other handlers has planned."""
+        for kind, held in state.services.items():
+            if kind not in self.handlers and held.decided is None:
+                seen.action(held.planned.service).lost = f"this coordinator has no service {kind}"
+
+    def _handler(self, kind: ServiceKind) -> ServiceHandler:
+        handler = self.handlers.get(kind)
+        if handler is None:
+            raise UnsupportedTableError(
+                f"a service action ({kind}) is decided, and this coordinator cannot commit that kind",
+                "Start the version of Tidemark that decided it",
+            )
+        return handler
+
+    def _forget_ended(self, state: FoldState, seen: SeenServices) -> None:
+        """An entry whose outcome was unknown may have ended an action meanwhile."""
+        open_numbers = {held.planned.service for held in state.services.values()}
+        for number in [each for each in seen.actions if each not in open_numbers]:
+            del seen.actions[number]
+            self._handoff.withdraw(number)
+
+    def _tasks_failed(self, seen: SeenServices, number: int, reason: str, now_ms: int) -> None:
+        seen.step_failed(number, reason, now_ms)
+        action = seen.action(number)
+        action.offered = False
+        _log.warning("the tasks of service action %d failed: %s", number, reason)
+        if action.failures >= TASK_TRIES_MAX:
+            action.lost, action.retry_at_ms = reason, 0
+
+    def _wait_for_lock(self, action: ServiceAction, seen: SeenServices, reason: str) -> None:
+        until_ms = self._context.clock.now_ms() + _LOCK_MS
+        planned = _planned_of(action)
+        if planned is None:
+            assert isinstance(action, PlanService)
+            kind = seen.kind(action.kind)
+            kind.not_before_ms, kind.problem = until_ms, reason
+        else:
+            noted = seen.action(planned.service)
+            noted.retry_at_ms, noted.problem = until_ms, reason
+
+    def _plan(self, action: PlanService, seen: SeenServices) -> None:
+        planned = steps.plan(self._context, self._handler(action.kind), action.number)
+        now_ms = self._context.clock.now_ms()
+        if isinstance(planned, Dropped):
+            seen.kind_failed(action.kind, planned.reason, now_ms)
+            self._answer(action.kind, 0, planned.reason)
+            return
+        if planned is None:
+            seen.kind(action.kind).not_before_ms = now_ms + _NOTHING_MS
+            self._answer(action.kind, 0, "there is nothing to do")
+            return
+        self._answer(action.kind, planned.service, "")
+        _log.info("service action %d (%s) is planned: %s", planned.service, planned.kind, action.reason)
+        self._begin(planned, seen)
+
+    def _offer(self, action: OfferService, seen: SeenServices) -> None:
+        self._begin(action.planned, seen)
+
+    def _begin(self, planned: ServicePlanned, seen: SeenServices) -> None:
+        noted = seen.action(planned.service)
+        noted.decide_at_ms = instant_to_ms(planned.instant) + self.rules.clock_skew_ms
+        if self._handler(planned.kind).has_tasks:
+            plan = steps.read_plan(self._context, planned)
+            token = self._context.publishing.open_service(planned.service)
+            self._handoff.offer(OfferedService(planned, plan, token, self.rules.share))
+            noted.offered, noted.reported = True, False
+
+    def _decide(self, action: DecideService, seen: SeenServices) -> None:
+        planned = action.planned
+        handler = self._handler(planned.kind)
+        due_ms = instant_to_ms(planned.instant) + self.rules.clock_skew_ms
+        if self._context.clock.now_ms() < due_ms:
+            # A successor has not noted it yet.
+            seen.action(planned.service).decide_at_ms = due_ms
+            return
+        report = self._handoff.report_of(planned.service) if handler.has_tasks else steps.NO_REPORT
+        self._completed(planned, steps.decide(self._context, handler, planned, report), seen)
+
+    def _commit(self, action: CommitService, seen: SeenServices) -> None:
+        planned, decided = action.planned, action.decided
+        handler = self._handler(planned.kind)
+        self._completed(planned, steps.commit(self._context, handler, planned, decided), seen)
+
+    def _completed(self, planned: ServicePlanned, result: Completed | Dropped, seen: SeenServices) -> None:
+        noted = seen.action(planned.service)
+        if isinstance(result, Dropped):
+            noted.lost = result.reason
+            return
+        self._handoff.withdraw(planned.service)
+        noted.completed, noted.by_other, noted.completion = True, result.by_other, result.completion
+        noted.failures, noted.retry_at_ms, noted.problem = 0, 0, ""
+
+    def _sweep(self, action: SweepService, seen: SeenServices) -> None:
+        planned, noted = action.planned, seen.action(action.planned.service)
+        completed = Completed(noted.completion, noted.by_other)
+        until_ms = self._context.clock.now_ms() + self.rules.step_ms
+        handler = self._handler(planned.kind)
+        if steps.sweep(self._context, handler, planned, action.decided, completed, until_ms):
+            outcome = "by another engine" if completed.by_other else "done"
+            _log.info("service action %d (%s) is %s", planned.service, planned.kind, outcome)
+            now_ms = self._context.clock.now_ms()
+            self.ended[planned.kind] = EndedAction(planned, completed.by_other, "", now_ms)
+            seen.ended(planned, now_ms)
+            seen.succeeded(planned.kind)
+
+    def _void(self, action: VoidService, seen: SeenServices) -> None:
+        planned, decided = action.planned, action.decided
+        self._handoff.withdraw(planned.service)
+        if decided is None:
+            steps.void(self._context, planned, action.reason)
+        else:
+            handler = self._handler(planned.kind)
+            if not steps.take_back(self._context, handler, planned, decided, action.reason):
+                seen.action(planned.service).lost = None
+                return
+        now_ms = self._context.clock.now_ms()
+        _log.warning("service action %d (%s) is void: %s", planned.service, planned.kind, action.reason)
+        self.ended[planned.kind] = EndedAction(planned, False, action.reason, now_ms)
+        seen.ended(planned, now_ms)
+        seen.kind_failed(planned.kind, action.reason, now_ms)
+
+
+def _planned_of(action: ServiceAction) -> ServicePlanned | None:
+    return None if isinstance(action, PlanService) else action.planned
+
+
+def _words(action: ServiceAction) -> str:
+    if isinstance(action, PlanService):
+        return f"no service action ({action.kind}) could be planned"
+    return f"a step of service action {action.planned.service} ({action.planned.kind}) failed"
+
+
+HANDLED_BY: Final[Mapping[type[ServiceAction], Callable[[ServiceRunner, Any, SeenServices], None]]] = {
+    PlanService: ServiceRunner._plan,
+    OfferService: ServiceRunner._offer,
+    DecideService: ServiceRunner._decide,
+    CommitService: ServiceRunner._commit,
+    SweepService: ServiceRunner._sweep,
+    VoidService: ServiceRunner._void,
+}
+"""The method that carries out each action of a service."""

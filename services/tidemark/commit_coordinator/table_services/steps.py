@@ -1,0 +1,313 @@
+"""The steps of a service action that all kinds share; `domain.service_actions` has what each of them is for.
+
+========== =================================== ==================================================
+step       under the table's lock              durable after it
+========== =================================== ==================================================
+`plan`     choose the instant, plan            the plan as a document, `ServicePlanned`
+`offer`    no                                  the action's folder, for its tasks
+`decide`   rules B and C, completion times     the outcomes as a document, `ServiceDecided`
+`commit`   the same hold as `decide`           everything that readers see
+`sweep`    no, unless its kind needs it        deletions, at the end `ServiceCommitted`
+`void`     only if the action is decided       `ServiceVoided`
+========== =================================== ==================================================
+
+Nothing of an action is on the table before it is decided. A commit that broke off, or whose lock was given up
+or lost, takes the lock again and asks all rules again before it goes on. While nothing is completed, the
+decision can be taken back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
+from tidemark.commit_coordinator.commit.attempt_effects import give_back
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
+from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.table_services.handler import (
+    DecidedAction,
+    Dropped,
+    LockedStep,
+    ServiceHandler,
+)
+from tidemark.commit_coordinator.table_services.rules import (
+    completion_of_instant,
+    half_committed,
+    out_of_timeline,
+    overtaken,
+    taken_instant,
+)
+from tidemark.epoch_protocol.service_entries import (
+    ServiceCommitted,
+    ServiceDecided,
+    ServiceOutcome,
+    ServicePlanned,
+    ServiceVoided,
+)
+from tidemark.hudi_format.errors import FencedOutError
+from tidemark.hudi_format.publication.tickets import Ticket
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
+from tidemark.hudi_format.validation import check_still_servable
+
+NO_REPORT: Final = ServiceReport(b"", ())
+_log = logging.getLogger("tidemark.coordinator")
+
+
+class _Decided(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The document that a decision names."""
+
+    plan: bytes
+    outcomes: bytes = b""
+    tickets: tuple[Ticket, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completed:
+    """An action is in the table. ``completion``: of its instant, "" for a kind that completes none."""
+
+    completion: str
+    by_other: bool
+
+
+def plan(context: Context, handler: ServiceHandler, number: int) -> ServicePlanned | Dropped | None:
+    """Plans an action; None when there is nothing to do, `Dropped` when nothing may be planned now."""
+    with _locked(context) as step:
+        check_still_servable(context.storage, context.table.accepted_properties)
+        reason = half_committed(step.timelines)
+        if reason is not None:
+            return Dropped(reason)
+        context.instants.observe([*step.timelines.times(), *context.rollbacks.named(step.timelines)])
+        instant = context.instants.next()
+        document = handler.plan(step, instant)
+        if document is None:
+            return None
+        path, sha256 = store_document(context.storage, document)
+        planned = ServicePlanned(
+            term=context.term,
+            service=number,
+            kind=handler.kind,
+            instant=instant,
+            plan_path=path,
+            plan_sha256=sha256,
+            planned_ms=context.clock.now_ms(),
+        )
+        context.hit("before_service_planned")
+        context.lock.check()
+        context.log.append(planned)
+        context.hit("after_service_planned")
+    return planned
+
+
+def read_plan(context: Context, planned: ServicePlanned) -> bytes:
+    """The plan of an action."""
+    return load_document(context.storage, planned.plan_path, planned.plan_sha256)
+
+
+def decide(
+    context: Context, handler: ServiceHandler, planned: ServicePlanned, report: ServiceReport
+) -> Completed | Dropped:
+    """Decides and commits under one hold of the lock.
+
+    `Dropped`: the plan does not hold any more, and the action is to be voided. Raises ActionLostError when
+    the action is decided and cannot be committed.
+    """
+    stored = read_plan(context, planned)
+    with _locked(context) as step:
+        check_still_servable(context.storage, context.table.accepted_properties)
+        standing = _standing(step, handler, planned, stored)
+        if isinstance(standing, Dropped):
+            return standing
+        tickets = _prepared(context, planned, report.tickets)
+        if isinstance(tickets, Dropped):
+            return tickets
+        context.instants.observe(step.timelines.times())
+        content = _Decided(standing, report.outcomes, tickets)
+        path, sha256 = store_document(context.storage, msgspec.json.encode(content))
+        decided = ServiceDecided(
+            term=context.term,
+            service=planned.service,
+            metadata_completion=context.instants.next(),
+            data_completion=context.instants.next(),
+            statuses_path=path,
+            statuses_sha256=sha256,
+            decided_ms=context.clock.now_ms(),
+        )
+        context.hit("before_service_decided")
+        context.lock.check()
+        context.log.append(decided)
+        context.hit("after_service_decided")
+        action = _action(context, planned, decided, content)
+        with _term_checked(context):
+            handler.commit(step, action)
+        return Completed(_decided_time(handler, decided), by_other=False)
+
+
+def commit(
+    context: Context, handler: ServiceHandler, planned: ServicePlanned, decided: ServiceDecided
+) -> Completed:
+    """Commits what was decided, whatever an earlier commit of it has made.
+
+    Raises ActionLostError when something came between, and nothing is completed yet.
+    """
+    action = decided_action(context, planned, decided)
+    with _locked(context, ends_epoch=True) as step:
+        found = completion_of_instant(step.timelines, planned, handler.timeline)
+        if found is not None:
+            return Completed(found, by_other=found != _decided_time(handler, decided))
+        with _term_checked(context):
+            if not handler.is_past_return(step, action):
+                _check_standing(step, handler, action)
+            handler.commit(step, action)
+        return Completed(_decided_time(handler, decided), by_other=False)
+
+
+def take_back(
+    context: Context, handler: ServiceHandler, planned: ServicePlanned, decided: ServiceDecided, reason: str
+) -> bool:
+    """Takes a decision back. False when something is completed under it by now, so that it has to go on."""
+    action = decided_action(context, planned, decided)
+    with _locked(context, ends_epoch=True) as step:
+        found = completion_of_instant(step.timelines, planned, handler.timeline)
+        if found is not None or handler.is_past_return(step, action):
+            return False
+        context.publishing.revoke(list(action.tickets.values()))
+        handler.take_back(step, action)
+        context.hit("in_take_back")
+        context.lock.check()
+        _append_void(context, planned, reason, decided.data_completion)
+    return True
+
+
+def void(context: Context, planned: ServicePlanned, reason: str) -> None:
+    """Voids an action that is not decided. Nothing of it is on the table."""
+    _append_void(context, planned, reason, "")
+
+
+def sweep(
+    context: Context,
+    handler: ServiceHandler,
+    planned: ServicePlanned,
+    decided: ServiceDecided,
+    completed: Completed,
+    until_ms: int,
+) -> bool:
+    """One slice of the sweep; True when the action is ended by `ServiceCommitted`."""
+    action = decided_action(context, planned, decided)
+    swept = handler.sweep(context, action, completed.by_other, until_ms)
+    context.hit("in_sweep")
+    if not swept:
+        return False
+    context.hit("before_service_committed")
+    context.log.append(
+        ServiceCommitted(
+            term=context.term,
+            service=planned.service,
+            instant=planned.instant,
+            completion=completed.completion,
+            outcome=ServiceOutcome.BY_OTHER if completed.by_other else ServiceOutcome.DONE,
+            committed_ms=context.clock.now_ms(),
+        )
+    )
+    # Whoever dies before this leaves a folder that the next term deletes.
+    context.publishing.close_service(planned.service)
+    return True
+
+
+def decided_action(context: Context, planned: ServicePlanned, decided: ServiceDecided) -> DecidedAction:
+    """The decided action with the tickets as this term publishes them."""
+    document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
+    return _action(context, planned, decided, msgspec.json.decode(document, type=_Decided))
+
+
+def _action(
+    context: Context, planned: ServicePlanned, decided: ServiceDecided, content: _Decided
+) -> DecidedAction:
+    named = {ticket.path: ticket for ticket in content.tickets}
+    adopted = context.publishing.adopt(planned.service, list(named)) if named else []
+    tickets = {**named, **{ticket.path: ticket for ticket in adopted}}
+    return DecidedAction(planned, decided, content.plan, content.outcomes, tickets)
+
+
+def _standing(
+    step: LockedStep, handler: ServiceHandler, planned: ServicePlanned, stored: bytes
+) -> bytes | Dropped:
+    reason = (
+        half_committed(step.timelines)
+        or out_of_timeline(step.timelines, planned, handler.timeline)
+        or taken_instant(step.timelines, planned, handler.timeline)
+    )
+    return handler.recheck(step, planned, stored) if reason is None else Dropped(reason)
+
+
+def _check_standing(step: LockedStep, handler: ServiceHandler, action: DecidedAction) -> None:
+    """Raises ActionLostError when a rule does not hold any more."""
+    planned, root = action.planned, handler.timeline
+    reason = out_of_timeline(step.timelines, planned, root)
+    if reason is None and root is not None:
+        reason = overtaken(step.timelines, planned, action.decided)
+    if reason is not None:
+        raise ActionLostError(reason)
+    standing = handler.recheck(step, planned, action.plan)
+    if isinstance(standing, Dropped):
+        raise ActionLostError(standing.reason)
+    if standing != action.plan:
+        raise ActionLostError("other writers changed file groups of the plan after the decision")
+
+
+def _prepared(
+    context: Context, planned: ServicePlanned, reported: Sequence[Ticket]
+) -> tuple[Ticket, ...] | Dropped:
+    """The reported files as they are prepared now."""
+    adopted = context.publishing.adopt(planned.service, [ticket.path for ticket in reported])
+    there = {ticket.path: ticket for ticket in adopted}
+    for ticket in reported:
+        found = there.get(ticket.path)
+        if found is None or (found.size, found.sha256) != (ticket.size, ticket.sha256):
+            return Dropped(f"{ticket.path} was reported, and is not prepared any more")
+    return tuple(there[ticket.path] for ticket in reported)
+
+
+def _append_void(context: Context, planned: ServicePlanned, reason: str, undecides: str) -> None:
+    context.log.append(ServiceVoided(context.term, planned.service, reason, undecides))
+    context.hit("after_service_voided")
+    # Whoever dies before this leaves a folder that the next term deletes.
+    context.publishing.close_service(planned.service)
+
+
+def _decided_time(handler: ServiceHandler, decided: ServiceDecided) -> str:
+    if handler.timeline is None:
+        return ""
+    on_metadata = handler.timeline == METADATA_TABLE_ROOT
+    return decided.metadata_completion if on_metadata else decided.data_completion
+
+
+@contextmanager
+def _locked(context: Context, ends_epoch: bool = False) -> Iterator[LockedStep]:
+    """A step under the lock. It does not wait for another writer: a later round tries again. Raises
+    LockHeldError.
+    """
+    context.lock.acquire(0, ends_epoch=ends_epoch)
+    try:
+        yield LockedStep(context, load_timelines(context.storage))
+    finally:
+        give_back(context)
+
+
+@contextmanager
+def _term_checked(context: Context) -> Iterator[None]:
+    """What a coordinator that was frozen takes for a lost action may be the work of its successor: then
+    SupersededError is raised instead.
+    """
+    try:
+        yield
+    except (ActionLostError, FencedOutError):
+        context.log.check_term()
+        raise
