@@ -110,6 +110,10 @@ class CleanPlan(msgspec.Struct, frozen=True):
         """The paths of the files to delete. ``root``: the folder of the partitions."""
         return [join_path(root, partition, name) for partition, names in self.files.items() for name in names]
 
+    def with_leftovers(self, leftovers: tuple[str, ...]) -> CleanPlan:
+        """The plan that deletes these, too."""
+        return msgspec.structs.replace(self, leftovers=leftovers)
+
 
 def output_name(plan: CompactionPlan, ordinal: int) -> str:
     """The name, without folder, of the base file that operation number ``ordinal`` makes. It follows from the

@@ -1,0 +1,334 @@
+"""The handlers of compactions: of the metadata table, and of the data table's file groups (MERGE_ON_READ).
+
+A commit makes its files in this order (hudi_format/TABLE_SERVICES.md, sections 1 and 2):
+
+1. the requested file with the plan, the inflight file
+2. base files of the same instant that are not ours go: an executor of another engine died half-way
+3. our base files
+4. of the data table: the metadata table's deltacommit
+5. the completed file
+
+Before 1 nothing may be in the partitions: a base file of an instant that is on no timeline hides later log
+files. To take back: base files, then inflight, then requested.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.table_services.handler import (
+    DecidedAction,
+    Dropped,
+    LockedStep,
+    ServiceFacts,
+)
+from tidemark.commit_coordinator.table_services.instant_steps import (
+    begin_instant,
+    complete_instant,
+    is_completed,
+    lost_on_conflict,
+    metadata_deltacommit,
+    take_back_instant,
+)
+from tidemark.commit_coordinator.table_services.listings import (
+    index_files,
+    sized_files,
+    unknown_index,
+    view_of,
+)
+from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
+from tidemark.hudi_format.commit.instants import completed_file
+from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.model import instant_to_ms
+from tidemark.hudi_format.storage.base import join_path, name_of
+from tidemark.hudi_format.table_services.compaction_planning import (
+    NotNow,
+    plan_data_compaction,
+    plan_index_compaction,
+    recheck_data_compaction,
+    recheck_index_compaction,
+)
+from tidemark.hudi_format.table_services.operations import (
+    CompactionPlan,
+    MergeOutcome,
+    decode_outcomes,
+    decode_plan,
+    encode_plan,
+    output_path,
+)
+from tidemark.hudi_format.table_services.records import (
+    compacted_files,
+    compaction_metadata,
+    kept_outcomes,
+    requested_compaction,
+)
+from tidemark.hudi_format.table_services.triggers import DataCompactionRule, IndexCompactionRule
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata, encode_commit_metadata
+from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
+
+# How often the figures of all file groups are looked through, and how long to wait after a look under the
+# lock that found nothing to do.
+LOOK_EVERY_MS: Final = 1_000
+RETRY_AFTER_MS: Final = 10_000
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """A decided compaction: its plan, and the outcomes of the operations that are committed."""
+
+    plan: CompactionPlan
+    outcomes: Sequence[MergeOutcome]
+    folder: str
+
+    def path(self, outcome: MergeOutcome) -> str:
+        """The path of the outcome's base file."""
+        return output_path(self.plan, outcome.ordinal, self.folder)
+
+
+class _Compaction:
+    """What both compactions share. ``folder``: that of the table's partitions."""
+
+    has_tasks: Final = True
+
+    def __init__(self, kind: ServiceKind, root: str, folder: str, placement: Placement) -> None:
+        self._kind, self._root, self._folder = kind, root, folder
+        self._placement = placement
+        self._not_before_ms = 0
+
+    @property
+    def kind(self) -> ServiceKind:
+        return self._kind
+
+    @property
+    def timeline(self) -> str | None:
+        return self._root
+
+    def _may_look(self, now_ms: int) -> bool:
+        """Whether the figures were not looked through just before."""
+        if now_ms < self._not_before_ms:
+            return False
+        self._not_before_ms = now_ms + LOOK_EVERY_MS
+        return True
+
+    def _document(self, context: Context, plan: CompactionPlan | NotNow | None) -> bytes | None:
+        """The plan as a document. Without one the next look is later."""
+        if isinstance(plan, CompactionPlan):
+            return encode_plan(plan)
+        if plan is not None:
+            _log.info("%s: not now: %s", self._kind, plan.reason)
+        self._not_before_ms = context.clock.now_ms() + RETRY_AFTER_MS
+        return None
+
+    def commit(self, step: LockedStep, action: DecidedAction) -> None:
+        merged, context = self._merged(action), step.context
+        content = encode_compaction_plan(requested_compaction(merged.plan))
+        inflight = begin_instant(step, action.planned.instant, Action.COMPACTION, content, self._root)
+        _delete_other_outputs(step, merged, action.planned.instant)
+        for outcome in merged.outcomes:
+            ticket = action.tickets.get(merged.path(outcome))
+            if ticket is None:
+                raise ActionLostError(f"{merged.path(outcome)} is not prepared any more")
+            with lost_on_conflict(f"{ticket.path} cannot be published"):
+                context.publishing.publish([ticket], step.lease())
+            context.hit("after_each_service_file")
+        self._commit_metadata(step, action, merged)
+        metadata = encode_commit_metadata(compaction_metadata(merged.plan, merged.outcomes))
+        complete_instant(step, inflight, self._completion(action), metadata, self._root)
+        self._tell_placement(merged)
+
+    def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:
+        """Makes what the metadata table gets of the compaction; nothing for its own."""
+
+    def _completion(self, action: DecidedAction) -> str:
+        raise NotImplementedError
+
+    def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
+        return is_completed(step.timelines, action.planned.instant, self._root)
+
+    def take_back(self, step: LockedStep, action: DecidedAction) -> None:
+        merged, storage = self._merged(action), step.context.storage
+        _delete_other_outputs(step, merged, action.planned.instant)
+        for outcome in merged.outcomes:
+            step.delete(merged.path(outcome))
+        for partition in sorted({each.partition for _, each in merged.plan.kept()}):
+            storage.sync_dir(join_path(self._folder, partition))
+        take_back_instant(step, action.planned.instant, Action.COMPACTION, self._root)
+
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+        if by_other:
+            self._delete_unnamed(context, action)
+        return True
+
+    def _delete_unnamed(self, context: Context, action: DecidedAction) -> None:
+        """Deletes our base files that the other engine's commit of the instant does not name."""
+        merged = self._merged(action)
+        named = _committed_names(context, action.planned.instant, self._root)
+        for outcome in merged.outcomes:
+            if named is not None and outcome.name not in named:
+                context.storage.delete(merged.path(outcome))
+
+    def _merged(self, action: DecidedAction) -> _Merged:
+        plan = decode_plan(action.plan, action.planned.plan_path)
+        outcomes = decode_outcomes(action.outcomes, action.decided.statuses_path)
+        return _Merged(plan, kept_outcomes(plan, outcomes), self._folder)
+
+    def _tell_placement(self, merged: _Merged) -> None:
+        done = [
+            CompactedSlice(
+                operation.partition,
+                operation.file_id,
+                outcome.size,
+                len(operation.log_files),
+                operation.log_bytes,
+            )
+            for outcome in merged.outcomes
+            for operation in (merged.plan.operations[outcome.ordinal],)
+        ]
+        at_ms = instant_to_ms(merged.plan.instant)
+        self._placement.compacted(done, at_ms, is_index=merged.plan.is_index)
+
+
+class CompactIndex(_Compaction):
+    """`compact-index`: the metadata table, all file groups with log files at once."""
+
+    def __init__(self, config: IndexCompactionConfig, placement: Placement) -> None:
+        super().__init__(ServiceKind.COMPACT_INDEX, METADATA_TABLE_ROOT, METADATA_TABLE_PATH, placement)
+        self._rule = IndexCompactionRule(
+            log_ratio=config.log_ratio,
+            log_files=config.log_files,
+            min_ms=config.min_interval_ms,
+            max_ms=config.max_age_ms,
+        )
+
+    def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
+        slices = self._placement.snapshot()
+        if not slices.is_listed or not self._may_look(now_ms):
+            return None
+        ended_ms = facts.ended_ms.get(self.kind)
+        since_last_ms = None if ended_ms is None else now_ms - ended_ms
+        return self._rule.reason(slices.index, now_ms, since_last_ms)
+
+    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+        storage = step.context.storage
+        plan: CompactionPlan | NotNow | None
+        if (unknown := unknown_index(storage)) is not None:
+            plan = NotNow(f"the metadata table has a partition {unknown}, which is unknown")
+        else:
+            plan = plan_index_compaction(_validity(step), index_files(storage), instant)
+        return self._document(step.context, plan)
+
+    def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
+        found = recheck_index_compaction(
+            decode_plan(plan, planned.plan_path), _validity(step), index_files(step.context.storage)
+        )
+        return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
+
+    def _completion(self, action: DecidedAction) -> str:
+        return action.decided.metadata_completion
+
+
+class CompactData(_Compaction):
+    """`compact-data`: the file groups of the data table that need it most."""
+
+    def __init__(self, config: DataCompactionConfig, placement: Placement) -> None:
+        super().__init__(ServiceKind.COMPACT_DATA, DATA_ROOT, "", placement)
+        self._min_ms = config.min_interval_ms
+        self._rule = DataCompactionRule(
+            log_ratio=config.log_ratio,
+            log_bytes=config.log_bytes,
+            log_files=config.log_files,
+            log_age_ms=config.log_age_ms,
+            max_groups=config.max_groups,
+            max_bytes=config.max_bytes,
+        )
+
+    def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
+        slices = self._placement.snapshot()
+        ended_ms = facts.ended_ms.get(self.kind)
+        too_soon = ended_ms is not None and now_ms - ended_ms < self._min_ms
+        if too_soon or not slices.is_listed or not self._may_look(now_ms):
+            return None
+        due = sum(self._rule.score(each, now_ms) >= 1.0 for each in slices.data)
+        return f"{due} file groups have many log files" if due else None
+
+    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+        context, slices = step.context, self._placement.snapshot()
+        asked = self._partitions_to_list(slices, instant_to_ms(instant))
+        if not asked:
+            return self._document(context, None)
+        unlisted = {each.partition_path for each in slices.data if each.log_count} - set(asked)
+        plan = plan_data_compaction(
+            view_of(context, step.timelines.data),
+            sized_files(context.storage, asked),
+            instant,
+            context.table.schema((), step.timelines.data),
+            self._rule,
+            unlisted=unlisted,
+        )
+        return self._document(context, plan)
+
+    def _partitions_to_list(self, slices: TableSlices, now_ms: int) -> list[str]:
+        """The partitions of the groups that need it most: as many as one action may have groups."""
+        scored: list[tuple[float, SliceFigures]] = [
+            (score, each) for each in slices.data if (score := self._rule.score(each, now_ms)) >= 1.0
+        ]
+        scored.sort(key=lambda each: (-each[0], each[1].group))
+        return sorted({each.partition_path for _, each in scored[: self._rule.max_groups]})
+
+    def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
+        document = decode_plan(plan, planned.plan_path)
+        partitions = sorted({each.partition for _, each in document.kept()})
+        found = recheck_data_compaction(
+            document,
+            view_of(step.context, step.timelines.data),
+            sized_files(step.context.storage, partitions),
+        )
+        return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
+
+    def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:
+        log = metadata_deltacommit(step, action, compacted_files(merged.plan, merged.outcomes))
+        self._placement.wrote_index([log], instant_to_ms(merged.plan.instant))
+
+    def _completion(self, action: DecidedAction) -> str:
+        return action.decided.data_completion
+
+
+def _validity(step: LockedStep) -> InstantValidity:
+    return InstantValidity(step.timelines.data, step.timelines.metadata)
+
+
+def _delete_other_outputs(step: LockedStep, merged: _Merged, instant: str) -> None:
+    """Deletes base files of the instant in the plan's groups that are not ours (step 2)."""
+    ours = {merged.path(outcome) for outcome in merged.outcomes}
+    groups = {(each.partition, each.file_id) for _, each in merged.plan.kept()}
+    for partition in sorted({partition for partition, _ in groups}):
+        for info in step.context.storage.list(join_path(merged.folder, partition)):
+            found = BaseFileName.parse(info.name)
+            if found is None or found.instant != instant or (partition, found.file_id) not in groups:
+                continue
+            if info.path not in ours:
+                step.delete(info.path)
+
+
+def _committed_names(context: Context, instant: str, root: str) -> set[str] | None:
+    """The names of the base files that the completed instant's metadata names; None when it cannot be told,
+    because the instant was archived.
+    """
+    name = completed_file(context.storage, instant, root)
+    if name is None:
+        return None
+    path = join_path(root, "timeline", name)
+    metadata = decode_commit_metadata(context.storage.read(path), path)
+    return {name_of(stat.path) for stat in metadata.stats()}

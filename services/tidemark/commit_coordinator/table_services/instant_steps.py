@@ -1,0 +1,95 @@
+"""The steps that the handlers' commits share: an instant's files on its timeline, and taking them back.
+
+No step looks at what an earlier try made: all can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.table_services.handler import DecidedAction, LockedStep
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
+from tidemark.hudi_format.errors import FencedOutError, TimelineConflictError
+from tidemark.hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    publish_files_log,
+)
+from tidemark.hudi_format.metadata_table.partitions.files import FILES, FileChange
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataLogFile
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
+
+
+@contextmanager
+def lost_on_conflict(what: str) -> Iterator[None]:
+    """Another engine's file in our way, or a file that was published and is gone: the action is lost."""
+    try:
+        yield
+    except (TimelineConflictError, FencedOutError) as error:
+        raise ActionLostError(f"{what}: {error}") from error
+
+
+def begin_instant(step: LockedStep, instant: str, action: Action, plan: bytes, root: str) -> Instant:
+    """Makes the requested and the inflight file. Raises ActionLostError."""
+    context = step.context
+    with lost_on_conflict(f"instant {instant} cannot be begun"):
+        requested = create_requested(context.publishing, instant, action, plan, root=root)
+        context.hit("after_service_requested")
+        inflight = create_inflight(context.publishing, requested, root=root)
+        context.hit("after_service_inflight")
+    return inflight
+
+
+def complete_instant(step: LockedStep, inflight: Instant, completion: str, content: bytes, root: str) -> None:
+    """Makes the completed file. Raises TimelineConflictError when another engine took the instant away."""
+    complete(step.context.publishing, inflight, completion, content, root=root, lease=step.lease())
+    step.context.hit("after_service_completed")
+
+
+def metadata_deltacommit(
+    step: LockedStep, action: DecidedAction, changes: list[FileChange]
+) -> MetadataLogFile:
+    """Makes the metadata table's deltacommit of the action's instant, of `files` alone.
+
+    Raises ActionLostError while it is not completed, TimelineConflictError when another engine completed it.
+    """
+    publishing, instant = step.context.publishing, action.planned.instant
+    with lost_on_conflict(f"the metadata table's commit of {instant} cannot be begun"):
+        inflight = begin_delta_commit(publishing, instant)
+        log = publish_files_log(publishing, instant, changes)
+    metadata = delta_commit_metadata(instant, [log])
+    completion = action.decided.metadata_completion
+    complete_delta_commit(publishing, inflight, completion, metadata, step.lease())
+    step.context.hit("after_service_metadata")
+    return log
+
+
+def is_completed(timelines: Timelines, instant: str, root: str) -> bool:
+    """Whether the instant, or on the data timeline its metadata deltacommit, is completed."""
+    asked: list[Timeline] = [timelines.metadata]
+    if root == DATA_ROOT:
+        asked.append(timelines.data)
+    found = [timeline.find(instant) for timeline in asked]
+    return any(each is not None and each.is_completed for each in found)
+
+
+def take_back_instant(step: LockedStep, instant: str, action: Action, root: str) -> None:
+    """Deletes what was made of an instant that is not completed, but for base files, which go before."""
+    if root == DATA_ROOT:
+        log, _ = FILES.log_file([], instant, ShardId(0))
+        step.delete(log.path)
+        step.context.storage.sync_dir(join_path(METADATA_TABLE_PATH, log.partition))
+        _delete_pending(step, instant, Action.DELTA_COMMIT, METADATA_TABLE_ROOT)
+    _delete_pending(step, instant, action, root)
+
+
+def _delete_pending(step: LockedStep, instant: str, action: Action, root: str) -> None:
+    for state in (State.INFLIGHT, State.REQUESTED):
+        step.delete(instant_path(Instant(instant, action, state), root))
+    step.context.storage.sync_dir(join_path(root, "timeline"))

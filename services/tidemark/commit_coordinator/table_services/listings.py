@@ -1,0 +1,110 @@
+"""What handlers list of a table when they plan, under its lock: files with sizes, plans and savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.stored_documents import load_document
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.file_group.slices import FileGroupId
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_services.compaction_planning import SizedFiles
+from tidemark.hudi_format.table_services.operations import decode_plan
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import DATA_ROOT, Action, Timeline
+from tidemark.hudi_format.timeline.clean_records import decode_savepoint
+
+_TIMELINE_FOLDER: Final = ".hoodie"
+
+
+def index_files(storage: Storage) -> SizedFiles:
+    """The files of the metadata table by partition."""
+    return sized_files(storage, [each.name for each in PARTITIONS], METADATA_TABLE_PATH)
+
+
+def unknown_index(storage: Storage) -> str | None:
+    """The name of a partition of the metadata table that we do not know, None when there is none. A
+    compaction has to take all of them.
+    """
+    known = {_TIMELINE_FOLDER, *(each.name for each in PARTITIONS)}
+    listing = storage.list(METADATA_TABLE_PATH)
+    return next((info.name for info in listing if info.is_dir and info.name not in known), None)
+
+
+def sized_files(storage: Storage, partitions: Iterable[str], root: str = "") -> SizedFiles:
+    """The files of these partitions; ``root``: the folder that they lie in."""
+    return {
+        partition: {
+            info.name: info.size for info in storage.list(join_path(root, partition)) if not info.is_dir
+        }
+        for partition in partitions
+    }
+
+
+def view_of(context: Context, timeline: Timeline) -> TableView:
+    """The data table as this listing of its timeline shows it. Raises FileMissingError when a plan is gone:
+    list again.
+    """
+    context.view = TableView.of(context.storage, timeline, context.view)
+    return context.view
+
+
+def open_plans(context: Context, kind: ServiceKind) -> Mapping[FileGroupId, str]:
+    """File group -> requested time of our own open compaction of this kind that names it."""
+    held = context.fold().state.services.get(kind)
+    if held is None:
+        return {}
+    planned = held.planned
+    document = load_document(context.storage, planned.plan_path, planned.plan_sha256)
+    operations = decode_plan(document, planned.plan_path).operations
+    return {(each.partition, each.file_id): planned.instant for each in operations}
+
+
+def own_pending(context: Context) -> Collection[str]:
+    """The requested times of instants that are ours, and may be pending."""
+    state = context.fold().state
+    instants = {each.planned.instant for each in state.services.values()}
+    instants.update(each.instant for each in state.voided if each.instant is not None)
+    if state.planned is not None and state.planned.instant is not None:
+        instants.add(state.planned.instant)
+    return instants
+
+
+def savepoints(storage: Storage, timeline: Timeline) -> dict[str, Mapping[str, tuple[str, ...]]]:
+    """Requested time -> partition -> names of the files that the savepoint keeps."""
+    kept = {}
+    for saved in timeline.completed(Action.SAVEPOINT):
+        path = instant_path(saved)
+        kept[saved.requested] = decode_savepoint(storage.read(path), path)
+    return kept
+
+
+def first_seen(storage: Storage, timeline: Timeline, root: str = DATA_ROOT) -> Callable[[str], str | None]:
+    """Requested time of a committed instant -> when readers saw it first; None for one that is not committed.
+
+    That is its completion time, or the time of its completed file where that is later: a successor finishes
+    what was decided long before. An archived instant has only its completion time.
+    """
+    known: dict[str, str | None] = {}
+
+    def seen(requested: str) -> str | None:
+        if requested not in known:
+            known[requested] = _first_seen(storage, timeline, root, requested)
+        return known[requested]
+
+    return seen
+
+
+def _first_seen(storage: Storage, timeline: Timeline, root: str, requested: str) -> str | None:
+    completion = timeline.completion_time(requested)
+    instant = timeline.find(requested)
+    if completion is None or instant is None:
+        return completion
+    info = storage.stat(instant_path(instant, root))
+    return completion if info is None else max(completion, instant_from_ms(info.mtime_ms))

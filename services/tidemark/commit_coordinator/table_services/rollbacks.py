@@ -1,0 +1,124 @@
+"""The handler of `rollback`: undoes writes of other engines whose writer is gone.
+
+They hold back compactions of the index, the horizon of cleans, and archival. Each is rolled back as one of
+our own void attempts is (hudi_format/commit/rollback.py); what is rolled back already stays so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.table_services.handler import (
+    DecidedAction,
+    Dropped,
+    LockedStep,
+    ServiceFacts,
+)
+from tidemark.commit_coordinator.table_services.listings import own_pending
+from tidemark.config.table_services_model import RollbackConfig
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
+from tidemark.hudi_format.commit.heartbeat import heartbeat_path
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.commit.rollback import rollback_pending
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_services.dead_instants import dead_instants
+from tidemark.hudi_format.timeline import Instant, State, Timeline
+
+
+class _DeadInstants(msgspec.Struct, frozen=True):
+    """The plan's document: requested times of the data timeline."""
+
+    instants: tuple[str, ...]
+
+
+class RollBackDead:
+    """`rollback`: has no tasks, and an instant of its own for each write that it undoes."""
+
+    has_tasks: Final = False
+    timeline: Final[str | None] = None
+
+    def __init__(self, config: RollbackConfig) -> None:
+        self._interval_ms = config.interval_ms
+        self._not_before_ms = 0
+
+    @property
+    def kind(self) -> ServiceKind:
+        return ServiceKind.ROLLBACK
+
+    def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
+        ended_ms = facts.ended_ms.get(self.kind)
+        too_soon = ended_ms is not None and now_ms - ended_ms < self._interval_ms
+        if too_soon or now_ms < self._not_before_ms:
+            return None
+        return f"the last look was {self._interval_ms // 1000} s ago"
+
+    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+        dead = _dead(step)
+        if not dead:
+            self._not_before_ms = step.context.clock.now_ms() + self._interval_ms
+            return None
+        return msgspec.json.encode(_DeadInstants(tuple(dead)))
+
+    def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
+        still = set(_dead(step))
+        kept = [
+            each
+            for each in _decode(plan, planned.plan_path)
+            if each in still or not step.timelines.data.contains(each)
+        ]
+        if not kept:
+            return Dropped("the writers of all instants beat again, or completed them")
+        return msgspec.json.encode(_DeadInstants(tuple(kept)))
+
+    def commit(self, step: LockedStep, action: DecidedAction) -> None:
+        context = step.context
+        for instant in _decode(action.plan, action.planned.plan_path):
+            context.lock.check()
+            found = step.timelines.data.find(instant)
+            if found is None or not found.is_completed:
+                rollback_pending(context.publishing, instant, context.instants)
+            context.hit("after_rolled_back")
+
+    def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
+        """Each write is undone by itself, and none of that is taken back."""
+        return False
+
+    def take_back(self, step: LockedStep, action: DecidedAction) -> None:
+        """A rollback that broke off goes on when its instant is found dead again."""
+
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+        return True
+
+
+def _dead(step: LockedStep) -> list[str]:
+    storage, timeline = step.context.storage, step.timelines.data
+    return dead_instants(
+        timeline,
+        own_pending(step.context),
+        step.context.clock.now_ms(),
+        begun_ms=lambda requested: _begun_ms(storage, timeline, requested),
+        beaten_ms=lambda requested: _changed_ms(storage, heartbeat_path(requested)),
+    )
+
+
+def _begun_ms(storage: Storage, timeline: Timeline, requested: str) -> int | None:
+    found = timeline.find(requested)
+    if found is None:
+        return None
+    return _changed_ms(storage, instant_path(Instant(requested, found.action, State.REQUESTED)))
+
+
+def _changed_ms(storage: Storage, path: str) -> int | None:
+    info = storage.stat(path)
+    return None if info is None else info.mtime_ms
+
+
+def _decode(plan: bytes, path: str) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(plan, type=_DeadInstants).instants
+    except msgspec.MsgspecError as error:
+        raise CorruptFileError(f"{path}: the plan is not readable: {error}") from error

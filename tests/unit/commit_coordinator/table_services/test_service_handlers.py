@@ -1,0 +1,287 @@
+"""Handlers of table services on real files: what each kind does to a table, what readers see when a
+coordinator dies at any step, and how a successor goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.interop.read_table import ReadTable
+from tests.service_actions import EVERYTHING_NOW, DiedError
+from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story, plain
+from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
+from tidemark.commit_coordinator.table_services.handler import ServiceFacts
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.instants import completed_file
+from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import (
+    decode_commit_metadata,
+    encode_commit_metadata,
+    group_stats,
+)
+
+COMPACTIONS = (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA)
+CLEANS = (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX)
+
+
+def prepare_for(story: Story, kind: ServiceKind) -> None:
+    """Makes something to do for the kind."""
+    if kind in CLEANS:
+        assert all(story.served.act(each) for each in COMPACTIONS)
+        story.later()
+    story.served.list_files()
+
+
+@pytest.fixture(scope="module")
+def three_commits(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return Story(tmp_path_factory.mktemp("three_commits") / "t")
+
+
+@pytest.fixture
+def story(three_commits: Story, tmp_path: Path) -> Story:
+    return three_commits.copy(tmp_path / "t")
+
+
+def test_a_data_compaction_leaves_no_log_files_and_the_same_rows(story: Story):
+    assert story.log_files() > 0
+    assert story.served.act(ServiceKind.COMPACT_DATA)
+    assert story.log_files() == 0
+    story.check()
+    newest = {(each.partition_path, each.file_id): each for each in ReadTable(story.path).slices()}
+    for partition, file_id, size in story.served.placement.slices():
+        base = newest[partition, file_id].base_file
+        assert size == story.storage.stat(join_path(partition, str(base))).size
+    story.commit((1, 5, 30))
+    story.check()
+
+
+def test_an_index_compaction_takes_every_group_with_log_files(story: Story):
+    assert story.index_log_files() > 0
+    assert story.served.act(ServiceKind.COMPACT_INDEX)
+    assert story.index_log_files() == 0
+    story.check()
+    story.commit((1, 5, 30), deletes=(9,))
+    story.check()
+    assert not story.served.state.services
+
+
+@pytest.mark.parametrize("kind", CLEANS)
+def test_a_clean_deletes_superseded_files_once_readers_are_gone(story: Story, kind: ServiceKind):
+    assert not story.served.act(kind), "nothing is superseded"
+    assert all(story.served.act(each) for each in COMPACTIONS)
+    story.commit((5,))
+    story.later()
+    before = story.table_files()
+    assert story.served.act(kind)
+    assert len(story.table_files()) < len(before)
+    story.check()
+    assert not story.served.act(kind)
+    story.commit((6, 31))
+    story.check()
+
+
+def test_readers_keep_their_files_for_the_retention(story: Story):
+    hour = replace(EVERYTHING_NOW, clean=replace(EVERYTHING_NOW.clean, retain_ms=3_600_000))
+    story.served.config = hour
+    story.served.begin()
+    assert story.served.act(ServiceKind.COMPACT_DATA)
+    story.clock.advance(HOUR_S - 60)
+    assert not story.served.act(ServiceKind.CLEAN_DATA)
+    story.clock.advance(120)
+    assert story.served.act(ServiceKind.CLEAN_DATA)
+
+
+def test_copy_on_write_tables_are_cleaned(tmp_path: Path):
+    story = Story(tmp_path / "made", TableType.COPY_ON_WRITE).copy(tmp_path / "t")
+    story.later()
+    files = {name for names in story.listed_folders().values() for name in names}
+    assert story.served.act(ServiceKind.CLEAN_DATA)
+    left = {name for names in story.listed_folders().values() for name in names}
+    assert len(files) - len(left) == 4, "two groups, each rewritten twice"
+    story.check()
+
+
+def crashes() -> list[tuple[ServiceKind, CoordinatorFailpoint]]:
+    compactions = {CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE}
+    of_data = {CoordinatorFailpoint.AFTER_SERVICE_METADATA}
+    sweeps = {CoordinatorFailpoint.IN_SWEEP}
+    found = []
+    for kind in (*COMPACTIONS, *CLEANS):
+        points = set(SERVICE_FAILPOINTS)
+        points -= sweeps if kind in COMPACTIONS else compactions
+        points -= of_data if kind in (ServiceKind.COMPACT_INDEX, ServiceKind.CLEAN_INDEX) else set()
+        found += [(kind, point) for point in sorted(points)]
+    return found
+
+
+@pytest.mark.parametrize(("kind", "failpoint"), crashes())
+def test_readers_are_right_at_every_death_and_the_successor_finishes(
+    story: Story, kind: ServiceKind, failpoint: CoordinatorFailpoint
+):
+    prepare_for(story, kind)
+    served = story.served
+    served.dies_at(failpoint.value)
+    with pytest.raises(DiedError):
+        served.act(kind)
+    story.check_readers()
+    served.begin()
+    assert served.finish(kind)
+    story.commit((7, 40), deletes=(1,))
+    story.check()
+    served.list_files()
+    again = served.act(kind)
+    assert again == (kind in COMPACTIONS)
+    story.check()
+
+
+@pytest.mark.parametrize("kind", COMPACTIONS)
+def test_a_commit_between_plan_and_decision_stays(story: Story, kind: ServiceKind):
+    served = story.served
+    assert served.plan(kind)
+    served.work(kind)
+    story.commit((2, 50), deletes=(3,))
+    assert served.decide(kind)
+    assert served.finish(kind)
+    story.check()
+    left = story.log_files() if kind is ServiceKind.COMPACT_DATA else story.index_log_files()
+    assert left > 0, "its log files are of the new slice"
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+@pytest.mark.parametrize("kind", COMPACTIONS)
+def test_a_compaction_that_is_taken_back_leaves_nothing(story: Story, kind: ServiceKind, nth: int):
+    served = story.served
+    served.dies_at("after_each_service_file" if nth else "after_service_inflight", max(nth, 1))
+    with pytest.raises(DiedError):
+        served.act(kind)
+    instant = served.state.services[kind].planned.instant
+    served.begin()
+    served.take_back(kind)
+    story.check()
+    assert not [info.path for info in story.storage.walk("") if instant in info.name]
+    assert served.act(kind)
+    story.check()
+
+
+@pytest.mark.parametrize("kind", CLEANS)
+def test_a_clean_that_is_taken_back_leaves_nothing(story: Story, kind: ServiceKind):
+    prepare_for(story, kind)
+    served = story.served
+    served.dies_at("after_service_inflight")
+    with pytest.raises(DiedError):
+        served.act(kind)
+    instant = served.state.services[kind].planned.instant
+    served.begin()
+    served.take_back(kind)
+    story.check()
+    assert not [info.path for info in story.storage.walk("") if instant in info.name]
+    assert served.act(kind)
+
+
+@pytest.mark.parametrize("kind", COMPACTIONS)
+def test_base_files_of_a_dead_executor_go_before_ours_is_published(story: Story, kind: ServiceKind):
+    """Truncated ones would make the metadata table unreadable once the instant is completed."""
+    served = story.served
+    served.plan(kind)
+    served.work(kind)
+    served.decide(kind)
+    served.dies_at("after_service_inflight")
+    with pytest.raises(DiedError):
+        served.finish(kind)
+    path = next(iter(served.decided(kind).tickets))
+    theirs = path.replace("_0-0-0_", "_0-7-7_").replace("_1-0-0_", "_1-7-7_")
+    assert theirs != path
+    story.storage.create(theirs, b"cut off")
+    served.begin()
+    assert served.finish(kind)
+    assert not story.storage.exists(theirs)
+    story.check()
+
+
+@pytest.mark.parametrize("kind", COMPACTIONS)
+def test_our_files_go_when_another_engine_completed_the_instant(story: Story, kind: ServiceKind):
+    """It rolled our inflight instant back, executed the plan anew, and named its own files."""
+    served = story.served
+    served.dies_at("after_service_completed")
+    with pytest.raises(DiedError):
+        served.act(kind)
+    action = served.decided(kind)
+    root = METADATA_TABLE_ROOT if kind is ServiceKind.COMPACT_INDEX else DATA_ROOT
+    completed = join_path(root, "timeline", str(completed_file(story.storage, action.planned.instant, root)))
+    metadata = decode_commit_metadata(story.storage.read(completed), completed)
+    first = metadata.stats()[0]
+    theirs = replace(first, path=first.path.replace("-0-0_", "-9-9_"))
+    folder = METADATA_TABLE_PATH if kind is ServiceKind.COMPACT_INDEX else ""
+    ours = join_path(folder, first.path)
+    story.storage.create(join_path(folder, theirs.path), story.storage.read(ours))
+    others = [stat for stat in metadata.stats() if stat != first]
+    renamed = replace(metadata, write_stats=group_stats([theirs, *others]))
+    story.storage.replace(completed, encode_commit_metadata(renamed))
+    served.begin()
+    assert served.handlers[kind].sweep(served.context, action, True, 0)
+    assert not story.storage.exists(ours)
+    assert story.storage.exists(join_path(folder, theirs.path))
+    assert all(story.storage.exists(join_path(folder, stat.path)) for stat in others)
+    assert plain(story.hudi_rows(story.listed_folders())) == story.live
+
+
+def test_the_dead_write_of_another_engine_is_rolled_back(story: Story):
+    pending = story.writer.prepare(
+        pa.Table.from_pylist([{"id": "z", "region": "eu", "ts": 99, "name": "z"}], schema=ARROW)
+    )
+    requested = pending.instant.requested
+    story.clock.advance(100)
+    assert not story.served.act(ServiceKind.ROLLBACK), "its writer may live"
+    story.later()
+    assert story.served.act(ServiceKind.ROLLBACK)
+    assert load_timeline(story.storage).find(requested) is None
+    assert not story.storage.exists(heartbeat.heartbeat_path(requested))
+    assert len(load_timeline(story.storage).completed(Action.ROLLBACK)) == 1
+    story.check()
+    assert not story.served.act(ServiceKind.ROLLBACK)
+    assert story.served.act(ServiceKind.COMPACT_INDEX)
+    story.check()
+
+
+def test_a_half_committed_write_of_another_engine_holds_the_index_back(story: Story):
+    pending = story.writer.prepare(
+        pa.Table.from_pylist([{"id": "z", "region": "eu", "ts": 99, "name": "z"}], schema=ARROW)
+    )
+    finish_metadata_only(story, pending)
+    assert not story.served.act(ServiceKind.COMPACT_INDEX)
+    story.later()
+    assert story.served.act(ServiceKind.ROLLBACK)
+    assert story.served.act(ServiceKind.COMPACT_INDEX)
+    story.check()
+
+
+def finish_metadata_only(story: Story, pending) -> None:
+    by = Unfenced(story.storage)
+    inflight = begin_delta_commit(by, pending.instant.requested)
+    story.writer._instants.observe(load_timeline(story.storage, METADATA_TABLE_ROOT).times())
+    complete_delta_commit(by, inflight, story.writer._instants.next(), pending.index_metadata)
+
+
+def test_what_is_due_is_told_by_figures_in_memory(story: Story):
+    facts = ServiceFacts(story.served.state, {})
+    now_ms = story.clock.now_ms()
+    handlers = story.served.handlers
+    assert "file groups" in str(handlers[ServiceKind.COMPACT_DATA].due(facts, now_ms))
+    assert "log files have" in str(handlers[ServiceKind.COMPACT_INDEX].due(facts, now_ms))
+    assert handlers[ServiceKind.COMPACT_INDEX].due(facts, now_ms) is None, "it was looked at just before"
+    for kind in (*CLEANS, ServiceKind.ROLLBACK):
+        assert handlers[kind].due(facts, now_ms) is not None
+        ended = ServiceFacts(story.served.state, {kind: now_ms})
+        assert handlers[kind].due(ended, now_ms + 1_000) is None
+    story.served.act(ServiceKind.COMPACT_DATA)
+    assert handlers[ServiceKind.COMPACT_DATA].due(facts, now_ms + 60_000) is None, "nothing is left"
