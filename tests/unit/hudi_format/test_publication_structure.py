@@ -21,6 +21,7 @@ OTHER_FILES: Final = frozenset({
     # Local disks of one process: no table, no storage.
     "services/tidemark/doctor/files.py",
     "services/tidemark/index_assigner/index/rocks.py",
+    "libs/tidemark/stream_runtime/platform/class_data.py",
     "libs/tidemark/stream_runtime/platform/jars.py",
     "libs/tidemark/stream_runtime/security/server.py",
 })  # fmt: skip
