@@ -43,8 +43,7 @@ from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_writer.tasks import run_task
-from tidemark.table_status.documents import status_document
-from tidemark.table_status.messages import status_message, status_of
+from tidemark.table_status.messages import status_document, status_message, status_of
 from tidemark.table_status.services import OwnServices, ServiceKindState
 from tidemark.table_status.status import MissingPart, OpenTransactionState, Status, TimelineState
 from tidemark.table_status.warnings import StatusWarning, WarningKind

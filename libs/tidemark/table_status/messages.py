@@ -1,6 +1,7 @@
-"""Translates status and epochs into messages of `tidemark.admin.v1`, and back.
+"""Translates status and epochs into messages of `tidemark.admin.v1` and back, and into the JSON documents
+that `--json` prints and the admin API carries in fields `json`.
 
-A message's fields have the same names as those of the JSON document (`documents`). They differ in two points:
+A message's fields have the same names as those of the JSON document. They differ in two points:
 
 - An offset range is the pair `[10, 20]` in the document, and `{"first": 10, "next": 20}` in the message,
   because protobuf has no pairs.
@@ -17,7 +18,6 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.table_status.documents import epoch_document, services_document, status_document
 from tidemark.table_status.epochs import EpochRecord
 from tidemark.table_status.services import EndedServiceAction, OwnServices
 from tidemark.table_status.status import Status
@@ -95,3 +95,27 @@ def _with_plain_ranges(epoch: Mapping[str, Any]) -> dict[str, Any]:
     # The message of an attempt without an instant lacks the field, which `AttemptRecord` requires.
     attempts = [{"instant": None, **attempt} for attempt in epoch["attempts"]]
     return {**epoch, **plain, "attempts": attempts}
+
+
+def status_document(status: Status) -> dict[str, Any]:
+    """The status as plain JSON types. A warning is only its text here; its kind is in the message (field
+    `typed_warnings`).
+    """
+    document: dict[str, Any] = msgspec.to_builtins(status)
+    document["warnings"] = [warning.text for warning in status.warnings]
+    if (services := status.table_services).table is None:
+        own = services_document(services.own)
+        document["table_services"] = {"warnings": list(services.warnings), "own": own}
+    return document
+
+
+def services_document(services: OwnServices) -> dict[str, Any]:
+    """Tidemark's own table services as plain JSON types."""
+    document: dict[str, Any] = msgspec.to_builtins(services)
+    return document
+
+
+def epoch_document(epoch: EpochRecord) -> dict[str, Any]:
+    """The epoch as plain JSON types."""
+    document: dict[str, Any] = msgspec.to_builtins(epoch)
+    return document

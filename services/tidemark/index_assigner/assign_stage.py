@@ -1,12 +1,17 @@
-"""Builds the assign stage of a process: cache, index, placement, tagger, emitter, lookups."""
+"""Builds the assign stage of a process: cache, index, placement, tagger, emitter, lookups; asks for a rewind
+when the topics lack batches that counting entries name.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from tidemark.commit.v1 import commit_pb2 as pb
+from tidemark.commit.v1 import commit_pb2_grpc as rpc
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.ordering import table_ordering
@@ -15,7 +20,6 @@ from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue, LookupService
 from tidemark.index_assigner.assign.placement import CoordinatorLeases, Placement
-from tidemark.index_assigner.assign.rewind_wish import RewindRequester
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import Locations
@@ -29,6 +33,8 @@ from tidemark.index_assigner.stage_context import StageContext
 from tidemark.ledger_client.table_id import TABLE_ID
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.rpc.channel import call
+from tidemark.stream_runtime.rpc.errors import RpcError
 
 _CACHES_MAX: Final = 16
 _T = TypeVar("_T")
@@ -156,3 +162,31 @@ def _data_partitions(context: StageContext) -> int:
             f"topic {context.topics.data} does not exist: start the coordinator, which creates it"
         )
     return partitions
+
+
+_log = logging.getLogger("tidemark.assigner")
+
+
+class RewindRequester:
+    """Calls `WantRewind` of the coordinator. A failed call is only logged, because the caller repeats it."""
+
+    def __init__(self, stub: rpc.CommitCoordinatorStub, table: str, process_id: str) -> None:
+        self._stub = stub
+        self._table = table
+        self._process_id = process_id
+
+    def __call__(self, reason: str, generation: int, epoch: int) -> None:
+        """Asks once. ``generation``: of the tags that cannot be read back; ``epoch``: the last committed
+        one that the fold knew when they were read.
+        """
+        request = pb.WantRewindRequest(
+            table=self._table,
+            process_id=self._process_id,
+            generation=generation,
+            reason=reason,
+            epoch=epoch,
+        )
+        try:
+            call(self._stub.WantRewind, request, timeout_s=2.0)
+        except RpcError as error:
+            _log.warning("the coordinator could not be asked for a rewind: %s", error)

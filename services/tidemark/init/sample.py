@@ -19,8 +19,7 @@ from google.protobuf.message import Message as ProtobufMessage
 from tidemark.config.model import InputFormat
 from tidemark.console.errors import WRONG_USE, CliError
 from tidemark.hudi_format.avro_indexes import without_negative_indexes
-from tidemark.init.column_trial import tried_columns
-from tidemark.init.columns import Columns, Row
+from tidemark.init.columns import Columns, Row, tried_columns
 from tidemark.init.protobuf_sample import message_columns, message_rows
 from tidemark.init.writer_schema import columns_of, connect_type, image_of
 from tidemark.record_formats.avro_schema import AvroSchemaError, AvroType, plain_schema, read_avro_schema

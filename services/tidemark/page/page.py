@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import nlargest
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from tidemark.config.model import Address
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.page.answers import error_answer, json_answer, own_pages_only, page_files
-from tidemark.page.cached import Cached
 from tidemark.page.dead_letters import dead_letters_document
 from tidemark.page.group_sizes import group_sizes
 from tidemark.page.key_story import KeyStories
@@ -190,3 +189,40 @@ def _answered(make: Callable[[], dict[str, Any]]) -> Answer:
     except (OverflowError, ValueError) as error:
         # A date column can hold the year 10000, but Python's dates end with 9999.
         return error_answer(400, f"the key's row holds a value that cannot be shown here: {error}")
+
+
+T = TypeVar("T")
+
+
+class Cached(Generic[T]):
+    """The answer of `make`, kept for `age_max_s` seconds. Thread-safe. While one thread makes a new answer,
+    others get the former one; if there is none they wait.
+
+    An error of `make` is raised in the thread that called it; the next call tries again.
+    """
+
+    def __init__(self, make: Callable[[], T], age_max_s: float, clock: Clock) -> None:
+        self._make = make
+        self._age_max_s = age_max_s
+        self._clock = clock
+        self._making = threading.Lock()
+        self._made: tuple[float, T] | None = None
+
+    def get(self) -> T:
+        """The answer. Its age is at most `age_max_s` plus the time that `make` takes."""
+        made = self._made
+        if made is not None and not self._is_old(made[0]):
+            return made[1]
+        if not self._making.acquire(blocking=made is None):
+            assert made is not None
+            return made[1]
+        try:
+            made = self._made
+            if made is None or self._is_old(made[0]):
+                made = self._made = (self._clock.monotonic_s(), self._make())
+            return made[1]
+        finally:
+            self._making.release()
+
+    def _is_old(self, at_s: float) -> bool:
+        return self._clock.monotonic_s() - at_s >= self._age_max_s

@@ -13,7 +13,7 @@ from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.commands.table_services import services_lines, size_text
 from tidemark.cli.main import main
 from tidemark.console import admin_client
-from tidemark.table_status.documents import services_document
+from tidemark.table_status.messages import services_document
 from tidemark.table_status.services import (
     EndedServiceAction,
     OpenServiceAction,

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 
 from tests.unit.typed_status import typed_verification
 from tidemark.cli.commands.admin import verified_line
-from tidemark.cli.run.verification_metrics import VerificationMetrics
+from tidemark.cli.run.run_metrics import VerificationMetrics
 from tidemark.stream_runtime.metrics import Metrics
 
 DIFFERENCES = {

@@ -16,9 +16,9 @@ from tests.unit.page.page_world import EVIL, PageWorld, letter
 from tidemark.admin.v1 import admin_pb2
 from tidemark.config.model import Address
 from tidemark.page.answers import FOLDER, page_files
-from tidemark.page.cached import Cached
 from tidemark.page.group_sizes import LARGEST, PARTITIONS, group_sizes
 from tidemark.page.key_story import AT_ONCE_MAX, StoryBusyError
+from tidemark.page.page import Cached
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.http_server import start_http_server
 from tidemark.stream_runtime.kafka.errors import KafkaError

@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
+from prometheus_client import Gauge
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from tidemark.cli.run.supervised_process import SupervisedProcess
-from tidemark.cli.run.verification_metrics import VerificationMetrics
 from tidemark.config import Address, TableConfigFile
 from tidemark.console.admin_client import AdminClient
 from tidemark.errors import TidemarkError
+from tidemark.hudi_format.model import instant_to_ms
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.http_messages import Answer, Request
 from tidemark.stream_runtime.http_server import HttpServer
@@ -32,7 +33,7 @@ from tidemark.stream_runtime.security.listening import ListenError, is_loopback
 from tidemark.stream_runtime.security.local_token import own_token
 from tidemark.stream_runtime.security.server import server_security
 from tidemark.stream_runtime.service_http import start_guarded_server
-from tidemark.table_status.status import Status
+from tidemark.table_status.status import Status, VerificationState
 
 _EVERY_S: Final = 2.0
 _TIMEOUT_S: Final = 2.0
@@ -164,3 +165,35 @@ def scrape(address: Address, token: str | None = None, https: ssl.SSLContext | N
     finally:
         connection.close()
     return page if answer.status == HTTPStatus.OK and len(page) <= _PAGE_BYTES_MAX else None
+
+
+class VerificationMetrics:
+    """The gauges, set from the coordinator's status."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._gauges: dict[str, Gauge] = {}
+
+    def show(self, verification: VerificationState | None) -> None:
+        """Sets the gauges. `verification` is None while verification is off. A verification that ended
+        without a verdict sets its duration only.
+        """
+        last = verification.last if verification is not None else None
+        if verification is None or last is None:
+            return
+        self._set("verify_duration_seconds", "How long the last verification took", last.seconds)
+        if last.agrees is not None:
+            differences = sum(kind.count for kind in last.differences.values())
+            self._set("verify_agrees", "1 when the last verification found no difference", last.agrees)
+            self._set("verify_differences", "Differences that the last verification found", differences)
+        if (verified := verification.verified) is not None:
+            self._set("verified_epoch", "Newest epoch that was verified", verified.epoch or 0)
+            seconds = instant_to_ms(verified.as_of) / 1000 if verified.as_of else 0
+            self._set(
+                "verified_instant_seconds", "Completion time of the newest commit that was verified", seconds
+            )
+
+    def _set(self, name: str, help_text: str, value: float) -> None:
+        if name not in self._gauges:
+            self._gauges[name] = self._metrics.gauge(name, help_text)
+        self._gauges[name].set(value)

@@ -42,8 +42,7 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.interceptors import left_s
-from tidemark.table_status.documents import epoch_document, status_document
-from tidemark.table_status.messages import epoch_message, status_message
+from tidemark.table_status.messages import epoch_document, epoch_message, status_document, status_message
 from tidemark.table_status.status import Status
 
 KEYS_MAX: Final = 10_000

@@ -23,8 +23,7 @@ from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.logging import one_line_json
 from tidemark.stream_runtime.retry import Deadline
 from tidemark.stream_runtime.rpc.interceptors import is_wanted
-from tidemark.table_status.documents import services_document
-from tidemark.table_status.messages import ended_message, services_message
+from tidemark.table_status.messages import ended_message, services_document, services_message
 from tidemark.table_status.services import CLEAN, EndedServiceAction, OwnServices, named_kinds
 
 _LOOK_EVERY_S: Final = 0.5

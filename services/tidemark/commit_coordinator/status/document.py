@@ -27,7 +27,7 @@ from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.clock import Clock
-from tidemark.table_status.documents import status_document
+from tidemark.table_status.messages import status_document
 from tidemark.table_status.status import (
     CoordinatorState,
     DeadLetterOffsets,

@@ -13,7 +13,7 @@ from tidemark.commit.v1 import commit_pb2_grpc as rpc
 from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.errors import ErrorKind
-from tidemark.index_assigner.assign.rewind_wish import RewindRequester
+from tidemark.index_assigner.assign_stage import RewindRequester
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.index_assigner.slots.membership import Identity, JoinFacts, MembershipClient
 from tidemark.record_formats.errors import SetupError
