@@ -13,7 +13,7 @@ import pytest
 from tests.interop.read_table import ReadTable
 from tests.service_actions import EVERYTHING_NOW, DiedError
 from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story, plain
-from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit import heartbeat
@@ -112,12 +112,18 @@ def test_copy_on_write_tables_are_cleaned(tmp_path: Path):
 
 
 def crashes() -> list[tuple[ServiceKind, CoordinatorFailpoint]]:
+    """The failpoints that handlers pass themselves."""
     compactions = {CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE}
     of_data = {CoordinatorFailpoint.AFTER_SERVICE_METADATA}
     sweeps = {CoordinatorFailpoint.IN_SWEEP}
+    every = {
+        CoordinatorFailpoint.AFTER_SERVICE_REQUESTED,
+        CoordinatorFailpoint.AFTER_SERVICE_INFLIGHT,
+        CoordinatorFailpoint.AFTER_SERVICE_COMPLETED,
+    }
     found = []
     for kind in (*COMPACTIONS, *CLEANS):
-        points = set(SERVICE_FAILPOINTS)
+        points = every | compactions | of_data | sweeps
         points -= sweeps if kind in COMPACTIONS else compactions
         points -= of_data if kind in (ServiceKind.COMPACT_INDEX, ServiceKind.CLEAN_INDEX) else set()
         found += [(kind, point) for point in sorted(points)]
