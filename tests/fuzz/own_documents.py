@@ -35,8 +35,7 @@ from tidemark.hudi_format.storage.documents import read_document
 from tidemark.hudi_format.table_config import TableDefinition, TableType
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.input.same_topics import stale_by_record
-from tidemark.ledger_client.served_by import SERVED_BY, shown_owner
-from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
+from tidemark.ledger_client.table_identity import SERVED_BY, TABLE_ID, known_ledger_id, shown_owner
 
 _COUNTS: Final = b'{"orders": 4, "orders.ledger": 1}'
 _STARTS: Final = b'{"orders:0": 17, "orders:1": 4}'

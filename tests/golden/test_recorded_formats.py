@@ -48,7 +48,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.index_assigner.assign_stage import table_identity
 from tidemark.ledger_client.dead_letters import DeadLetter
 from tidemark.ledger_client.named_batches import NamedRange, collect_named
-from tidemark.ledger_client.served_by import SERVED_BY
+from tidemark.ledger_client.table_identity import SERVED_BY
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.model import Message, TopicPartition

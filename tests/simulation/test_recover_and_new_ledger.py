@@ -42,7 +42,7 @@ from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableType
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.validation import check_servable
 from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 from tidemark.stream_runtime.kafka.ports import MissingTopicError, TopicPartition, TopicSpec
 from tidemark.table_verification.verify import verify_table

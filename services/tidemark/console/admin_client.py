@@ -26,7 +26,7 @@ from tidemark.ledger_client.dead_letters import (
     WholeLetter,
     all_letters,
 )
-from tidemark.ledger_client.served_by import Served
+from tidemark.ledger_client.table_identity import Served
 from tidemark.record_formats.refusals import reason_named
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError

@@ -10,8 +10,7 @@ from tidemark.config import TableConfigFile
 from tidemark.console.errors import CliError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.ledger_client.served_by import Served, moved_or_copied_text, shown_owner
-from tidemark.ledger_client.table_place import is_copy
+from tidemark.ledger_client.table_identity import Served, is_copy, moved_or_copied_text, shown_owner
 
 
 def check_served(config: TableConfigFile, served: Served) -> None:

@@ -30,7 +30,7 @@ from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.index_assigner.stage_context import StageContext
-from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.ledger_client.table_identity import TABLE_ID
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.rpc.channel import call

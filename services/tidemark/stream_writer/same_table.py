@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.stream_writer.errors import OtherTableError
 
 

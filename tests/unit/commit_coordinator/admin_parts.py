@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.epoch_protocol.stopped_lanes import SkipResult
-from tidemark.ledger_client.served_by import Served
+from tidemark.ledger_client.table_identity import Served
 from tidemark.stream_runtime.clock import SystemClock
 
 

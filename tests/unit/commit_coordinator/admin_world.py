@@ -26,7 +26,7 @@ from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.ledger_client.fold_reader import Applied
-from tidemark.ledger_client.served_by import Served
+from tidemark.ledger_client.table_identity import Served
 from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec

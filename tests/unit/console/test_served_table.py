@@ -32,8 +32,8 @@ from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.publication.folders import term_dir
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.ledger_client.served_by import Served as Answer
-from tidemark.ledger_client.served_by import shown_owner
+from tidemark.ledger_client.table_identity import Served as Answer
+from tidemark.ledger_client.table_identity import shown_owner
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server

@@ -11,8 +11,7 @@ import pytest
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.ledger_client.table_id import TABLE_ID
-from tidemark.ledger_client.table_place import is_copy
+from tidemark.ledger_client.table_identity import TABLE_ID, is_copy
 
 
 class Folders:

@@ -10,7 +10,7 @@ import pytest
 from tidemark.commit.v1 import commit_pb2
 from tidemark.config import TableConfigFile, load_config
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.ledger_client.table_identity import TABLE_ID
 from tidemark.stream_writer.bootstrap import _planner
 from tidemark.stream_writer.errors import OtherTableError
 from tidemark.stream_writer.same_table import check_same_ledger

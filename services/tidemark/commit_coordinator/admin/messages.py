@@ -14,7 +14,7 @@ from google.protobuf.json_format import ParseDict
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, original_headers
-from tidemark.ledger_client.served_by import Served
+from tidemark.ledger_client.table_identity import Served
 from tidemark.record_formats.refusals import reason_named
 from tidemark.stream_runtime.kafka.ports import Message
 

@@ -37,7 +37,7 @@ from tidemark.commit_coordinator.status.history import EPOCHS_MAX, EpochHistory
 from tidemark.commit_coordinator.status.kafka_probe import ASK_S
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane
-from tidemark.ledger_client.served_by import Served
+from tidemark.ledger_client.table_identity import Served
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition

@@ -21,7 +21,7 @@ from tidemark.hudi_format.table_properties import check_properties
 from tidemark.hudi_format.table_schema import check_no_schema_on_read
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.validation import as_adopted, drop_stats, pin_timezone
-from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 

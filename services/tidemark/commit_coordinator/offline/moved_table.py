@@ -24,7 +24,7 @@ from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource

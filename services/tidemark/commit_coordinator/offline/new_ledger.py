@@ -70,8 +70,7 @@ from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.identity import judged_instants
 from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.ledger_client.served_by import moved_or_copied_text
-from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.ledger_client.table_identity import TABLE_ID, moved_or_copied_text
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError

@@ -1,6 +1,6 @@
 """Checks that the table's folder and the topics belong to the same ledger, and that the table was not copied.
 
-The identity of a ledger is a uuid in the table's folder (`ledger_client.table_id`). Every claim of a
+The identity of a ledger is a uuid in the table's folder (`ledger_client.table_identity`). Every claim of a
 coordinator and of lanes names it; so do caches, the lock, `JoinResponse` and `BeginResponse`. What was made
 under another ledger is recognised by it. `tidemark table adopt --new-ledger` gives the table a new one.
 
@@ -34,8 +34,7 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import AlreadyExistsError, HudiFormatError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.ledger_client.served_by import moved_or_copied_text
-from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
+from tidemark.ledger_client.table_identity import TABLE_ID, known_ledger_id, moved_or_copied_text
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.ports import Admin

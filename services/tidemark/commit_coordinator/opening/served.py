@@ -14,7 +14,7 @@ from tidemark.commit_coordinator.opening.ledger_identity import location_of
 from tidemark.commit_coordinator.opening.sign_of_life import SignOfLife
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.ledger_client.served_by import SERVED_BY, Served
+from tidemark.ledger_client.table_identity import SERVED_BY, Served
 
 
 class ServedTable:

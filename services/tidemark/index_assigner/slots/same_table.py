@@ -14,8 +14,7 @@ from __future__ import annotations
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.ledger_client.table_id import known_ledger_id
-from tidemark.ledger_client.table_place import is_copy
+from tidemark.ledger_client.table_identity import is_copy, known_ledger_id
 from tidemark.record_formats.errors import SetupError
 
 

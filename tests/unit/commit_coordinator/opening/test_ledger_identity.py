@@ -42,7 +42,7 @@ from tidemark.epoch_protocol.state import Committed, FoldState
 from tidemark.hudi_format.errors import FencedOutError, UnsupportedTableError
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
+from tidemark.ledger_client.table_identity import TABLE_ID, known_ledger_id
 
 THERE = TableLocation("/a", "1:1")
 

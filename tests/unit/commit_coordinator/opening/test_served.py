@@ -19,7 +19,7 @@ from tidemark.console.admin_client import served_of
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.ledger_client.served_by import Served, shown_owner
+from tidemark.ledger_client.table_identity import Served, shown_owner
 
 
 def table_at(path: Path) -> LocalStorage:

@@ -18,7 +18,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.index_assigner.slots.membership import JoinFacts
 from tidemark.index_assigner.slots.same_table import check_same_ledger, check_same_table
-from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.ledger_client.table_identity import TABLE_ID
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
