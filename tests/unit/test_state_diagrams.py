@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tidemark.commit_coordinator.domain.attempt import ATTEMPT_TRANSITIONS, AttemptStatus
+from tidemark.commit_coordinator.domain.backpressure import LEVEL_STEPS, BackpressureLevel
 from tidemark.commit_coordinator.domain.membership import LEASE_TRANSITIONS, LaneLease
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Observed, attempt_status
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned
@@ -22,11 +23,12 @@ from tidemark.epoch_protocol.service_status import SERVICE_STEPS, ServiceStatus
 PAGE = (Path(__file__).parents[2] / "docs" / "lifecycles.md").read_text("utf-8")
 ARROW = re.compile(r"^ +(\[\*\]|\w+) --> (\[\*\]|\w+)(?:: (.+))?$", re.MULTILINE)
 EPOCH, ATTEMPT, LEASE, OWNER = "An epoch", "An attempt", "coordinator leases it", "owner works on it"
-SERVICE = "A service action"
+SERVICE, PRESSURE = "A service action", "when services do not keep up"
 TABLES: dict[str, tuple[type[Enum], set[tuple[Enum, Enum]]]] = {
     EPOCH: (EpochStatus, {(a, b) for (a, _), b in EPOCH_STEPS.items()}),
     ATTEMPT: (AttemptStatus, {(a, b) for a, targets in ATTEMPT_TRANSITIONS.items() for b in targets}),
     SERVICE: (ServiceStatus, {(a, b) for (a, _), b in SERVICE_STEPS.items()}),
+    PRESSURE: (BackpressureLevel, {(a, b) for a, targets in LEVEL_STEPS.items() for b in targets}),
     LEASE: (LaneLease, {(a, b) for a, targets in LEASE_TRANSITIONS.items() for b in targets}),
     OWNER: (LaneStatus, {(a, b) for a, targets in LANE_TRANSITIONS.items() for b in targets}),
 }

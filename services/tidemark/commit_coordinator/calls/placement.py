@@ -64,6 +64,7 @@ class Placement:
         self._data = SliceBook()
         self._index = SliceBook()
         self._is_listed = False
+        self._listing = 0
         self._suspended = False
         self._row_bytes = 0.0
 
@@ -88,6 +89,7 @@ class Placement:
             )
             self._suspended = False
             self._is_listed = True
+            self._listing += 1
 
     def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:
         """One or more leases for each want, in the order of the wants, until all its records are placed.
@@ -174,7 +176,7 @@ class Placement:
     def snapshot(self) -> TableSlices:
         """The newest slices of all file groups, as of the last listing and our own commits since."""
         with self._lock:
-            return TableSlices(self._data.listed(), self._index.listed(), self._is_listed)
+            return TableSlices(self._data.listed(), self._index.listed(), self._is_listed, self._listing)
 
     def slices(self) -> list[tuple[str, str, int]]:
         """(partition path, file id, bytes of its latest slice) of every file group that has one."""

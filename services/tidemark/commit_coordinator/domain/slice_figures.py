@@ -16,7 +16,7 @@ writes 11 MB. Then the group has a base file of 11 MB and a log of 3 MB.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 GroupName: TypeAlias = tuple[str, str]
@@ -51,9 +51,8 @@ class SliceFigures:
     def with_log(self, size: int, at_ms: int) -> SliceFigures:
         """The slice after a commit added a log file; ``at_ms``: requested time of the commit."""
         oldest = at_ms if self.oldest_log_ms is None else min(self.oldest_log_ms, at_ms)
-        return replace(
-            self, log_count=self.log_count + 1, log_bytes=self.log_bytes + size, oldest_log_ms=oldest
-        )
+        count, log_bytes = self.log_count + 1, self.log_bytes + size
+        return SliceFigures(self.partition_path, self.file_id, self.base_bytes, count, log_bytes, oldest)
 
     def with_base(self, size: int) -> SliceFigures:
         """The slice that a commit began with a base file."""
@@ -73,12 +72,13 @@ class TableSlices:
     """The newest slices of the whole table at one moment: of its data, and of its metadata table.
 
     ``is_listed``: False from a rewind until the files are listed anew. The figures are those of before then,
-    and another writer may have changed every group.
+    and another writer may have changed every group. ``listing``: how often they were listed.
     """
 
     data: tuple[SliceFigures, ...] = ()
     index: tuple[SliceFigures, ...] = ()
     is_listed: bool = False
+    listing: int = 0
 
 
 class SliceBook:
