@@ -60,6 +60,7 @@ def test_an_owners_wish_for_a_rewind_reaches_the_decisions_once(tmp_path: Path) 
         lambda: True,
         rounds.inbox,
         None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
     )
     for _ in range(2):
         service.WantRewind(

@@ -18,6 +18,7 @@ from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import pause_of
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import CommitService
+from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.calls.terminal_failures import TerminalFailure, TerminalFailures
 from tidemark.commit_coordinator.calls.unreported import unreported
 from tidemark.commit_coordinator.commit.agreement import check_agreement
@@ -62,6 +63,7 @@ from tidemark.commit_coordinator.service_parts import (
     page_pictures,
     planning_limits,
     stopped_by_topic,
+    trimmer_of,
 )
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.history import EpochHistory
@@ -69,10 +71,10 @@ from tidemark.commit_coordinator.status.kafka_probe import KafkaProbe
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.open_transactions import OpenTransactions
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.table_services.kinds import service_runner
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.config import TableConfigFile
 from tidemark.config.hoodie_section import target_file_bytes, without_effect
-from tidemark.epoch_protocol.entries import Topic
 from tidemark.hudi_format.errors import FencedOutError, LockLostError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.model import InstantGenerator
@@ -121,7 +123,7 @@ class CoordinatorService:
         self._fold = lambda: self._reader.fold
         self._history = EpochHistory()
         self._board = ViewBoard(self._show_health)
-        self._attempts = AttemptHandoff()
+        self._attempts, self._services = AttemptHandoff(), ServiceHandoff(ports.clock)
         self._inbox = Inbox()
         self._ready = threading.Event()
         self._verification = PeriodicVerification.of(config, ports.clock)
@@ -285,6 +287,7 @@ class CoordinatorService:
             self._ready.is_set,
             self._inbox,
             skips,
+            self._services,
             self._failures.say,
         )
         security, lanes_count = client_security(config, ports.clock), config.table.index.lanes
@@ -377,14 +380,12 @@ class CoordinatorService:
             hit=lambda name: ports.failpoints.hit(CoordinatorFailpoint(name)),
         )
         context.steps.watch(self.metrics.traces.step)
-        roles = {Topic.DATA: topics.data, Topic.INDEX: topics.index, Topic.TOMBSTONES: topics.tombstones}
-        if sharded is None:
-            roles[Topic.KEYED] = topics.keyed
-        trimmer = Trimmer(self._admin, roles, topics.ledger_partition, topics.epochs_partition)
+        trimmer = trimmer_of(self._admin, topics, with_keyed=sharded is None)
         limits = planning_limits(config)
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
         listeners: list[CommitListener] = [follow_up, self._verification, self.metrics]
-        coordinator = Coordinator(context, limits, self._attempts, listeners)
+        services = service_runner(config.table_services, context, self._services, placement)
+        coordinator = Coordinator(context, limits, self._attempts, listeners, services)
         free_lock(context)
         if state.planned is None and has_surprises(ports.storage, timelines, state):
             coordinator.seen.rewind_due = "commits of other writers before the start"

@@ -11,6 +11,7 @@ from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import Facts
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.listed_slices import index_figures
+from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.newest import newest_letters
 from tidemark.commit_coordinator.domain.next_action import Limits
@@ -18,7 +19,7 @@ from tidemark.commit_coordinator.input.watch import InputView
 from tidemark.commit_coordinator.opening.table_open import OpenedTable
 from tidemark.config import TableConfigFile
 from tidemark.config.model import InputPartitioning
-from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, Stage
+from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
 from tidemark.epoch_protocol.input_topics import lanes_of
 from tidemark.epoch_protocol.lanes import assign_lane
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
@@ -27,9 +28,10 @@ from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_view import TableView
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.page.sources import Pictures, RecordsPassed
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.kafka.ports import KafkaClient
+from tidemark.stream_runtime.kafka.ports import Admin, KafkaClient
 
 RETRY_MS: Final = 500
 GATHER_MS_MAX: Final = 500
@@ -89,6 +91,14 @@ def free_lock(context: Context) -> None:
         context.lock.free()
     except LockLostError as error:
         _log.warning("%s", error)
+
+
+def trimmer_of(admin: Admin, topics: TopicNames, *, with_keyed: bool) -> Trimmer:
+    """Trims the table's topics. ``with_keyed``: not if the assign stage reads the input itself."""
+    roles = {Topic.DATA: topics.data, Topic.INDEX: topics.index, Topic.TOMBSTONES: topics.tombstones}
+    if with_keyed:
+        roles[Topic.KEYED] = topics.keyed
+    return Trimmer(admin, roles, topics.ledger_partition, topics.epochs_partition)
 
 
 def is_sharded(config: TableConfigFile) -> bool:

@@ -79,6 +79,9 @@ _COMMIT: Final[Mapping[str, Role]] = {
     "ReportWritten": Role.SERVICE,
     "ReportWrittenInParts": Role.SERVICE,
     "ReportFailed": Role.SERVICE,
+    "NextService": Role.SERVICE,
+    "BeginService": Role.SERVICE,
+    "ReportService": Role.SERVICE,
 }
 _ASSIGNER: Final[Mapping[str, Role]] = {"Lookup": Role.SERVICE}
 _HEALTH: Final[Mapping[str, Role]] = {"Watch": Role.READ}

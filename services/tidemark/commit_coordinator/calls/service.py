@@ -18,6 +18,8 @@ from tidemark.commit_coordinator.calls.inbox import Inbox, WantRewind
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import Pause
 from tidemark.commit_coordinator.calls.placement import Placement, Want
+from tidemark.commit_coordinator.calls.service_calls import ServiceCalls
+from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.stored_report import report_of
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
@@ -89,6 +91,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         ready: Callable[[], bool],
         inbox: Inbox,
         skips: InputSkips,
+        services: ServiceHandoff,
         gave_up: Callable[[Stage, str, str], None] = lambda *_: None,
     ) -> None:
         """``gave_up``: told (stage, process, reason) of each process that leaves because it cannot go on."""
@@ -101,6 +104,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self._ready = ready
         self._inbox = inbox
         self._skips = skips
+        self._services = ServiceCalls(services, facts.ledger, facts.report_bytes_max)
         self._gave_up = gave_up
 
     def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
@@ -213,6 +217,25 @@ class CommitService(rpc.CommitCoordinatorServicer):
         if not self._attempts.fail(request.epoch, request.attempt, request.instant, problem):
             raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
         return pb.ReportFailedResponse()
+
+    def NextService(  # noqa: N802
+        self, request: pb.NextServiceRequest, _: object
+    ) -> pb.NextServiceResponse:
+        self._check_table(request.table)
+        return self._services.next_service(request.worker_id, min(request.wait_ms, _WAIT_MS_MAX) / 1000)
+
+    def BeginService(  # noqa: N802
+        self, request: pb.BeginServiceRequest, _: object
+    ) -> pb.BeginServiceResponse:
+        self._check_table(request.table)
+        return self._services.begin(request)
+
+    def ReportService(  # noqa: N802
+        self, request: pb.ReportServiceRequest, _: object
+    ) -> pb.ReportServiceResponse:
+        self._check_table(request.table)
+        self._services.report(request)
+        return pb.ReportServiceResponse()
 
     def _check_table(self, table: str) -> None:
         if table != self._facts.table:

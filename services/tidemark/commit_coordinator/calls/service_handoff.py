@@ -39,7 +39,6 @@ class OfferedService:
     """
 
     planned: ServicePlanned
-    plan: bytes
     token: str
     share: float
 

@@ -233,9 +233,8 @@ class ServiceRunner:
         noted = seen.action(planned.service)
         noted.decide_at_ms = instant_to_ms(planned.instant) + self.rules.clock_skew_ms
         if self._handler(planned.kind).has_tasks:
-            plan = steps.read_plan(self._context, planned)
             token = self._context.publishing.open_service(planned.service)
-            self._handoff.offer(OfferedService(planned, plan, token, self.rules.share))
+            self._handoff.offer(OfferedService(planned, token, self.rules.share))
             noted.offered, noted.reported = True, False
 
     def _decide(self, action: DecideService, seen: SeenServices) -> None:

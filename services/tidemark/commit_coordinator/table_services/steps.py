@@ -106,11 +106,6 @@ def plan(context: Context, handler: ServiceHandler, number: int) -> ServicePlann
     return planned
 
 
-def read_plan(context: Context, planned: ServicePlanned) -> bytes:
-    """The plan of an action."""
-    return load_document(context.storage, planned.plan_path, planned.plan_sha256)
-
-
 def decide(
     context: Context, handler: ServiceHandler, planned: ServicePlanned, report: ServiceReport
 ) -> Completed | Dropped:
@@ -119,7 +114,7 @@ def decide(
     `Dropped`: the plan does not hold any more, and the action is to be voided. Raises ActionLostError when
     the action is decided and cannot be committed.
     """
-    stored = read_plan(context, planned)
+    stored = load_document(context.storage, planned.plan_path, planned.plan_sha256)
     with _locked(context) as step:
         check_still_servable(context.storage, context.table.accepted_properties)
         standing = _standing(step, handler, planned, stored)

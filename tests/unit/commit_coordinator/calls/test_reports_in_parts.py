@@ -45,7 +45,7 @@ def served() -> Iterator[tuple[Attempts, RpcServer]]:
     attempts, nothing = Attempts(), threading.Event()
     facts = Facts("t", 4, 4, 3_000, 1, report_bytes_max=REPORT_BYTES_MAX)
     other: Any = nothing
-    service = CommitService(facts, other, other, attempts, str, other, lambda: True, other, other)  # type: ignore[arg-type]
+    service = CommitService(facts, other, other, attempts, str, other, lambda: True, other, other, other)  # type: ignore[arg-type]
     add = [(SERVICE_NAME, lambda s: rpc.add_CommitCoordinatorServicer_to_server(service, s))]
     server = start_server(Address("127.0.0.1", 0), add)
     yield attempts, server
