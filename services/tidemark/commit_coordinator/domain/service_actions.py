@@ -46,7 +46,7 @@ class DecideService:
 
 
 @dataclass(frozen=True)
-class CommitService:
+class CompleteService:
     """Make what was decided, after a commit that broke off. Appends no entry: the sweep comes first."""
 
     planned: ServicePlanned
@@ -71,7 +71,7 @@ class VoidService:
 
 
 ServiceAction: TypeAlias = (
-    PlanService | OfferService | DecideService | CommitService | SweepService | VoidService
+    PlanService | OfferService | DecideService | CompleteService | SweepService | VoidService
 )
 
 
@@ -175,7 +175,7 @@ def service_to_finish(state: FoldState, seen: SeenServices, now_ms: int) -> Serv
             continue
         if noted.lost is not None:
             return VoidService(held.planned, noted.lost, held.decided)
-        return CommitService(held.planned, held.decided)
+        return CompleteService(held.planned, held.decided)
     return None
 
 

@@ -14,7 +14,7 @@ from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.commit_coordinator.domain.service_actions import (
     TASK_TRIES_MAX,
-    CommitService,
+    CompleteService,
     DecideService,
     OfferService,
     PlanService,
@@ -248,7 +248,7 @@ class ServiceRunner:
         report = self._handoff.report_of(planned.service) if handler.has_tasks else steps.NO_REPORT
         self._completed(planned, steps.decide(self._context, handler, planned, report), seen)
 
-    def _commit(self, action: CommitService, seen: SeenServices) -> None:
+    def _commit(self, action: CompleteService, seen: SeenServices) -> None:
         planned, decided = action.planned, action.decided
         handler = self._handler(planned.kind)
         self._completed(planned, steps.commit(self._context, handler, planned, decided), seen)
@@ -306,7 +306,7 @@ HANDLED_BY: Final[Mapping[type[ServiceAction], Callable[[ServiceRunner, Any, See
     PlanService: ServiceRunner._plan,
     OfferService: ServiceRunner._offer,
     DecideService: ServiceRunner._decide,
-    CommitService: ServiceRunner._commit,
+    CompleteService: ServiceRunner._commit,
     SweepService: ServiceRunner._sweep,
     VoidService: ServiceRunner._void,
 }

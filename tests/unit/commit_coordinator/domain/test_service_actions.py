@@ -9,7 +9,7 @@ from tidemark.commit_coordinator.domain.actions import Finish, NextAction, OpenA
 from tidemark.commit_coordinator.domain.next_action import Limits, Observed, next_action
 from tidemark.commit_coordinator.domain.service_actions import (
     RETRY_MS_MAX,
-    CommitService,
+    CompleteService,
     DecideService,
     OfferService,
     PlanService,
@@ -63,7 +63,7 @@ def test_an_action_with_tasks_goes_from_its_offer_to_its_sweep() -> None:
     assert isinstance(following(state, seen), Wait)
     assert following(state, seen, NOW + 1) == DecideService(planned())
     state.services[MERGE] = OpenService(planned(), decided())
-    assert following(state, seen) == CommitService(planned(), decided())
+    assert following(state, seen) == CompleteService(planned(), decided())
     seen.services.action(1).completed = True
     assert following(state, seen) == SweepService(planned(), decided())
 
@@ -94,7 +94,7 @@ def test_of_the_kinds_that_are_due_those_without_an_open_action_are_planned_in_t
 def test_decided_epochs_go_first_then_decided_services_then_other_steps_of_epochs() -> None:
     state, seen = world(OpenService(planned(), decided()))
     state.planned = EPOCH
-    assert isinstance(following(state, seen), CommitService)
+    assert isinstance(following(state, seen), CompleteService)
     state.decided = DECIDED_EPOCH
     assert following(state, seen) == Finish(EPOCH, DECIDED_EPOCH)
 
@@ -121,7 +121,7 @@ def test_a_commit_that_failed_waits_and_epochs_go_on_meanwhile() -> None:
     state, seen = world(OpenService(planned(), decided()), due=True)
     seen.services.step_failed(1, "disk full", NOW)
     assert isinstance(following(state, seen), Plan)
-    assert following(state, seen, NOW + pause_ms(1)) == CommitService(planned(), decided())
+    assert following(state, seen, NOW + pause_ms(1)) == CompleteService(planned(), decided())
 
 
 @pytest.mark.parametrize("halted", [None, "halted"])
