@@ -4,9 +4,7 @@ tasks, decide, commit, sweep. It can die at a failpoint; a successor goes on fro
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -14,16 +12,16 @@ from typing import Any, Final, cast
 from testing.ids import SeededIds
 from testing.terms import begin_term
 from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.context import Context, TableFacts
 from tidemark.commit_coordinator.commit.listed_slices import index_figures
-from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
-from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.commit.stored_documents import load_document
+from tidemark.commit_coordinator.table_services import steps
 from tidemark.commit_coordinator.table_services.cleans import CleanData, CleanIndex
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
-    LockedStep,
     ServiceHandler,
 )
 from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
@@ -32,10 +30,9 @@ from tidemark.config.table_services_model import (
     DataCompactionConfig,
     TableServicesConfig,
 )
-from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
-from tidemark.epoch_protocol.service_status import OpenService
+from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned, ServiceStep
+from tidemark.epoch_protocol.service_status import apply_service
 from tidemark.epoch_protocol.state import FoldState
-from tidemark.hudi_format.commit.instants import completed_file
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
@@ -74,6 +71,22 @@ class _Fold:
     state: FoldState
 
 
+class _Decisions:
+    """The decisions topic: an entry is read back at once."""
+
+    def __init__(self, term: int, state: FoldState) -> None:
+        self.term, self._state = term, state
+
+    def append(self, *entries: ServiceStep) -> None:
+        for entry in entries:
+            following = apply_service(self._state.services, self._state.next_service, entry)
+            assert following is not None, f"{entry} is out of place"
+            self._state.next_service = following
+
+    def check_term(self) -> None:
+        """There is no successor yet."""
+
+
 class ServedTable:
     """A table with a coordinator's term. ``clock``: of the coordinator and of the lock."""
 
@@ -86,8 +99,7 @@ class ServedTable:
         self.state = FoldState()
         self._term = 0
         self._dies_at: tuple[str, int] | None = None
-        self._next_service = 1
-        self._deletions: list[str] = []
+        self.dropped = ""
         self.begin()
 
     def begin(self) -> None:
@@ -116,13 +128,13 @@ class ServedTable:
         facts = TableFacts(
             self.table_config.name, action, "keyed", shards, lambda _, __: self.schema.avro_json
         )
-        no_log: Any = None
+        decisions: Any = _Decisions(self._term, self.state)
         return Context(
             facts,
             self.term,
             self.clock,  # type: ignore[arg-type]
             SeededIds(self._term),
-            no_log,
+            decisions,
             InstantGenerator(self.clock),
             lambda: cast(Any, _Fold(self.state)),
             5_000,
@@ -145,52 +157,27 @@ class ServedTable:
                 raise DiedError(name)
             self._dies_at = (name, self._dies_at[1] - 1)
 
-    def act(self, kind: ServiceKind) -> bool:
+    def act(self, kind: ServiceKind, *, asked: bool = False) -> bool:
         """One whole action; False when there was nothing to do, or it became void."""
-        return self.plan(kind) and self.work(kind) is not None and self.decide(kind) and self.finish(kind)
+        return self.plan(kind, asked=asked) and self.decide(kind) and self.sweep(kind)
 
-    def step(self) -> LockedStep:
-        """A step under the lock, which the caller holds."""
-        timelines = load_timelines(self.storage)
-        self.context.instants.observe(timelines.times())
-        return LockedStep(self.context, timelines)
+    def plan(self, kind: ServiceKind, *, asked: bool = False) -> bool:
+        planned = steps.plan(self.context, self.handlers[kind], self.state.next_service, asked)
+        self.dropped = planned.reason if isinstance(planned, Dropped) else ""
+        return isinstance(planned, ServicePlanned)
 
-    @contextlib.contextmanager
-    def locked(self):
-        self.context.lock.acquire(5_000, ends_epoch=True)
-        try:
-            yield self.step()
-        finally:
-            if self._dies_at is None:
-                self.context.lock.release(None)
-
-    def plan(self, kind: ServiceKind) -> bool:
-        with self.locked() as step:
-            instant = self.context.instants.next()
-            plan = self.handlers[kind].plan(step, instant)
-            if plan is None:
-                return False
-            path, sha256 = store_document(self.storage, plan)
-        planned = ServicePlanned(
-            self._term, self._next_service, kind, instant, path, sha256, self.clock.now_ms()
-        )
-        self._next_service += 1
-        self.state.services[kind] = OpenService(planned)
-        return True
-
-    def planned(self, kind: ServiceKind) -> tuple[ServicePlanned, bytes]:
+    def work(self, kind: ServiceKind) -> ServiceReport:
+        """The tasks: prepares the files."""
+        if not self.handlers[kind].has_tasks:
+            return steps.NO_REPORT
         planned = self.state.services[kind].planned
-        return planned, load_document(self.storage, planned.plan_path, planned.plan_sha256)
-
-    def work(self, kind: ServiceKind) -> Sequence[MergeOutcome]:
-        """The tasks: prepares the files that nobody has prepared."""
-        planned, content = self.planned(kind)
-        self._outcomes: tuple[MergeOutcome, ...] = ()
-        if self.handlers[kind].has_tasks:
-            plan = decode_plan(content, planned.plan_path)
-            token = self.term.open_service(planned.service)
-            self._outcomes = tuple(self._merge(plan, number, token) for number, _ in plan.kept())
-        return self._outcomes
+        plan = decode_plan(
+            load_document(self.storage, planned.plan_path, planned.plan_sha256), planned.plan_path
+        )
+        token = self.term.open_service(planned.service)
+        outcomes = tuple(self._merge(plan, number, token) for number, _ in plan.kept())
+        tickets = tuple(each.ticket for each in outcomes if each.ticket is not None)
+        return ServiceReport(encode_outcomes(outcomes), tickets)
 
     def _merge(self, plan: CompactionPlan, number: int, token: str) -> MergeOutcome:
         files, operation = service_files_of(self.storage, token), plan.operations[number]
@@ -213,58 +200,41 @@ class ServedTable:
         ordering = OrderingField.of(self.schema, fields[0]) if fields else None
         return RowRules(self.schema, self.table_config.merge_mode, ordering)
 
-    def decide(self, kind: ServiceKind) -> bool:
-        with self.locked() as step:
-            planned, plan = self.planned(kind)
-            kept = self.handlers[kind].recheck(step, planned, plan)
-            if isinstance(kept, Dropped):
-                self.dropped = kept.reason
-                self._close(kind)
-                return False
-            self._kept = kept
-            self._decided_outcomes = encode_outcomes(self._outcomes) if self._outcomes else b""
-            instants = self.context.instants
-            decided = ServiceDecided(
-                self._term, planned.service, instants.next(), instants.next(), "", "", self.clock.now_ms()
-            )
-            self.state.services[kind] = OpenService(planned, decided)
+    def decide(self, kind: ServiceKind, report: ServiceReport | None = None) -> bool:
+        """Decides and commits; the tasks are done before, unless their report is given."""
+        report = self.work(kind) if report is None else report
+        planned = self.state.services[kind].planned
+        result = steps.decide(self.context, self.handlers[kind], planned, report)
+        if isinstance(result, Dropped):
+            self.dropped = result.reason
+            steps.void(self.context, planned, result.reason)
+            self.term.close_service(planned.service)
+            return False
+        self._completed = result
         return True
-
-    def decided(self, kind: ServiceKind) -> DecidedAction:
-        held = self.state.services[kind]
-        assert held.decided is not None
-        return DecidedAction(
-            held.planned, held.decided, self._kept, self._decided_outcomes, self._tickets(held.planned)
-        )
-
-    def _tickets(self, planned: ServicePlanned) -> Mapping[str, Any]:
-        if not self.handlers[planned.kind].has_tasks:
-            return {}
-        plan = decode_plan(self._kept, planned.plan_path)
-        root = METADATA_TABLE_PATH if plan.is_index else ""
-        paths = [output_path(plan, number, root) for number, _ in plan.kept()]
-        return {ticket.path: ticket for ticket in self.term.adopt(planned.service, paths)}
 
     def finish(self, kind: ServiceKind) -> bool:
-        """Commits what is decided, if it is not committed yet, and sweeps."""
-        handler, action = self.handlers[kind], self.decided(kind)
-        with self.locked() as step:
-            root = handler.timeline
-            done = None if root is None else completed_file(self.storage, action.planned.instant, root)
-            if done is None:
-                handler.commit(step, action)
-            by_other = done is not None and not any(
-                time in done for time in (action.decided.data_completion, action.decided.metadata_completion)
-            )
-        while not handler.sweep(self.context, action, by_other, self.clock.now_ms() + 50):
-            pass
-        self._close(kind)
-        return True
+        """Goes on with an action that a coordinator has decided, and ends it."""
+        self._completed = steps.commit(self.context, self.handlers[kind], *self._held(kind))
+        return self.sweep(kind)
+
+    def sweep(self, kind: ServiceKind) -> bool:
+        planned, decided = self._held(kind)
+        while True:
+            until_ms = self.clock.now_ms() + 50
+            handler, completed = self.handlers[kind], self._completed
+            if steps.sweep(self.context, handler, planned, decided, completed, until_ms):
+                return True
+
+    def decided(self, kind: ServiceKind) -> DecidedAction:
+        return steps.decided_action(self.context, *self._held(kind))
 
     def take_back(self, kind: ServiceKind) -> None:
-        with self.locked() as step:
-            self.handlers[kind].take_back(step, self.decided(kind))
-        self._close(kind)
+        planned, decided = self._held(kind)
+        assert steps.take_back(self.context, self.handlers[kind], planned, decided, "a test says so")
+        self.term.close_service(planned.service)
 
-    def _close(self, kind: ServiceKind) -> None:
-        self.term.close_service(self.state.services.pop(kind).planned.service)
+    def _held(self, kind: ServiceKind) -> tuple[ServicePlanned, ServiceDecided]:
+        held = self.state.services[kind]
+        assert held.decided is not None
+        return held.planned, held.decided

@@ -71,6 +71,7 @@ class _Clean:
         self, kind: ServiceKind, root: str, folder: str, config: TableServicesConfig, retain_ms: int
     ) -> None:
         self._kind, self._root, self._folder = kind, root, folder
+        self._is_on = config.clean.enabled
         self._interval_ms, self._files_max = config.clean.interval_ms, config.clean.max_files
         self._retain_ms = retain_ms
         self._not_before_ms = 0
@@ -88,7 +89,7 @@ class _Clean:
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
         ended_ms = facts.ended_ms.get(self._kind)
         too_soon = ended_ms is not None and now_ms - ended_ms < self._interval_ms
-        if too_soon or now_ms < self._not_before_ms:
+        if not self._is_on or too_soon or now_ms < self._not_before_ms:
             return None
         return f"the last look was {self._interval_ms // 1000} s ago"
 

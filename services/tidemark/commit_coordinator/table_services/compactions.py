@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
@@ -102,9 +102,11 @@ class _Compaction:
 
     has_tasks: Final = True
 
-    def __init__(self, kind: ServiceKind, root: str, folder: str, placement: Placement) -> None:
+    def __init__(
+        self, kind: ServiceKind, root: str, folder: str, placement: Placement, *, is_on: bool
+    ) -> None:
         self._kind, self._root, self._folder = kind, root, folder
-        self._placement = placement
+        self._placement, self._is_on = placement, is_on
         self._not_before_ms = 0
 
     @property
@@ -116,8 +118,8 @@ class _Compaction:
         return self._root
 
     def _may_look(self, now_ms: int) -> bool:
-        """Whether the figures were not looked through just before."""
-        if now_ms < self._not_before_ms:
+        """Whether the kind is switched on, and the figures were not looked through just before."""
+        if not self._is_on or now_ms < self._not_before_ms:
             return False
         self._not_before_ms = now_ms + LOOK_EVERY_MS
         return True
@@ -204,7 +206,8 @@ class CompactIndex(_Compaction):
     """`compact-index`: the metadata table, all file groups with log files at once."""
 
     def __init__(self, config: IndexCompactionConfig, placement: Placement) -> None:
-        super().__init__(ServiceKind.COMPACT_INDEX, METADATA_TABLE_ROOT, METADATA_TABLE_PATH, placement)
+        root, folder = METADATA_TABLE_ROOT, METADATA_TABLE_PATH
+        super().__init__(ServiceKind.COMPACT_INDEX, root, folder, placement, is_on=config.enabled)
         self._rule = IndexCompactionRule(
             log_ratio=config.log_ratio,
             log_files=config.log_files,
@@ -243,7 +246,7 @@ class CompactData(_Compaction):
     """`compact-data`: the file groups of the data table that need it most."""
 
     def __init__(self, config: DataCompactionConfig, placement: Placement) -> None:
-        super().__init__(ServiceKind.COMPACT_DATA, DATA_ROOT, "", placement)
+        super().__init__(ServiceKind.COMPACT_DATA, DATA_ROOT, "", placement, is_on=config.enabled)
         self._min_ms = config.min_interval_ms
         self._rule = DataCompactionRule(
             log_ratio=config.log_ratio,
@@ -265,27 +268,20 @@ class CompactData(_Compaction):
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         context, slices = step.context, self._placement.snapshot()
-        asked = self._partitions_to_list(slices, instant_to_ms(instant))
-        if not asked:
+        rule = replace(self._rule, log_files=1) if step.asked else self._rule
+        partitions = _partitions_to_list(slices, rule, instant_to_ms(instant))
+        if not partitions:
             return self._document(context, None)
-        unlisted = {each.partition_path for each in slices.data if each.log_count} - set(asked)
+        unlisted = {each.partition_path for each in slices.data if each.log_count} - set(partitions)
         plan = plan_data_compaction(
             view_of(context, step.timelines.data),
-            sized_files(context.storage, asked),
+            sized_files(context.storage, partitions),
             instant,
             context.table.schema((), step.timelines.data),
-            self._rule,
+            rule,
             unlisted=unlisted,
         )
         return self._document(context, plan)
-
-    def _partitions_to_list(self, slices: TableSlices, now_ms: int) -> list[str]:
-        """The partitions of the groups that need it most: as many as one action may have groups."""
-        scored: list[tuple[float, SliceFigures]] = [
-            (score, each) for each in slices.data if (score := self._rule.score(each, now_ms)) >= 1.0
-        ]
-        scored.sort(key=lambda each: (-each[0], each[1].group))
-        return sorted({each.partition_path for _, each in scored[: self._rule.max_groups]})
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_plan(plan, planned.plan_path)
@@ -303,6 +299,15 @@ class CompactData(_Compaction):
 
     def _completion(self, action: DecidedAction) -> str:
         return action.decided.data_completion
+
+
+def _partitions_to_list(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> list[str]:
+    """The partitions of the groups that need it most: as many groups as one action may have."""
+    scored: list[tuple[float, SliceFigures]] = [
+        (score, each) for each in slices.data if (score := rule.score(each, now_ms)) >= 1.0
+    ]
+    scored.sort(key=lambda each: (-each[0], each[1].group))
+    return sorted({each.partition_path for _, each in scored[: rule.max_groups]})
 
 
 def _validity(step: LockedStep) -> InstantValidity:

@@ -30,10 +30,14 @@ class ServiceFacts:
 
 @dataclass(frozen=True)
 class LockedStep:
-    """A step under the table's lock. ``timelines`` were loaded under this hold of it, data first."""
+    """A step under the table's lock. ``timelines`` were loaded under this hold of it, data first.
+
+    ``asked``: an operator asked for the plan, so that it takes all there is, whether or not it is due.
+    """
 
     context: Context
     timelines: Timelines
+    asked: bool = False
 
     def lease(self) -> Lease:
         """The lease for `Term.publish`. Raises LockLostError when the lock is not ours any more."""

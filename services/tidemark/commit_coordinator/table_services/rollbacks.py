@@ -42,7 +42,7 @@ class RollBackDead:
     timeline: Final[str | None] = None
 
     def __init__(self, config: RollbackConfig) -> None:
-        self._interval_ms = config.interval_ms
+        self._is_on, self._interval_ms = config.enabled, config.interval_ms
         self._not_before_ms = 0
 
     @property
@@ -52,7 +52,7 @@ class RollBackDead:
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
         ended_ms = facts.ended_ms.get(self.kind)
         too_soon = ended_ms is not None and now_ms - ended_ms < self._interval_ms
-        if too_soon or now_ms < self._not_before_ms:
+        if not self._is_on or too_soon or now_ms < self._not_before_ms:
             return None
         return f"the last look was {self._interval_ms // 1000} s ago"
 

@@ -212,7 +212,8 @@ class ServiceRunner:
             noted.retry_at_ms, noted.problem = until_ms, reason
 
     def _plan(self, action: PlanService, seen: SeenServices) -> None:
-        planned = steps.plan(self._context, self._handler(action.kind), action.number)
+        handler, asked = self._handler(action.kind), action.kind in self._wanted
+        planned = steps.plan(self._context, handler, action.number, asked)
         now_ms = self._context.clock.now_ms()
         if isinstance(planned, Dropped):
             seen.kind_failed(action.kind, planned.reason, now_ms)

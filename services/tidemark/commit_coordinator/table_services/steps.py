@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -77,16 +77,18 @@ class Completed:
     by_other: bool
 
 
-def plan(context: Context, handler: ServiceHandler, number: int) -> ServicePlanned | Dropped | None:
+def plan(
+    context: Context, handler: ServiceHandler, number: int, asked: bool = False
+) -> ServicePlanned | Dropped | None:
     """Plans an action; None when there is nothing to do, `Dropped` when nothing may be planned now."""
     with _locked(context) as step:
         check_still_servable(context.storage, context.table.accepted_properties)
-        reason = half_committed(step.timelines)
+        reason = _half_committed(step, handler)
         if reason is not None:
             return Dropped(reason)
         context.instants.observe([*step.timelines.times(), *context.rollbacks.named(step.timelines)])
         instant = context.instants.next()
-        document = handler.plan(step, instant)
+        document = handler.plan(replace(step, asked=asked), instant)
         if document is None:
             return None
         path, sha256 = store_document(context.storage, document)
@@ -235,11 +237,16 @@ def _standing(
     step: LockedStep, handler: ServiceHandler, planned: ServicePlanned, stored: bytes
 ) -> bytes | Dropped:
     reason = (
-        half_committed(step.timelines)
+        _half_committed(step, handler)
         or out_of_timeline(step.timelines, planned, handler.timeline)
         or taken_instant(step.timelines, planned, handler.timeline)
     )
     return handler.recheck(step, planned, stored) if reason is None else Dropped(reason)
+
+
+def _half_committed(step: LockedStep, handler: ServiceHandler) -> str | None:
+    """`half_committed`, of which a kind without an instant needs no care: rollback is what ends it."""
+    return half_committed(step.timelines) if handler.timeline is not None else None
 
 
 def _check_standing(step: LockedStep, handler: ServiceHandler, action: DecidedAction) -> None:

@@ -15,6 +15,7 @@ from tests.service_actions import EVERYTHING_NOW, DiedError
 from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story, plain
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
+from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import completed_file
@@ -154,10 +155,11 @@ def test_readers_are_right_at_every_death_and_the_successor_finishes(
 def test_a_commit_between_plan_and_decision_stays(story: Story, kind: ServiceKind):
     served = story.served
     assert served.plan(kind)
-    served.work(kind)
+    report = served.work(kind)
+    story.clock.advance(1.0)
     story.commit((2, 50), deletes=(3,))
-    assert served.decide(kind)
-    assert served.finish(kind)
+    assert served.decide(kind, report)
+    assert served.sweep(kind)
     story.check()
     left = story.log_files() if kind is ServiceKind.COMPACT_DATA else story.index_log_files()
     assert left > 0, "its log files are of the new slice"
@@ -198,12 +200,9 @@ def test_a_clean_that_is_taken_back_leaves_nothing(story: Story, kind: ServiceKi
 def test_base_files_of_a_dead_executor_go_before_ours_is_published(story: Story, kind: ServiceKind):
     """Truncated ones would make the metadata table unreadable once the instant is completed."""
     served = story.served
-    served.plan(kind)
-    served.work(kind)
-    served.decide(kind)
     served.dies_at("after_service_inflight")
     with pytest.raises(DiedError):
-        served.finish(kind)
+        served.act(kind)
     path = next(iter(served.decided(kind).tickets))
     theirs = path.replace("_0-0-0_", "_0-7-7_").replace("_1-0-0_", "_1-7-7_")
     assert theirs != path
@@ -265,8 +264,9 @@ def test_a_half_committed_write_of_another_engine_holds_the_index_back(story: St
     )
     finish_metadata_only(story, pending)
     assert not story.served.act(ServiceKind.COMPACT_INDEX)
+    assert "pending in the table" in story.served.dropped
     story.later()
-    assert story.served.act(ServiceKind.ROLLBACK)
+    assert story.served.act(ServiceKind.ROLLBACK), "it alone ends that"
     assert story.served.act(ServiceKind.COMPACT_INDEX)
     story.check()
 
@@ -276,6 +276,16 @@ def finish_metadata_only(story: Story, pending) -> None:
     inflight = begin_delta_commit(by, pending.instant.requested)
     story.writer._instants.observe(load_timeline(story.storage, METADATA_TABLE_ROOT).times())
     complete_delta_commit(by, inflight, story.writer._instants.next(), pending.index_metadata)
+
+
+def test_an_operator_gets_a_compaction_that_is_not_due(story: Story):
+    served = story.served
+    served.config = replace(TableServicesConfig(), compact_data=DataCompactionConfig(log_ratio=100.0))
+    served.begin()
+    assert not served.act(ServiceKind.COMPACT_DATA)
+    assert served.act(ServiceKind.COMPACT_DATA, asked=True)
+    assert story.log_files() == 0
+    story.check()
 
 
 def test_what_is_due_is_told_by_figures_in_memory(story: Story):
@@ -291,3 +301,14 @@ def test_what_is_due_is_told_by_figures_in_memory(story: Story):
         assert handlers[kind].due(ended, now_ms + 1_000) is None
     story.served.act(ServiceKind.COMPACT_DATA)
     assert handlers[ServiceKind.COMPACT_DATA].due(facts, now_ms + 60_000) is None, "nothing is left"
+
+
+def test_a_kind_that_is_switched_off_is_never_due_and_an_operator_still_gets_it(story: Story):
+    served = story.served
+    text = "compact_index compact_data clean rollback"
+    off = {name: replace(getattr(EVERYTHING_NOW, name), enabled=False) for name in text.split()}
+    served.config = replace(EVERYTHING_NOW, **off)
+    served.begin()
+    facts, now_ms = ServiceFacts(served.state, {}), story.clock.now_ms()
+    assert [handler.due(facts, now_ms) for handler in served.handlers.values()] == [None] * 5
+    assert served.act(ServiceKind.COMPACT_INDEX, asked=True)
