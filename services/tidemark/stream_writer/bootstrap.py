@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Final
 
 from tidemark.commit.v1 import commit_pb2
@@ -17,19 +20,26 @@ from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import find_java
 from tidemark.stream_runtime.rpc.health import wait_until_serving
-from tidemark.stream_runtime.security.client import client_security
+from tidemark.stream_runtime.security.client import ClientSecurity, client_security
 from tidemark.stream_writer.cluster import with_certificates
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
 from tidemark.stream_writer.epoch_stream import EpochStream
 from tidemark.stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
 from tidemark.stream_writer.java_kafka import java_settings
-from tidemark.stream_writer.job import read_master, start_engine
+from tidemark.stream_writer.job import SparkEngine, read_master, start_engine
 from tidemark.stream_writer.observer import WriterObserver
 from tidemark.stream_writer.same_table import check_same_ledger
 from tidemark.stream_writer.scratch import own_scratch
 from tidemark.stream_writer.service import PlanTasks, WriterService
+from tidemark.stream_writer.services_worker import (
+    beside_epochs,
+    open_services,
+    services_loop,
+    share_in_writer,
+)
 
 SCRATCH: Final = "spark"
+MERGES: Final = "merges"
 CHECKPOINT: Final = "checkpoint"
 LOG: Final = "spark.log"
 
@@ -53,7 +63,8 @@ def run_writer(
         kafka = java_settings(config.kafka.settings)
         java = find_java()
         jars = ensure_jars(SPARK_KAFKA.name, java)
-        engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG)
+        share = share_in_writer(config)
+        engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG, share=share)
         # After the session has started, because PySpark installs a SIGINT handler of its own then.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
@@ -79,10 +90,25 @@ def run_writer(
         try:
             wait_until_serving(config.services.coordinator, stop, security)
             ready.set()
-            EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
+            with _services(config, engine, ids, security, scratch) if share else nullcontext():
+                EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
         finally:
             coordinator.close()
             engine.stop()
+
+
+@contextmanager
+def _services(
+    config: TableConfigFile, engine: SparkEngine, ids: IdSource, security: ClientSecurity, scratch: Path
+) -> Iterator[None]:
+    """Works on service actions while the block runs."""
+    here = scratch / MERGES if read_master(config.spark).is_local else None
+    coordinator = open_services(config, ids, security)
+    try:
+        with beside_epochs(services_loop(config, coordinator, engine, here), engine.cancel_bins):
+            yield
+    finally:
+        coordinator.close()
 
 
 def _planner(config: TableConfigFile) -> PlanTasks:

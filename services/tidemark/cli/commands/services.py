@@ -60,18 +60,22 @@ def add(commands: Commands) -> None:
         help="serve the web page here (default: services.web)",
     )
     for service in (coordinator, assigner, writer):
-        service.add_argument(
-            "--http",
-            type=address,
-            metavar="HOST:PORT",
-            help="serve /metrics (Prometheus) and /healthz here"
-            + (" (default: services.http)" if service is coordinator else " (default: nowhere)"),
-        )
-        service.add_argument(
-            "--log-format",
-            choices=("text", "json"),
-            help="how log lines on stderr are written (default: telemetry.log_format, else text)",
-        )
+        add_process_options(service, "services.http" if service is coordinator else "nowhere")
+
+
+def add_process_options(service: argparse.ArgumentParser, default: str) -> None:
+    """Adds what all services take; `default` says where metrics are served without the option."""
+    service.add_argument(
+        "--http",
+        type=address,
+        metavar="HOST:PORT",
+        help=f"serve /metrics (Prometheus) and /healthz here (default: {default})",
+    )
+    service.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        help="how log lines on stderr are written (default: telemetry.log_format, else text)",
+    )
 
 
 def stages(text: str) -> tuple[str, ...]:
@@ -120,6 +124,24 @@ def run_writer(options: argparse.Namespace) -> int:
 
     foreign = frozenset(AssignerFailpoint) | frozenset(CoordinatorFailpoint)
     run(_service_config(options, "writer"), foreign, options.http)
+    return 0
+
+
+def run_table_services(options: argparse.Namespace) -> int:
+    """Works on the table's service actions until SIGTERM or SIGINT."""
+    use_arrow_alone()
+    from tidemark.config.table_services_model import ServicesRun
+    from tidemark.console.errors import CliError
+    from tidemark.stream_writer.services_main import run
+
+    config = _service_config(options, "services")
+    services = config.table_services
+    if not services.enabled or services.run is not ServicesRun.SEPARATE:
+        raise CliError(
+            "the configuration does not ask for this process: set table_services.enabled: true and "
+            "table_services.run: separate, for the coordinator and the writer, too"
+        )
+    run(config, options.http)
     return 0
 
 

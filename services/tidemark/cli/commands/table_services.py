@@ -1,4 +1,6 @@
-"""`tidemark services list`, `run`, `pause`, `resume`: compaction, cleaning, archival, rollback of a table."""
+"""`tidemark services list`, `run`, `pause`, `resume`, `serve`: compaction, cleaning, archival, rollback of a
+table.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tidemark.cli.commands.services import add_process_options, run_table_services
 from tidemark.console.arguments import Commands, add_command, add_group, duration
 from tidemark.console.output import Output, columns
 
@@ -74,6 +77,19 @@ def add(commands: Commands) -> None:
         "plan table services again",
         "  tidemark services resume -c flights.yaml",
     )
+    _add_serve(group)
+
+
+def _add_serve(group: Commands) -> None:
+    serve = add_command(
+        group,
+        "services serve",
+        run_table_services,
+        "merge for compactions in the foreground, in a process without Spark; any number may share the work",
+        "  tidemark services serve -c flights.yaml          with table_services.run: separate",
+        json=False,
+    )
+    add_process_options(serve, "nowhere")
 
 
 def run_list(options: argparse.Namespace) -> int:

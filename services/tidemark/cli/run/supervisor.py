@@ -1,5 +1,5 @@
-"""`tidemark run`: starts the embedded Kafka and the three services of a table, and watches them until it is
-told to stop.
+"""`tidemark run`: starts the embedded Kafka and the three services of a table (a fourth one for merges, with
+`table_services.run: separate`), and watches them until it is told to stop.
 
 Start:
 
@@ -33,6 +33,7 @@ from tidemark.cli.run.supervised_process import ServiceStoppedError, SupervisedP
 from tidemark.config import Address, ServicesConfig, TableConfigFile
 from tidemark.config.run_file import RunFile, run_file_path, write_last_stop, write_run_file
 from tidemark.config.security_model import SecurityConfig
+from tidemark.config.table_services_model import ServicesRun
 from tidemark.console.errors import ADDRESS_TAKEN, WRONG_USE, CliError
 from tidemark.console.state_lock import state_lock
 from tidemark.stream_runtime.clock import Clock
@@ -77,8 +78,10 @@ def _is_free(at: Address) -> bool:
 
 
 SERVICES: Final = ("coordinator", "assigner", "writer")
-_STOP_ORDER: Final = ("assigner", "writer", "coordinator")
-_GRACE_S: Final[Mapping[str, float]] = {"assigner": 10.0, "writer": 20.0, "coordinator": 10.0}
+# With `table_services.run: separate`: what merges for compactions.
+MERGES: Final = "services"
+_STOP_ORDER: Final = (MERGES, "assigner", "writer", "coordinator")
+_GRACE_S: Final[Mapping[str, float]] = {MERGES: 5.0, "assigner": 10.0, "writer": 20.0, "coordinator": 10.0}
 _KAFKA_GRACE_S: Final = 15.0
 _TICK_S: Final = 0.1
 LOGS: Final = "logs"
@@ -145,7 +148,7 @@ class Supervisor:
         self._config = dataclasses.replace(config, services=self._with_ports(config))
         self._http = self._http_addresses(config)
         self._page = page_address(config.services, self._ids.random(), self._say)
-        for role in SERVICES:
+        for role in roles(config):
             console = ConsoleLog(state / LOGS / f"{role}.log", self._forwarder(role))
             command = [*self._command_of(role, config.file), "--http", str(self._http[role])]
             if role == "coordinator" and self._page is not None:
@@ -256,8 +259,9 @@ class Supervisor:
         """Where each service serves its metrics: at the loopback address, except a coordinator with
         `services.http`.
         """
-        ports = free_ports(len(SERVICES), self._ids.random())
-        addresses = {role: Address(LOOPBACK, port) for role, port in zip(SERVICES, ports, strict=True)}
+        started = roles(config)
+        ports = free_ports(len(started), self._ids.random())
+        addresses = {role: Address(LOOPBACK, port) for role, port in zip(started, ports, strict=True)}
         if (wanted := config.services.http) is not None:
             addresses["coordinator"] = Address(wanted.host, wanted.port or addresses["coordinator"].port)
         return addresses
@@ -268,6 +272,14 @@ class Supervisor:
         return lambda text: self._say("\n".join(f"[{role}] {line}" for line in text.split("\n")))
 
 
+def roles(config: TableConfigFile) -> tuple[str, ...]:
+    """The services that run for this configuration."""
+    services = config.table_services
+    separate = services.enabled and services.run is ServicesRun.SEPARATE
+    return (*SERVICES, MERGES) if separate else SERVICES
+
+
 def service_command(role: str, file: Path) -> list[str]:
     """The command that runs one service of the table."""
-    return [sys.executable, "-m", "tidemark.cli.entry", role, "-c", str(file)]
+    command = ["services", "serve"] if role == MERGES else [role]
+    return [sys.executable, "-m", "tidemark.cli.entry", *command, "-c", str(file)]

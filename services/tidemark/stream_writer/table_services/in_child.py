@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Final
 
 import msgspec
@@ -36,12 +36,19 @@ _STDERR_CHARS: Final = 2_000
 _ENDS_S: Final = 10.0
 
 
-def run_bin(data: bytes) -> bytes:
-    """Runs an encoded bin in a child process and returns its encoded report: the work of a Spark task."""
-    return encode_report(run_in_child(decode_bin(data)))
+Child = subprocess.Popen[bytes]
 
 
-def run_in_child(work: MergeBin, command: Sequence[str] = ()) -> BinReport:
+def run_bin(data: bytes, started: Callable[[Child], None] = lambda _: None) -> bytes:
+    """Runs an encoded bin in a child process and returns its encoded report: the work of a Spark task.
+    `started` gets the process, which may be killed: that fails the operation at which it is.
+    """
+    return encode_report(run_in_child(decode_bin(data), started=started))
+
+
+def run_in_child(
+    work: MergeBin, command: Sequence[str] = (), started: Callable[[Child], None] = lambda _: None
+) -> BinReport:
     """Runs the bin. A child that dies, or says nothing for too long, fails the operation at which it was;
     operations behind it were not tried. `command` replaces the child's, in tests.
     """
@@ -54,6 +61,7 @@ def run_in_child(work: MergeBin, command: Sequence[str] = ()) -> BinReport:
             env=_environment(),
         )
         try:
+            started(child)
             return _followed(child, work, errors)
         finally:
             # Also when this thread is interrupted: a child never outlives its task.
@@ -65,7 +73,7 @@ def run_in_child(work: MergeBin, command: Sequence[str] = ()) -> BinReport:
                         stream.close()
 
 
-def _followed(child: subprocess.Popen[bytes], work: MergeBin, errors: IO[bytes]) -> BinReport:
+def _followed(child: Child, work: MergeBin, errors: IO[bytes]) -> BinReport:
     assert child.stdin is not None
     assert child.stdout is not None
     outcomes: list[MergeOutcome] = []
@@ -95,7 +103,7 @@ def _followed(child: subprocess.Popen[bytes], work: MergeBin, errors: IO[bytes])
     return BinReport(tuple(outcomes), tuple(failures))
 
 
-def _death(child: subprocess.Popen[bytes], ordinal: int, silence_s: float, errors: IO[bytes]) -> MergeFailed:
+def _death(child: Child, ordinal: int, silence_s: float, errors: IO[bytes]) -> MergeFailed:
     try:
         code = child.wait(_ENDS_S)
     except subprocess.TimeoutExpired:

@@ -168,11 +168,13 @@ class ServicesLoop:
                     _log.info("the action is over: %s", failures[0].message)
                     return False
                 if failures:
-                    self._failed(planned.number, failures)
+                    if not stop.is_set():
+                        self._failed(planned.number, failures)
                     return False
                 if waiting:
                     begun = self._coordinator.begin_service(planned.number)
         if waiting or lost.is_set():
+            # Somebody else goes on: what is merged stays prepared.
             return False
         missing = sorted(set(range(len(plan.operations))) - done.keys())
         if missing:
