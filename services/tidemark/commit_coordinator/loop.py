@@ -43,7 +43,6 @@ from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
-from tidemark.table_status.services import OwnServices
 
 _VIEW_EVERY_MS: Final = 50
 _FOR_GOOD: Final = (ErrorKind.CORRUPT, ErrorKind.INVALID)
@@ -150,7 +149,7 @@ class TableLoop:
                 context.term,
                 now_ms,
                 context.table.inputs,
-                OwnServices(paused=fold.state.services_paused, reason=fold.state.services_pause_reason),
+                coordinator.services.show(fold.state, coordinator.seen.services, now_ms),
             )
         )
 

@@ -22,7 +22,7 @@ from tidemark.commit_coordinator.admin.messages import (
     served_message,
     table_message,
 )
-from tidemark.commit_coordinator.admin.service_calls import ServiceCalls
+from tidemark.commit_coordinator.admin.service_calls import TableServiceCalls
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging, RetryEpoch
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
@@ -94,7 +94,7 @@ class AdminService(rpc.AdminServicer):
             sources.clock,
             sources.stopped_lanes,
         )
-        self._services = ServiceCalls(sources.board, sources.inbox, sources.clock)
+        self._services = TableServiceCalls(sources.board, sources.inbox, sources.clock)
 
     def Serves(self, request: pb.ServesRequest, _: object) -> pb.ServesResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)

@@ -30,7 +30,7 @@ _LOOK_EVERY_S: Final = 0.5
 _log = logging.getLogger("tidemark.admin")
 
 
-class ServiceCalls:
+class TableServiceCalls:
     """The handlers, without gRPC."""
 
     def __init__(self, board: ViewBoard, inbox: Inbox, clock: Clock) -> None:

@@ -10,6 +10,7 @@ from tidemark.commit_coordinator.table_services.compactions import CompactData, 
 from tidemark.commit_coordinator.table_services.handler import ServiceHandler
 from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
 from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
+from tidemark.commit_coordinator.table_services.shown import ShownServices
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.hudi_format.timeline import Action
 
@@ -30,4 +31,6 @@ def service_runner(
 ) -> ServiceRunner:
     """The runner of a term."""
     rules = ServiceRules(config.enabled, config.step_ms, config.clock_skew_ms, config.share)
-    return ServiceRunner(context, handlers_of(config, placement, context.table.action), handoff, rules)
+    runner = ServiceRunner(context, handlers_of(config, placement, context.table.action), handoff, rules)
+    runner.show = ShownServices(runner, config, placement).of
+    return runner

@@ -9,8 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from tidemark.commit_coordinator.calls.service_handoff import OfferedService, ServiceHandoff
+from tidemark.commit_coordinator.calls.service_handoff import (
+    OfferedService,
+    ServiceHandoff,
+    ServiceProgress,
+)
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.stored_documents import load_document
+from tidemark.commit_coordinator.commit.view import NO_SERVICES
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.commit_coordinator.domain.service_actions import (
     TASK_TRIES_MAX,
@@ -37,6 +43,7 @@ from tidemark.hudi_format.errors import (
     UnsupportedTableError,
 )
 from tidemark.hudi_format.model import instant_to_ms
+from tidemark.table_status.services import OwnServices
 
 _NOTHING_MS: Final = 5_000
 """How long a kind waits that was due and had nothing to do."""
@@ -61,6 +68,10 @@ class ServiceRules:
 Answer: TypeAlias = Callable[[int, str], None]
 
 
+Show: TypeAlias = Callable[[FoldState, SeenServices, int], OwnServices]
+"""(state, what was seen, Unix epoch ms) -> the services as operators see them."""
+
+
 @dataclass(frozen=True)
 class EndedAction:
     """The last action of a kind that ended in this term. ``reason``: why it is void, "" if it is committed.
@@ -74,7 +85,9 @@ class EndedAction:
 
 
 class ServiceRunner:
-    """The service actions of one term. Used by the loop alone, except ``handoff``."""
+    """The service actions of one term. Used by the loop alone, except ``handoff``. ``show`` is called for
+    each view; `kinds.service_runner` sets it.
+    """
 
     def __init__(
         self,
@@ -88,6 +101,7 @@ class ServiceRunner:
         self.handlers: Mapping[ServiceKind, ServiceHandler] = {each.kind: each for each in handlers}
         self.ended: dict[ServiceKind, EndedAction] = {}
         self._wanted: dict[ServiceKind, list[Answer]] = {}
+        self.show: Show = lambda *_: NO_SERVICES
 
     def want(self, kind: ServiceKind, answer: Answer) -> None:
         """Plans an action of the kind as soon as possible, whether or not it is due, also while services are
@@ -101,6 +115,14 @@ class ServiceRunner:
             answer(0, f"there is no service {kind} for this table")
         else:
             self._wanted.setdefault(kind, []).append(answer)
+
+    def plan_of(self, planned: ServicePlanned) -> bytes:
+        """The plan of an action, as its kind stores it. Raises OSError, HudiFormatError."""
+        return load_document(self._context.storage, planned.plan_path, planned.plan_sha256)
+
+    def progress_of(self, number: int) -> ServiceProgress:
+        """How far the tasks of an open action are."""
+        return self._handoff.progress_of(number)
 
     def look(self, state: FoldState, observed: Observed, now_ms: int) -> None:
         """Notes in ``observed`` what `next_action` has to know: reports, what is due, whether the lock is

@@ -1,0 +1,214 @@
+"""What operators see of table services: by kind what is open, what ended last, why nothing is due.
+
+Made by the loop for each view, so it reads no file but an action's plan, once. What costs a walk over all
+file slices is kept for two seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.domain.service_actions import SeenServices
+from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
+from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceOutcome, ServicePlanned
+from tidemark.epoch_protocol.service_status import OpenService
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.table_services.triggers import DataCompactionRule
+from tidemark.table_status.services import (
+    EndedServiceAction,
+    OpenServiceAction,
+    OwnServices,
+    ServiceFailures,
+    ServiceKindState,
+)
+
+_SLICES_MS: Final = 2_000
+_BEHIND: Final = 2
+"""Compaction is behind when a slice has so many times what triggers it."""
+_BEHIND_SHOWN: Final = 3
+_CLEANS: Final = (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX)
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """What a plan names: file groups, files of a clean, or instants; and bytes where it says them."""
+
+    groups: int = 0
+    bytes: int = 0
+
+
+def plan_figures(document: bytes) -> PlanFigures:
+    """The figures of an action's plan, whatever its kind."""
+    plan = msgspec.json.decode(document)
+    if not isinstance(plan, dict):
+        return PlanFigures()
+    if "operations" in plan:
+        gone = set(plan.get("dropped", ()))
+        kept = [each for number, each in enumerate(plan["operations"]) if number not in gone]
+        return PlanFigures(len(kept), sum(each["log_bytes"] + each["base_bytes"] for each in kept))
+    if isinstance(plan.get("files"), dict):
+        return PlanFigures(sum(map(len, plan["files"].values())))
+    return PlanFigures(len(plan.get("instants", ())))
+
+
+@dataclass(frozen=True)
+class _OfSlices:
+    """What the file slices say: (share of its trigger that the neediest group has reached, most log files of
+    a shard, log bytes of the index as a share of its base bytes), and which groups are behind.
+    """
+
+    data_reached: float = 0.0
+    index_logs: int = 0
+    index_ratio: float = 0.0
+    behind: tuple[str, ...] = ()
+
+
+class ShownServices:
+    """Used by the loop alone."""
+
+    def __init__(self, runner: ServiceRunner, config: TableServicesConfig, placement: Placement) -> None:
+        self._runner = runner
+        self._config = config
+        self._placement = placement
+        self._plans: dict[int, PlanFigures] = {}
+        self._slices = _OfSlices()
+        self._slices_at_ms = -_SLICES_MS
+
+    def of(self, state: FoldState, seen: SeenServices, now_ms: int) -> OwnServices:
+        """The services at this moment."""
+        paused = OwnServices(paused=state.services_paused, reason=state.services_pause_reason)
+        if not self._runner.rules.enabled:
+            return paused
+        if now_ms - self._slices_at_ms >= _SLICES_MS:
+            self._slices_at_ms, self._slices = now_ms, self._look(self._placement.snapshot(), now_ms)
+        kinds = [kind for kind in ServiceKind if kind in self._runner.handlers]
+        shown = [self._kind(kind, state, seen, now_ms) for kind in kinds]
+        self._forget(state)
+        return msgspec.structs.replace(paused, enabled=True, kinds=shown, behind=list(self._slices.behind))
+
+    def _kind(self, kind: ServiceKind, state: FoldState, seen: SeenServices, now_ms: int) -> ServiceKindState:
+        held, ended, known = state.services.get(kind), self._runner.ended.get(kind), seen.kind(kind)
+        open_action = None if held is None else self._open(held, seen)
+        failing = known.failures > 0 and held is None
+        failures = ServiceFailures(known.failures, known.problem, known.not_before_ms) if failing else None
+        due = "" if held is not None else seen.due.get(kind, "")
+        idle = held is None and not due
+        return ServiceKindState(
+            kind=kind,
+            due=due,
+            not_due=self._why_not(kind, state, seen, now_ms) if idle else "",
+            open=open_action,
+            last=None if ended is None else self._ended(ended),
+            failures=failures,
+        )
+
+    def _open(self, held: OpenService, seen: SeenServices) -> OpenServiceAction:
+        planned, noted = held.planned, seen.action(held.planned.service)
+        figures, progress = self._figures(planned), self._runner.progress_of(planned.service)
+        step = "planned" if held.decided is None else "sweeping" if noted.completed else "decided"
+        done = figures.groups if noted.reported or held.decided is not None else progress.done
+        return OpenServiceAction(
+            number=planned.service,
+            instant=planned.instant,
+            step=step,
+            planned_ms=planned.planned_ms,
+            decided_ms=held.decided.decided_ms if held.decided is not None else None,
+            groups=figures.groups,
+            groups_done=done,
+            bytes=figures.bytes,
+            worker=progress.worker,
+        )
+
+    def _ended(self, ended: EndedAction) -> EndedServiceAction:
+        planned, figures = ended.planned, self._figures(ended.planned)
+        outcome = ServiceOutcome.BY_OTHER.value if ended.by_other else ServiceOutcome.DONE.value
+        return EndedServiceAction(
+            number=planned.service,
+            instant=planned.instant,
+            outcome="voided" if ended.reason else outcome,
+            planned_ms=planned.planned_ms,
+            ended_ms=ended.ended_ms,
+            groups=figures.groups,
+            bytes=figures.bytes,
+            reason=ended.reason,
+        )
+
+    def _figures(self, planned: ServicePlanned) -> PlanFigures:
+        known = self._plans.get(planned.service)
+        if known is None:
+            try:
+                known = plan_figures(self._runner.plan_of(planned))
+            except (OSError, HudiFormatError, msgspec.DecodeError) as error:
+                _log.debug("the plan of service action %d cannot be read: %s", planned.service, error)
+                known = PlanFigures()
+            self._plans[planned.service] = known
+        return known
+
+    def _forget(self, state: FoldState) -> None:
+        kept = {held.planned.service for held in state.services.values()}
+        kept |= {ended.planned.service for ended in self._runner.ended.values()}
+        for number in self._plans.keys() - kept:
+            del self._plans[number]
+
+    def _why_not(self, kind: ServiceKind, state: FoldState, seen: SeenServices, now_ms: int) -> str:
+        if state.services_paused:
+            return "services are paused"
+        config = self._config
+        if kind is ServiceKind.COMPACT_DATA:
+            reached = self._slices.data_reached
+            return f"the file group that needs it most has reached {reached:.0%} of what triggers it"
+        if kind is ServiceKind.COMPACT_INDEX:
+            rule = config.compact_index
+            return (
+                f"most log files of a shard: {self._slices.index_logs} of {rule.log_files}; their bytes are "
+                f"{self._slices.index_ratio:.0%} of the base files', of {rule.log_ratio:.0%}"
+            )
+        if kind is ServiceKind.ARCHIVE:
+            return f"a timeline is archived when it has more than {config.archive.max} write instants"
+        interval_ms = config.clean.interval_ms if kind in _CLEANS else config.rollback.interval_ms
+        since_ms = max(seen.kind(kind).ended_ms, seen.kind(kind).not_before_ms - interval_ms)
+        wait_s = max(since_ms + interval_ms - now_ms, 0) // 1_000
+        found = "there was nothing to do" if since_ms else "nothing was found to do"
+        return f"{found}; the next look is in {wait_s} s" if wait_s else found
+
+    def _look(self, slices: TableSlices, now_ms: int) -> _OfSlices:
+        data, index = self._config.compact_data, self._config.compact_index
+        rule = DataCompactionRule(
+            log_ratio=data.log_ratio,
+            log_bytes=data.log_bytes,
+            log_files=data.log_files,
+            log_age_ms=data.log_age_ms,
+        )
+        base = sum(each.base_bytes for each in slices.index)
+        logs = sum(each.log_bytes for each in slices.index)
+        return _OfSlices(
+            data_reached=max((rule.score(each, now_ms) for each in slices.data), default=0.0),
+            index_logs=max((each.log_count for each in slices.index), default=0),
+            index_ratio=logs / base if base else 0.0,
+            behind=(
+                *_behind("", slices.data, data.log_files),
+                *_behind("index ", slices.index, index.log_files),
+            ),
+        )
+
+
+def _behind(what: str, slices: Sequence[SliceFigures], log_files: int) -> Iterator[str]:
+    long = sorted(
+        (each for each in slices if each.log_count >= _BEHIND * log_files), key=lambda each: -each.log_count
+    )
+    for each in long[:_BEHIND_SHOWN]:
+        where = f"{each.partition_path} {each.file_id}".strip()
+        yield f"{what}file group {where} has {each.log_count} log files, its compaction is due at {log_files}"
+    if len(long) > _BEHIND_SHOWN:
+        more = len(long) - _BEHIND_SHOWN
+        yield f"{more} more {what}file groups have at least {_BEHIND * log_files} log files"

@@ -1,0 +1,173 @@
+"""What operators are shown of table services, from what the loop has seen; the runner is a double."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.service_handoff import ServiceProgress
+from tidemark.commit_coordinator.domain.service_actions import SeenServices
+from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRules, ServiceRunner
+from tidemark.commit_coordinator.table_services.shown import PlanFigures, ShownServices, plan_figures
+from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
+from tidemark.epoch_protocol.service_status import OpenService
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.table_services.operations import (
+    CleanPlan,
+    CompactionPlan,
+    MergeOperation,
+    encode_plan,
+)
+from tidemark.table_status.services import OwnServices, ServiceKindState
+
+NOW_MS = 10_000_000
+OPERATION = MergeOperation("p", "f", "1", "b", ("l",), 30, 70)
+PLAN = encode_plan(CompactionPlan("T7", False, "", (OPERATION, OPERATION, OPERATION), dropped=(1,)))
+
+
+class World:
+    """A fold, what was seen, and a runner with handlers of all kinds."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.state, self.seen = FoldState(), SeenServices()
+        self.slices = TableSlices()
+        self.progress = ServiceProgress()
+        self.plans_read = 0
+        self.runner = SimpleNamespace(
+            rules=ServiceRules(enabled=enabled),
+            handlers=dict.fromkeys(ServiceKind),
+            ended={},
+            plan_of=self._plan_of,
+            progress_of=lambda _: self.progress,
+        )
+        placement = SimpleNamespace(snapshot=lambda: self.slices)
+        self.shown = ShownServices(
+            cast(ServiceRunner, self.runner), TableServicesConfig(), cast(Placement, placement)
+        )
+
+    def _plan_of(self, _: ServicePlanned) -> bytes:
+        self.plans_read += 1
+        return PLAN
+
+    def open(self, decided: bool = False) -> ServicePlanned:
+        planned = ServicePlanned(1, 7, ServiceKind.COMPACT_DATA, "T7", "p", "s", NOW_MS - 5_000)
+        done = ServiceDecided(1, 7, "m", "d", "p", "s", NOW_MS - 1_000) if decided else None
+        self.state.services = {ServiceKind.COMPACT_DATA: OpenService(planned, done)}
+        return planned
+
+    def now(self, now_ms: int = NOW_MS) -> OwnServices:
+        return self.shown.of(self.state, self.seen, now_ms)
+
+    def of(self, kind: ServiceKind, now_ms: int = NOW_MS) -> ServiceKindState:
+        found = self.now(now_ms).of(kind)
+        assert found is not None
+        return found
+
+
+def test_services_that_are_not_enabled_show_their_pause_alone() -> None:
+    world = World(enabled=False)
+    world.state.services_paused, world.state.services_pause_reason = True, "r"
+    assert world.now() == OwnServices(paused=True, reason="r")
+
+
+def test_open_action_goes_from_planned_over_decided_to_sweeping() -> None:
+    world = World()
+    planned = world.open()
+    world.progress = ServiceProgress("writer-1", 1)
+    shown = world.of(ServiceKind.COMPACT_DATA).open
+    assert shown is not None
+    assert (shown.number, shown.step, shown.worker, shown.decided_ms) == (7, "planned", "writer-1", None)
+    assert (shown.groups, shown.groups_done, shown.bytes) == (2, 1, 200)
+    world.open(decided=True)
+    shown = world.of(ServiceKind.COMPACT_DATA).open
+    assert shown is not None
+    assert (shown.step, shown.groups_done, shown.decided_ms) == ("decided", 2, NOW_MS - 1_000)
+    world.seen.action(planned.service).completed = True
+    shown = world.of(ServiceKind.COMPACT_DATA).open
+    assert shown is not None
+    assert shown.step == "sweeping"
+    assert world.plans_read == 1, "a plan is read once"
+
+
+def test_ended_action_says_how_it_ended_and_keeps_its_figures() -> None:
+    world = World()
+    planned = world.open()
+    assert world.now().enabled
+    world.state.services = {}
+    for by_other, reason, outcome in ((False, "", "done"), (True, "", "by_other"), (False, "r", "voided")):
+        world.runner.ended = {planned.kind: EndedAction(planned, by_other, reason, NOW_MS)}
+        last = world.of(planned.kind).last
+        assert last is not None
+        assert (last.outcome, last.reason, last.groups, last.ended_ms) == (outcome, reason, 2, NOW_MS)
+    assert world.plans_read == 1
+
+
+def test_unreadable_plan_leaves_the_figures_out() -> None:
+    world = World()
+    world.open()
+
+    def gone(_: ServicePlanned) -> bytes:
+        raise OSError("no such file")
+
+    world.runner.plan_of = gone
+    shown = world.of(ServiceKind.COMPACT_DATA).open
+    assert shown is not None
+    assert (shown.groups, shown.bytes) == (0, 0)
+
+
+def test_failures_and_what_is_due_are_told_by_kind() -> None:
+    world = World()
+    world.seen.due = {ServiceKind.COMPACT_DATA: "3 file groups have many log files"}
+    world.seen.kind_failed(ServiceKind.ARCHIVE, "no space", NOW_MS)
+    world.seen.kind_failed(ServiceKind.ARCHIVE, "still no space", NOW_MS)
+    due, failing = world.of(ServiceKind.COMPACT_DATA), world.of(ServiceKind.ARCHIVE)
+    assert (due.due, due.not_due, due.failures) == ("3 file groups have many log files", "", None)
+    assert failing.failures is not None
+    assert (failing.failures.in_a_row, failing.failures.reason) == (2, "still no space")
+    assert failing.failures.next_try_ms > NOW_MS
+
+
+def test_each_kind_says_why_nothing_is_due() -> None:
+    world = World()
+    world.slices = TableSlices(
+        (SliceFigures("p", "f", 100 << 20, 20, 1 << 20, NOW_MS),),
+        (SliceFigures("record_index", "s", 100, 30, 20, NOW_MS),),
+    )
+    assert "reached 50% of what triggers it" in world.of(ServiceKind.COMPACT_DATA).not_due
+    index = world.of(ServiceKind.COMPACT_INDEX).not_due
+    assert ("30 of 120" in index, "20% of the base files', of 30%" in index) == (True, True)
+    assert "more than 600 write instants" in world.of(ServiceKind.ARCHIVE).not_due
+    world.seen.kind(ServiceKind.CLEAN_DATA).ended_ms = NOW_MS - 60_000
+    assert "the next look is in 240 s" in world.of(ServiceKind.CLEAN_DATA).not_due
+    assert world.of(ServiceKind.ROLLBACK).not_due == "nothing was found to do"
+    world.state.services_paused = True
+    assert world.of(ServiceKind.ARCHIVE).not_due == "services are paused"
+
+
+def test_groups_with_twice_the_log_files_are_behind_and_looked_for_every_two_seconds() -> None:
+    world = World()
+    world.slices = TableSlices(tuple(SliceFigures("p", f"f{n}", 9, 80 + n, 9, NOW_MS) for n in range(5)))
+    behind = world.now().behind
+    assert behind[0] == "file group p f4 has 84 log files, its compaction is due at 40"
+    assert behind[-1] == "2 more file groups have at least 80 log files"
+    world.slices = TableSlices()
+    assert world.now(NOW_MS + 1_999).behind == behind
+    assert world.now(NOW_MS + 2_000).behind == []
+
+
+@pytest.mark.parametrize(
+    ("document", "figures"),
+    [
+        (PLAN, PlanFigures(2, 200)),
+        (encode_plan(CleanPlan("T", False, {"p": ("a", "b"), "q": ("c",)}, "1")), PlanFigures(3)),
+        (b'{"instants":["1","2"]}', PlanFigures(2)),
+        (b"[1]", PlanFigures()),
+    ],
+)
+def test_figures_of_a_plan_of_each_kind(document: bytes, figures: Any) -> None:
+    assert plan_figures(document) == figures
