@@ -41,7 +41,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench class-data clean
 
 ##@ Use
 
@@ -121,6 +121,9 @@ soak: setup ## Does anything grow? 5 000 records/s for 15 minutes; SOAK_ARGS="--
 
 operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table
 	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py $(LONGEST_FIRST) $(PYTEST_ARGS)
+
+old-timelines: setup ## CPU of listings, a start's look and archival with 10 thousand and 10 million archived instants; 5 minutes
+	$(PY) -m bench.old_timelines
 
 kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
 	$(PY) -m pytest tests/kafka_faults -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)

@@ -5,6 +5,7 @@ tasks, decide, commit, sweep. It can die at a failpoint; a successor goes on fro
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,6 +18,7 @@ from tidemark.commit_coordinator.commit.context import Context, TableFacts
 from tidemark.commit_coordinator.commit.listed_slices import index_figures
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.table_services import steps
+from tidemark.commit_coordinator.table_services.archivals import Archive
 from tidemark.commit_coordinator.table_services.cleans import CleanData, CleanIndex
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import (
@@ -26,6 +28,7 @@ from tidemark.commit_coordinator.table_services.handler import (
 )
 from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
 from tidemark.config.table_services_model import (
+    ArchiveConfig,
     CleanConfig,
     DataCompactionConfig,
     TableServicesConfig,
@@ -57,9 +60,20 @@ from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action
 
 EVERYTHING_NOW: Final = TableServicesConfig(
-    compact_data=DataCompactionConfig(log_files=1), clean=CleanConfig(retain_ms=1)
+    compact_data=DataCompactionConfig(log_files=1),
+    clean=CleanConfig(retain_ms=1),
+    archive=ArchiveConfig(min=2, max=2, batch=1),
 )
-"""Each log file is worth a compaction, and readers keep nothing."""
+"""Each log file is worth a compaction, readers keep nothing, and two writes stay active."""
+
+
+class _AtOnce(Executor):
+    """Runs what is submitted before `submit` returns."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
 
 
 class DiedError(Exception):
@@ -117,6 +131,7 @@ class ServedTable:
                 CleanData(self.config),
                 CleanIndex(self.config),
                 RollBackDead(self.config.rollback),
+                Archive(self.config.archive, _AtOnce()),
             )
         }
         self.list_files()

@@ -13,7 +13,7 @@ indexing, which Hudi never archives; behind it only instants go of which no log 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -74,14 +74,12 @@ class ArchiveBounds:
     """What has to stay for our own sake. ``least``: so many completed writes of the data table stay.
 
     ``open_instants``: requested times of open service actions and attempts. ``last_commit``: the instant of
-    the last committed epoch with rows; it and the write before it stay. ``savepoints``: requested times of
-    the data table's savepoints.
+    the last committed epoch with rows; it and the write before it stay.
     """
 
     least: int
     open_instants: Collection[str] = ()
     last_commit: str | None = None
-    savepoints: Collection[str] = ()
 
 
 class Archivable(NamedTuple):
@@ -133,7 +131,7 @@ def plan_data_archive(
         if str(each.completion) >= compacted:
             limit.at(each.requested, "the metadata table's newest compaction")
             break
-    for savepoint in (*bounds.savepoints, *_savepoints(data)):
+    for savepoint in _savepoints(data):
         limit.at(savepoint, f"the savepoint {savepoint}")
     _own(limit, bounds, writes)
     _first_pending(limit, data)
@@ -151,36 +149,34 @@ def plan_metadata_archive(
     data: Timeline,
     bounds: ArchiveBounds,
     *,
-    in_slices: Collection[str],
+    in_slices: Callable[[Collection[str]], Collection[str]],
     with_logs: Callable[[], Collection[str]],
 ) -> Archivable:
     """What may go from the metadata table's timeline.
 
-    ``in_slices``: the instants of the log files that lie in current slices of its file groups: Hudi would
-    read them no more. ``with_logs``: as for the data table, of the metadata table's log files.
+    ``in_slices``: those of the instants whose log files lie in current slices of its file groups, where Hudi
+    would read them no more. ``with_logs``: as for the data table, of the metadata table's log files.
     """
     limit = _Limit()
     compactions = [each.requested for each in metadata.completed(Action.COMPACTION)]
     limit.at(max(compactions, default=""), "the newest compaction")
     limit.at(data.first_active or "", "the data table's timeline")
     _first_pending(limit, data)
-    savepoints = [*bounds.savepoints, *_savepoints(data)]
+    savepoints = _savepoints(data)
     if savepoints:
         oldest = min(savepoints)
         before = [each for each in compactions if each < oldest]
         # Hudi's restore deletes the metadata table and leaves a wrong index where it does not find this one.
         limit.at(max(before, default=oldest), f"the savepoint {oldest}")
-    for each in metadata.completed():
-        if each.requested in in_slices:
-            limit.at(each.requested, "a log file that is not compacted yet")
-            break
     _own(limit, bounds, [each.requested for each in metadata.completed() if each.action.is_write])
     _first_pending(limit, metadata)
+    below = {each.requested for each in metadata.completed() if each.requested < limit.time}
+    limit.at(min(in_slices(below), default=None), "a log file that is not compacted yet")
     return _prefix(metadata, limit, with_logs)
 
 
-def _savepoints(timeline: Timeline) -> Iterator[str]:
-    return (each.requested for each in timeline.instants if each.action is Action.SAVEPOINT)
+def _savepoints(timeline: Timeline) -> list[str]:
+    return [each.requested for each in timeline.instants if each.action is Action.SAVEPOINT]
 
 
 def _below_pending_write(limit: _Limit, timeline: Timeline, writes: Sequence[str]) -> None:

@@ -162,9 +162,16 @@ def _put_anew(by: Publisher, path: str, content: bytes, lease: Lease, delete: De
 
 
 def take_back(storage: Storage, plan: ArchivePlan, delete: Delete) -> None:
-    """Deletes the plan's file if no manifest names it. Repeatable."""
-    if all(file.name != plan.file_name for file in newest_manifest(storage, plan.root).files):
-        delete(join_path(history_of(plan.root), plan.file_name))
+    """Deletes what `publish_rows` made before its manifest counted: manifests that do not count yet, then the
+    plan's file. Does nothing when the newest manifest names it. Repeatable.
+    """
+    folder, manifest = history_of(plan.root), newest_manifest(storage, plan.root)
+    if any(file.name == plan.file_name for file in manifest.files):
+        return
+    for name in sorted(storage.names(folder)):
+        if (manifest_version(name) or 0) > (manifest.version or 0):
+            delete(join_path(folder, name))
+    delete(join_path(folder, plan.file_name))
 
 
 def delete_instants(

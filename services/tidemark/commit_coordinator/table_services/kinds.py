@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.table_services.archivals import Archive
 from tidemark.commit_coordinator.table_services.cleans import CleanData, CleanIndex
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import ServiceHandler
@@ -23,7 +26,8 @@ def handlers_of(config: TableServicesConfig, placement: Placement, action: Actio
     if action is Action.DELTA_COMMIT:
         handlers.append(CompactData(config.compact_data, placement))
     handlers.append(CompactIndex(config.compact_index, placement))
-    return [*handlers, CleanData(config), CleanIndex(config)]
+    merges = ThreadPoolExecutor(1, thread_name_prefix="archive")
+    return [*handlers, CleanData(config), CleanIndex(config), Archive(config.archive, merges)]
 
 
 def service_runner(

@@ -69,7 +69,9 @@ def index_archive(
     bounds: ArchiveBounds = NOTHING_LEFT,
     in_slices: frozenset[str] = frozenset(),
 ) -> list[str]:
-    found = plan_metadata_archive(metadata, data, bounds, in_slices=in_slices, with_logs=frozenset)
+    found = plan_metadata_archive(
+        metadata, data, bounds, in_slices=in_slices.intersection, with_logs=frozenset
+    )
     return [each.requested for each in found.instants]
 
 
@@ -96,14 +98,13 @@ def test_nothing_goes_while_the_metadata_table_was_not_compacted() -> None:
         ([done(11, 400)], COMPACTED, NOTHING_LEFT, 70),
         ([done(11, 400)], timeline(done(300, action=Action.COMPACTION)), NOTHING_LEFT, 10),
         ([done(50, 60, Action.SAVEPOINT)], COMPACTED, NOTHING_LEFT, 40),
-        ([], COMPACTED, replace(NOTHING_LEFT, savepoints=[t(30)]), 20),
         ([], COMPACTED, replace(NOTHING_LEFT, open_instants=[t(55), t(25)]), 20),
         ([], COMPACTED, replace(NOTHING_LEFT, last_commit=t(60)), 40),
         ([done(42, action=Action.INDEXING)], COMPACTED, NOTHING_LEFT, 40),
     ],
     ids=[
         "pending write", "pending clean", "pending rollback", "index compaction", "completed late",
-        "completed after the index compaction", "savepoint", "savepoint of the table", "open action",
+        "completed after the index compaction", "savepoint", "open action",
         "the last epoch and the write before it", "indexing",
     ],
 )  # fmt: skip
@@ -154,8 +155,8 @@ def test_the_metadata_tables_bounds() -> None:
     assert index_archive(metadata, timeline(pending(20, Action.CLEAN), done(50)))[-1] == t(10)
     assert index_archive(metadata, data, in_slices=frozenset({t(60), t(40)}))[-1] == t(35)
     # A restore to 50 needs the compaction of 35, one to 20 needs the timeline from there on.
-    assert index_archive(metadata, data, replace(NOTHING_LEFT, savepoints=[t(50)]))[-1] == t(30)
-    assert index_archive(metadata, data, replace(NOTHING_LEFT, savepoints=[t(20)]))[-1] == t(10)
+    assert index_archive(metadata, timeline(done(50, action=Action.SAVEPOINT), done(200)))[-1] == t(30)
+    assert index_archive(metadata, timeline(done(20, action=Action.SAVEPOINT), done(200)))[-1] == t(10)
     assert index_archive(timeline(*DELTAS), data) == []
     assert index_archive(metadata, timeline()) == []
 
@@ -184,7 +185,6 @@ def _may_go(data: Timeline, metadata: Timeline, bounds: ArchiveBounds, gone: set
                 for p in staying
                 if not p.is_completed and p.action in WRITES
             ),
-            not any(each >= saved for saved in bounds.savepoints for each in taken),
             not any(each >= service for service in bounds.open_instants for each in taken),
             all(i.requested in gone for i in going if i.action in REPLACING),
             not any(
@@ -213,6 +213,9 @@ def _random_data(chance: random.Random) -> Timeline:
         instants.append(done(n, n + late, kind))
         if chance.random() < 0.04:
             instants[-1] = pending(n, kind)
+    if chance.random() < 0.1:
+        saved = chance.choice(instants)
+        instants.append(Instant(saved.requested, Action.SAVEPOINT, State.COMPLETED, t(999)))
     if chance.random() < 0.25:
         instants.append(done(chance.randrange(0, 150, 10) + 3, action=Action.RESTORE))
     return timeline(*instants)
@@ -231,7 +234,6 @@ def test_exactly_what_the_rules_allow_goes(seed: int) -> None:
     bounds = ArchiveBounds(
         least=chance.randrange(1, 5),
         open_instants=some(0.02),
-        savepoints=some(0.02),
         last_commit=chance.choice([None, *times]) if chance.random() < 0.5 else None,
     )
     gone, logs = some(0.8), some(0.3)

@@ -1,0 +1,360 @@
+"""The handler of archival: instants of the data table's timeline, or of the metadata table's, go to its
+archive. One action takes one timeline, the data table's first.
+
+1. plan, decide: which instants; asked again before the commit, like every plan
+2. commit: the archive's file, its manifest, `_version_`. From here on the instants are archived, and on the
+   active timeline as well, which harms nobody
+3. sweep, in slices that take the lock: the instants' files go; files of a level of the archive become one of
+   the next; manifests and files that are superseded go
+
+Nothing of it is read by anybody while it is under way, so each step may be the last of a coordinator.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.commit_coordinator.commit.attempt_effects import give_back
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.table_services.handler import (
+    DecidedAction,
+    Dropped,
+    LockedStep,
+    ServiceFacts,
+)
+from tidemark.commit_coordinator.table_services.listings import own_pending
+from tidemark.config.table_services_model import ArchiveConfig
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.errors import (
+    FencedOutError,
+    FileMissingError,
+    HudiFormatError,
+    LockHeldError,
+    LockLostError,
+)
+from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, metadata_slices
+from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.publication.locate import service_files_of
+from tidemark.hudi_format.publication.port import GrowingFile
+from tidemark.hudi_format.publication.tickets import Ticket
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_services import archiving
+from tidemark.hudi_format.table_services.archive_planning import (
+    Archivable,
+    ArchiveBounds,
+    ArchivedName,
+    ArchivePlan,
+    decode_archive_plan,
+    plan_data_archive,
+    plan_metadata_archive,
+)
+from tidemark.hudi_format.table_services.archiving import Merge
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Instant
+from tidemark.hudi_format.timeline.avro_records import decode_replaced_file_ids
+
+INSTANTS_MAX: Final = 500
+"""Instants of one action."""
+BYTES_MAX: Final = 8 << 20
+"""Bytes of the completed files that one action archives: they are read and packed under the lock."""
+_MERGED_AT_ONCE_BYTES: Final = 2 << 20
+_LOOK_MS: Final = 30_000
+_LOOK_AT_LEAST_MS: Final = 300_000
+_LOG: Final = ".log."
+_HITS: Final = {
+    archiving.AFTER_ARCHIVE_FILE: "after_each_service_file",
+    archiving.AFTER_ARCHIVE_MANIFEST: "after_service_metadata",
+    archiving.AFTER_ARCHIVE_VERSION: "after_service_completed",
+}
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass
+class _Sweep:
+    """How far the sweep of an action is. What a successor does not know of it does again."""
+
+    service: int
+    deleted: bool = False
+    merges_left: bool = True
+    merging: tuple[Merge, Future[Ticket]] | None = None
+
+
+class Archive:
+    """`archive`. ``executor``: where archive files are merged that are too large for a step of the loop."""
+
+    kind: Final = ServiceKind.ARCHIVE
+    has_tasks: Final = False
+    timeline: Final = None
+
+    def __init__(self, config: ArchiveConfig, executor: Executor) -> None:
+        self._config, self._executor = config, executor
+        self._known_writes: tuple[int, int] | None = None
+        self._index_next = False
+        self._not_before_ms = self._looked_ms = 0
+        self._gone: set[str] = set()
+        self._sweep: _Sweep | None = None
+
+    def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
+        if not self._config.enabled or now_ms < self._not_before_ms:
+            return None
+        if self._known_writes is None or now_ms - self._looked_ms >= _LOOK_AT_LEAST_MS:
+            return "the timelines were not looked at for a while"
+        if self._index_next:
+            return "the data table's timeline was archived"
+        writes, epoch = self._known_writes
+        writes += facts.state.committed.epoch - epoch
+        return f"{writes} writes are on the timeline" if writes > self._config.max else None
+
+    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+        context, data = step.context, step.timelines.data
+        writes = sum(each.action.is_write for each in data.completed())
+        self._known_writes = writes, context.fold().state.committed.epoch
+        self._looked_ms = context.clock.now_ms()
+        is_due = step.asked or writes > self._config.max
+        if is_due and (plan := self._plan(step, False)) is not None:
+            self._index_next = True
+            return plan.encode()
+        plan = self._plan(step, True)
+        self._index_next = False
+        if plan is None:
+            self._not_before_ms = self._looked_ms + _LOOK_MS
+            return None
+        return plan.encode()
+
+    def _plan(self, step: LockedStep, is_index: bool) -> ArchivePlan | None:
+        found = self._archivable(step, is_index)
+        if len(found.instants) < (1 if step.asked else self._config.batch):
+            if not is_index:
+                _log.info("archival of the timeline is held back by %s", found.held_by)
+            return None
+        root = METADATA_TABLE_ROOT if is_index else DATA_ROOT
+        taken = _bounded(step.context.storage, root, found.instants)
+        names = (ArchivedName(each.requested, str(each.completion), each.action.value) for each in taken)
+        return ArchivePlan(is_index, tuple(names))
+
+    def _archivable(self, step: LockedStep, is_index: bool) -> Archivable:
+        context, timelines = step.context, step.timelines
+        storage = context.storage
+        bounds = ArchiveBounds(
+            least=self._config.min,
+            open_instants=own_pending(context),
+            last_commit=context.fold().state.committed.instant,
+        )
+        if is_index:
+            files = _index_files(storage)
+            validity = InstantValidity(timelines.data, timelines.metadata)
+            return plan_metadata_archive(
+                timelines.metadata,
+                timelines.data,
+                bounds,
+                in_slices=lambda instants: _in_slices(files, validity, instants),
+                with_logs=lambda: {time for names in files.values() for time in map(_log_instant, names)},
+            )
+        return plan_data_archive(
+            timelines.data,
+            timelines.metadata,
+            bounds,
+            is_gone=lambda instant: self._is_gone(storage, instant),
+            with_logs=lambda: _with_logs(storage),
+        )
+
+    def _is_gone(self, storage: Storage, replacing: Instant) -> bool:
+        """Whether neither a partition's folder nor the metadata table has a file of the groups that the
+        instant replaced. Which clean did it does not matter, and whether it has ended its deletions does.
+        """
+        if replacing.file_name in self._gone:
+            return True
+        path = instant_path(replacing)
+        replaced = decode_replaced_file_ids(storage.read(path), path)
+        if any(_has_any(storage.names(partition), ids) for partition, ids in replaced.items()):
+            return False
+        listed = MetadataTableSnapshot.load(storage).files
+        if any(_has_any(listed.files(partition), ids) for partition, ids in replaced.items()):
+            return False
+        self._gone.add(replacing.file_name)
+        return True
+
+    def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
+        document = decode_archive_plan(plan, planned.plan_path)
+        found = self._archivable(step, document.is_index)
+        allowed = {each.file_name for each in found.instants}
+        for name in document.instants:
+            if name.instant().file_name not in allowed:
+                return Dropped(f"{name.instant().file_name} must stay by now: {found.held_by}")
+        return plan
+
+    def commit(self, step: LockedStep, action: DecidedAction) -> None:
+        plan = decode_archive_plan(action.plan, action.planned.plan_path)
+        hit = step.context.hit
+        try:
+            archiving.publish_rows(
+                step.context.publishing, plan, step.lease(), step.delete, lambda at: hit(_HITS[at])
+            )
+        except FileMissingError as error:
+            raise ActionLostError(f"another engine archives: {error}") from error
+
+    def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
+        plan = decode_archive_plan(action.plan, action.planned.plan_path)
+        return archiving.is_archived(step.context.storage, plan)
+
+    def take_back(self, step: LockedStep, action: DecidedAction) -> None:
+        plan = decode_archive_plan(action.plan, action.planned.plan_path)
+        archiving.take_back(step.context.storage, plan, step.delete)
+
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+        plan = decode_archive_plan(action.plan, action.planned.plan_path)
+        if self._sweep is None or self._sweep.service != action.planned.service:
+            self._sweep = _Sweep(action.planned.service)
+        doing, storage = self._sweep, context.storage
+
+        def is_over() -> bool:
+            return context.clock.now_ms() >= until_ms
+
+        if doing.merging is not None and not doing.merging[1].done():
+            return False
+        with _lock_of(context) as delete:
+            if not doing.deleted:
+                hit = context.hit
+                gone = archiving.delete_instants(storage, plan, delete, lambda _: hit("in_sweep"), is_over)
+                doing.deleted = gone
+                return False
+        if doing.merges_left:
+            self._merge(context, plan.root, doing)
+            return False
+        with _lock_of(context) as delete:
+            if not archiving.delete_superseded(storage, plan.root, delete, is_over):
+                return False
+        self._sweep = None
+        return True
+
+    def _merge(self, context: Context, root: str, doing: _Sweep) -> None:
+        """One step of merging the archive's files: begins a merge, or publishes the merged file. A merge that
+        fails is left to the next archival.
+        """
+        try:
+            if doing.merging is not None:
+                merge, future = doing.merging
+                self._publish(context, merge, future.result())
+                doing.merging = None
+                return
+            merge_due = archiving.merge_plan(archiving.newest_manifest(context.storage, root), root)
+            if merge_due is None:
+                doing.merges_left = False
+            elif merge_due.size <= _MERGED_AT_ONCE_BYTES:
+                self._publish(context, merge_due, _merged_in_memory(context, merge_due))
+            else:
+                doing.merging = merge_due, self._begin(context, merge_due, doing.service)
+        except (LockHeldError, LockLostError, FencedOutError):
+            raise
+        except (OSError, HudiFormatError) as error:
+            _log.warning("files of the archive are merged later: %s", error)
+            doing.merging, doing.merges_left = None, False
+
+    def _begin(self, context: Context, merge: Merge, service: int) -> Future[Ticket]:
+        storage = context.storage
+        files = service_files_of(storage, context.publishing.open_service(service))
+
+        def write() -> Ticket:
+            growing = files.grow(merge.path)
+            try:
+                archiving.write_merged(storage, merge, _Growing(growing))
+                return growing.finish()
+            finally:
+                growing.discard()
+
+        return self._executor.submit(write)
+
+    def _publish(self, context: Context, merge: Merge, ticket: Ticket) -> None:
+        with _lock_of(context) as delete:
+            publishing, lease, hit = context.publishing, context.lock.lease(), context.hit
+            if not archiving.publish_merged(
+                publishing, merge, ticket, lease, delete, lambda _: hit("in_sweep")
+            ):
+                publishing.revoke([ticket])
+
+
+class _Growing(io.RawIOBase):
+    """A growing file as pyarrow writes to it."""
+
+    def __init__(self, file: GrowingFile) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._file.write(bytes(data))
+        return len(data)
+
+
+@contextmanager
+def _lock_of(context: Context) -> Iterator[Callable[[str], bool]]:
+    """The lock for one slice of the sweep; yields how to delete under it. Raises LockHeldError."""
+    context.lock.acquire(0, ends_epoch=True)
+
+    def delete(path: str) -> bool:
+        context.lock.check()
+        return context.storage.delete(path)
+
+    try:
+        yield delete
+    finally:
+        give_back(context)
+
+
+def _merged_in_memory(context: Context, merge: Merge) -> Ticket:
+    sink = io.BytesIO()
+    archiving.write_merged(context.storage, merge, sink)
+    return context.publishing.prepare(merge.path, sink.getvalue())
+
+
+def _bounded(storage: Storage, root: str, instants: tuple[Instant, ...]) -> list[Instant]:
+    taken: list[Instant] = []
+    size = 0
+    for instant in instants[:INSTANTS_MAX]:
+        info = storage.stat(instant_path(instant, root))
+        size += info.size if info is not None else 0
+        if taken and size > BYTES_MAX:
+            break
+        taken.append(instant)
+    return taken
+
+
+def _index_files(storage: Storage) -> dict[str, list[str]]:
+    """The files of all partitions of the metadata table, also of those that we do not know."""
+    partitions = [name for name in storage.names(METADATA_TABLE_PATH) if not name.startswith(".")]
+    return {name: storage.names(join_path(METADATA_TABLE_PATH, name)) for name in partitions}
+
+
+def _log_instant(name: str) -> str:
+    """The instant in a log file's name, "" for another file."""
+    return name.rpartition(_LOG)[0].rpartition("_")[2] if _LOG in name else ""
+
+
+def _in_slices(files: dict[str, list[str]], validity: InstantValidity, instants: Collection[str]) -> set[str]:
+    """Those of the instants that have a log file in a current slice of the metadata table."""
+    asked = {
+        partition: [name for name in names if _LOG not in name or _log_instant(name) in instants]
+        for partition, names in files.items()
+    }
+    slices = metadata_slices(asked, validity)
+    return {_log_instant(name) for each in slices for name in each.log_files}
+
+
+def _with_logs(storage: Storage) -> set[str]:
+    listed = MetadataTableSnapshot.load(storage).files
+    return {_log_instant(name) for _, name, _ in listed} - {""}
+
+
+def _has_any(names: Collection[str], file_ids: Collection[str]) -> bool:
+    parsed = (parse_data_file(name) for name in names)
+    return any(each is not None and each.file_id in file_ids for each in parsed)

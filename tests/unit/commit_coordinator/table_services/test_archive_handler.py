@@ -1,0 +1,238 @@
+"""The handler of archival on real files: both timelines, a coordinator that dies at any step, another engine
+that archives at the same time, and what has to stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.service_actions import DiedError
+from tests.unit.commit_coordinator.table_services.story import Story
+from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.table_services import archivals, steps
+from tidemark.commit_coordinator.table_services.archivals import Archive
+from tidemark.commit_coordinator.table_services.handler import ServiceFacts
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.epoch_protocol.state import Committed
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.table_services import archiving
+from tidemark.hudi_format.table_services.archiving import history_of, newest_manifest
+from tidemark.hudi_format.timeline import (
+    DATA_ROOT,
+    METADATA_TABLE_ROOT,
+    Action,
+    ArchivedTimeline,
+    Instant,
+    State,
+    load_timeline,
+)
+from tidemark.hudi_format.timeline.avro_container import encode_container
+
+ARCHIVE = ServiceKind.ARCHIVE
+COMPACTIONS = (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA)
+CLEANS = (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX)
+
+
+def compacted_and_written_on(story: Story) -> Story:
+    """The first three commits may go. The coordinator's own files are removed, so that it can be copied."""
+    assert all(story.served.act(kind) for kind in COMPACTIONS)
+    story.commit((1, 5))
+    story.commit((6, 31), deletes=(9,))
+    story.storage.delete_tree(".hoodie/.aux/tidemark")
+    story.storage.delete_tree(".hoodie/lock")
+    return story
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    base = tmp_path_factory.mktemp("archive")
+    return compacted_and_written_on(Story(base / "made").copy(base / "t"))
+
+
+@pytest.fixture
+def story(compacted: Story, tmp_path: Path) -> Story:
+    return compacted.copy(tmp_path / "t")
+
+
+def active(story: Story, root: str = DATA_ROOT) -> list[str]:
+    return [each.requested for each in load_timeline(story.storage, root).completed()]
+
+
+def archived(story: Story, root: str = DATA_ROOT) -> list[str]:
+    return [each.requested for each in ArchivedTimeline(story.storage, root).instants()]
+
+
+def writes(story: Story) -> list[str]:
+    return [each.requested for each in load_timeline(story.storage).completed() if each.action.is_write]
+
+
+def test_the_data_tables_timeline_goes_first_and_the_metadata_tables_follows(story: Story) -> None:
+    before = active(story), active(story, METADATA_TABLE_ROOT)
+    handler = story.served.handlers[ARCHIVE]
+    assert handler.due(facts(story), 0) is not None
+    assert story.served.act(ARCHIVE)
+    assert active(story, METADATA_TABLE_ROOT) == before[1]
+    assert archived(story) + active(story) == before[0]
+    assert len(writes(story)) == 3, "the metadata table's compaction holds the data table's back"
+    story.check()
+    assert handler.due(facts(story), 0) == "the data table's timeline was archived"
+    assert story.served.act(ARCHIVE)
+    story.check()
+    assert archived(story, METADATA_TABLE_ROOT) + active(story, METADATA_TABLE_ROOT) == before[1]
+    assert load_timeline(story.storage, METADATA_TABLE_ROOT).completed(Action.COMPACTION)
+    assert not story.served.act(ARCHIVE)
+    story.commit((2, 5, 40))
+    story.later()
+    assert all(story.served.act(kind) for kind in (*COMPACTIONS, *CLEANS, ARCHIVE, ARCHIVE))
+    story.check()
+
+
+def facts(story: Story) -> ServiceFacts:
+    return ServiceFacts(story.served.state, {})
+
+
+def test_it_is_due_by_the_number_of_commits_and_looks_again_after_a_while(story: Story) -> None:
+    story.served.config = replace(
+        story.served.config, archive=replace(story.served.config.archive, min=10, max=20, batch=5)
+    )
+    story.served.begin()
+    handler, now_ms = story.served.handlers[ARCHIVE], story.clock.now_ms()
+    assert handler.due(facts(story), now_ms), "nothing is known yet"
+    assert not story.served.act(ARCHIVE)
+    assert handler.due(facts(story), now_ms + 1) is None
+    assert handler.due(facts(story), now_ms + 60_000) is None
+    story.served.state.committed = Committed(epoch=16)
+    assert handler.due(facts(story), now_ms + 60_000) == "22 writes are on the timeline"
+    story.served.state.committed = Committed()
+    assert handler.due(facts(story), now_ms + 300_000) is not None
+
+
+STEPS = [
+    (CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE, 1),
+    (CoordinatorFailpoint.AFTER_SERVICE_METADATA, 1),
+    (CoordinatorFailpoint.AFTER_SERVICE_COMPLETED, 1),
+    (CoordinatorFailpoint.IN_SWEEP, 1),
+    (CoordinatorFailpoint.IN_SWEEP, 2),
+    (CoordinatorFailpoint.IN_SWEEP, 3),
+]
+
+
+@pytest.mark.parametrize("root", [DATA_ROOT, METADATA_TABLE_ROOT])
+@pytest.mark.parametrize(("step", "nth"), STEPS)
+def test_a_coordinator_that_dies_at_any_step_has_a_successor_that_goes_on(
+    story: Story, root: str, step: CoordinatorFailpoint, nth: int
+) -> None:
+    if root == METADATA_TABLE_ROOT:
+        assert story.served.act(ARCHIVE)
+    before = archived(story, root) + active(story, root)
+    story.served.dies_at(step, nth)
+    with pytest.raises(DiedError):
+        story.served.act(ARCHIVE)
+    story.check_readers()
+    story.served.begin()
+    story.check_readers()
+    assert story.served.finish(ARCHIVE)
+    assert archived(story, root) + active(story, root) == before
+    assert len(archived(story, root)) > 1
+    story.check()
+    story.commit((4, 41))
+    story.check()
+
+
+def test_a_decided_archival_is_taken_back_where_another_engine_was_faster(story: Story) -> None:
+    served = story.served
+    served.dies_at(CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE)
+    with pytest.raises(DiedError):
+        served.act(ARCHIVE)
+    first = active(story)[0]
+    for name in story.storage.names(f"{DATA_ROOT}/timeline"):
+        if name.startswith(first):
+            story.storage.delete(f"{DATA_ROOT}/timeline/{name}")
+    served.begin()
+    with pytest.raises(ActionLostError):
+        served.finish(ARCHIVE)
+    served.take_back(ARCHIVE)
+    assert archived(story) == []
+    assert story.storage.names(history_of(DATA_ROOT)) == []
+
+
+def test_what_is_archived_is_never_taken_back(story: Story) -> None:
+    served = story.served
+    served.dies_at(CoordinatorFailpoint.AFTER_SERVICE_COMPLETED)
+    with pytest.raises(DiedError):
+        served.act(ARCHIVE)
+    served.begin()
+    held = served.state.services[ARCHIVE]
+    assert held.decided is not None
+    assert not steps.take_back(
+        served.context, served.handlers[ARCHIVE], held.planned, held.decided, "a test says so"
+    )
+    assert served.finish(ARCHIVE)
+    assert archived(story)
+
+
+def test_a_plan_that_does_not_hold_any_more_is_dropped(story: Story) -> None:
+    assert story.served.plan(ARCHIVE)
+    late = Instant(f"{int(active(story)[1]) - 1}", Action.DELTA_COMMIT, State.REQUESTED)
+    story.storage.create(instant_path(late), b"")
+    assert not story.served.decide(ARCHIVE)
+    assert "the pending write" in story.served.dropped
+    assert archived(story) == []
+
+
+def test_an_operator_who_asks_gets_what_may_go(story: Story) -> None:
+    story.served.config = replace(
+        story.served.config, archive=replace(story.served.config.archive, min=2, max=100, batch=50)
+    )
+    story.served.begin()
+    assert not story.served.act(ARCHIVE)
+    assert story.served.act(ARCHIVE, asked=True)
+    assert archived(story)
+
+
+@pytest.mark.parametrize("at_once_bytes", [1 << 20, 0], ids=["in a step", "beside the loop"])
+def test_full_levels_are_merged_and_old_manifests_go(
+    story: Story, at_once_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "FILES_OF_A_LEVEL", 3)
+    monkeypatch.setattr(archivals, "_MERGED_AT_ONCE_BYTES", at_once_bytes)
+    for n in range(3):
+        story.commit((n, n + 50))
+        for kind in (ServiceKind.COMPACT_INDEX, ARCHIVE, ARCHIVE):
+            assert story.served.act(kind)
+    for root in (DATA_ROOT, METADATA_TABLE_ROOT):
+        names = [file.name for file in newest_manifest(story.storage, root).files]
+        assert [name[-10:] for name in names] == ["_1.parquet"], root
+        kept = [name for name in story.storage.names(history_of(root)) if name.startswith("manifest")]
+        assert len(kept) == 3
+    story.check()
+
+
+def test_a_replacecommit_stays_until_neither_a_folder_nor_the_metadata_table_has_its_files(
+    story: Story,
+) -> None:
+    handler = story.served.handlers[ARCHIVE]
+    assert isinstance(handler, Archive)
+    folder = story.storage.names("eu")
+    file_id = next(name for name in folder if name.endswith(".parquet")).partition("_")[0]
+    replacing = Instant("20300101000000000", Action.REPLACE_COMMIT, State.COMPLETED, "20300101000000001")
+    record = {
+        "partitionToWriteStats": {},
+        "compacted": False,
+        "extraMetadata": {},
+        "version": 1,
+        "operationType": "DELETE_PARTITION",
+        "partitionToReplaceFileIds": {"eu": [file_id]},
+    }
+    content = encode_container("replace-commit-metadata", record)
+    story.storage.create(instant_path(replacing), content)
+    assert not handler._is_gone(story.storage, replacing)
+    for name in folder:
+        if file_id in name:
+            story.storage.delete(join_path("eu", name))
+    assert not handler._is_gone(story.storage, replacing), "the metadata table lists them"
