@@ -16,6 +16,7 @@ from tidemark.commit_coordinator.calls.service_handoff import (
 )
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import load_document
+from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.view import NO_SERVICES
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.commit_coordinator.domain.service_actions import (
@@ -119,6 +120,10 @@ class ServiceRunner:
     def plan_of(self, planned: ServicePlanned) -> bytes:
         """The plan of an action, as its kind stores it. Raises OSError, HudiFormatError."""
         return load_document(self._context.storage, planned.plan_path, planned.plan_sha256)
+
+    def timelines(self) -> Timelines:
+        """Both timelines as they are now. Raises OSError, HudiFormatError."""
+        return load_timelines(self._context.storage)
 
     def progress_of(self, number: int) -> ServiceProgress:
         """How far the tasks of an open action are."""

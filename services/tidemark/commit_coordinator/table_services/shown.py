@@ -1,7 +1,7 @@
 """What operators see of table services: by kind what is open, what ended last, why nothing is due.
 
 Made by the loop for each view, so it reads no file but an action's plan, once. What costs a walk over all
-file slices is kept for two seconds.
+file slices is kept for two seconds, and what costs a listing of the timelines for fifteen.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.table_services.held_back import held_back
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceOutcome, ServicePlanned
@@ -32,6 +33,7 @@ from tidemark.table_status.services import (
 )
 
 _SLICES_MS: Final = 2_000
+_HELD_MS: Final = 15_000
 _BEHIND: Final = 2
 """Compaction is behind when a slice has so many times what triggers it."""
 _BEHIND_SHOWN: Final = 3
@@ -83,6 +85,8 @@ class ShownServices:
         self._plans: dict[int, PlanFigures] = {}
         self._slices = _OfSlices()
         self._slices_at_ms = -_SLICES_MS
+        self._held: dict[ServiceKind, list[str]] = {}
+        self._held_at_ms = -_HELD_MS
 
     def of(self, state: FoldState, seen: SeenServices, now_ms: int) -> OwnServices:
         """The services at this moment."""
@@ -91,6 +95,9 @@ class ShownServices:
             return paused
         if now_ms - self._slices_at_ms >= _SLICES_MS:
             self._slices_at_ms, self._slices = now_ms, self._look(self._placement.snapshot(), now_ms)
+        if now_ms - self._held_at_ms >= _HELD_MS:
+            self._held_at_ms = now_ms
+            self._hold(state, now_ms)
         kinds = [kind for kind in ServiceKind if kind in self._runner.handlers]
         shown = [self._kind(kind, state, seen, now_ms) for kind in kinds]
         self._forget(state)
@@ -107,6 +114,7 @@ class ShownServices:
             kind=kind,
             due=due,
             not_due=self._why_not(kind, state, seen, now_ms) if idle else "",
+            held_back=self._held.get(kind, []),
             open=open_action,
             last=None if ended is None else self._ended(ended),
             failures=failures,
@@ -180,6 +188,15 @@ class ShownServices:
         wait_s = max(since_ms + interval_ms - now_ms, 0) // 1_000
         found = "there was nothing to do" if since_ms else "nothing was found to do"
         return f"{found}; the next look is in {wait_s} s" if wait_s else found
+
+    def _hold(self, state: FoldState, now_ms: int) -> None:
+        """What holds services back, by the timelines; kept as it was while they cannot be listed."""
+        own = {held.planned.instant for held in state.services.values()}
+        own |= {attempt.instant for attempt in (state.planned, *state.voided) if attempt and attempt.instant}
+        try:
+            self._held = held_back(self._runner.timelines(), self._config, own, now_ms)
+        except (OSError, HudiFormatError) as error:
+            _log.debug("what holds table services back is not known: %s", error)
 
     def _look(self, slices: TableSlices, now_ms: int) -> _OfSlices:
         data, index = self._config.compact_data, self._config.compact_index

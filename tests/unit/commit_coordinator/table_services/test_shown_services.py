@@ -9,6 +9,7 @@ import pytest
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service_handoff import ServiceProgress
+from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRules, ServiceRunner
@@ -17,17 +18,35 @@ from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.table_services.operations import (
     CleanPlan,
     CompactionPlan,
     MergeOperation,
     encode_plan,
 )
+from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 from tidemark.table_status.services import OwnServices, ServiceKindState
 
-NOW_MS = 10_000_000
+NOW_MS = 1_764_000_000_000
 OPERATION = MergeOperation("p", "f", "1", "b", ("l",), 30, 70)
 PLAN = encode_plan(CompactionPlan("T7", False, "", (OPERATION, OPERATION, OPERATION), dropped=(1,)))
+
+
+def timelines(*data: Instant, compacted: bool = True) -> Timelines:
+    compaction = Instant(time_of(0), Action.COMPACTION, State.COMPLETED, time_of(1))
+    return Timelines(Timeline(data), Timeline((compaction,) if compacted else ()))
+
+
+def time_of(seconds: int) -> str:
+    """An instant so many seconds before the tests' time (below 0: after it)."""
+    return instant_from_ms(NOW_MS - seconds * 1_000)
+
+
+def commits(count: int) -> list[Instant]:
+    """One a second, the last one a second ago."""
+    ages = range(count, 0, -1)
+    return [Instant(time_of(age), Action.DELTA_COMMIT, State.COMPLETED, time_of(age)) for age in ages]
 
 
 class World:
@@ -37,6 +56,7 @@ class World:
         self.state, self.seen = FoldState(), SeenServices()
         self.slices = TableSlices()
         self.progress = ServiceProgress()
+        self.timelines = timelines()
         self.plans_read = 0
         self.runner = SimpleNamespace(
             rules=ServiceRules(enabled=enabled),
@@ -44,6 +64,7 @@ class World:
             ended={},
             plan_of=self._plan_of,
             progress_of=lambda _: self.progress,
+            timelines=lambda: self.timelines,
         )
         placement = SimpleNamespace(snapshot=lambda: self.slices)
         self.shown = ShownServices(
@@ -158,6 +179,52 @@ def test_groups_with_twice_the_log_files_are_behind_and_looked_for_every_two_sec
     world.slices = TableSlices()
     assert world.now(NOW_MS + 1_999).behind == behind
     assert world.now(NOW_MS + 2_000).behind == []
+
+
+def test_archival_says_what_holds_it_back_once_there_is_more_than_it_leaves() -> None:
+    world = World()
+    savepoint = Instant(time_of(650), Action.SAVEPOINT, State.COMPLETED, time_of(640))
+    restore = Instant(time_of(648), Action.RESTORE, State.COMPLETED, time_of(640))
+    pending = Instant(time_of(645), Action.COMPACTION, State.REQUESTED, None)
+    ours = Instant(time_of(644), Action.COMPACTION, State.REQUESTED, None)
+    young = Instant(time_of(30), Action.DELTA_COMMIT, State.INFLIGHT, None)
+    held = [savepoint, restore, pending, ours, young]
+    planned = ServicePlanned(1, 7, ServiceKind.COMPACT_DATA, ours.requested, "p", "s", NOW_MS)
+    world.state.services = {ServiceKind.COMPACT_DATA: OpenService(planned, None)}
+
+    def reasons(count: int, compacted: bool = True) -> list[str]:
+        every = sorted([*commits(count), *held], key=lambda each: each.requested)
+        world.timelines = timelines(*every, compacted=compacted)
+        world.shown._held_at_ms = -1 << 40
+        return world.of(ServiceKind.ARCHIVE).held_back
+
+    assert reasons(650) == [], "600 and 100 are left"
+    savepoint_text, restore_text, pending_text = reasons(701)
+    assert f"savepoint {savepoint.requested}" in savepoint_text
+    assert f"the restore {restore.requested}" in restore_text
+    assert pending_text == f"{pending.file_name} of another writer is pending since 10 min"
+    assert "compact-index comes first" in reasons(701, compacted=False)[0]
+
+
+def test_cleaning_names_a_write_that_is_pending_for_longer_than_the_window() -> None:
+    world = World()
+    for age_s, named in ((3_650, False), (3_670, True)):
+        world.timelines = timelines(Instant(time_of(age_s), Action.DELTA_COMMIT, State.INFLIGHT, None))
+        world.shown._held_at_ms = -1 << 40
+        assert bool(world.of(ServiceKind.CLEAN_DATA).held_back) is named
+
+
+def test_what_holds_back_stays_known_while_the_timelines_cannot_be_listed() -> None:
+    world = World()
+    world.timelines = timelines(Instant(time_of(9_999), Action.DELTA_COMMIT, State.INFLIGHT, None))
+    before = world.of(ServiceKind.CLEAN_DATA).held_back
+    assert before
+
+    def refuses() -> Timelines:
+        raise OSError("no permission")
+
+    world.runner.timelines = refuses
+    assert world.of(ServiceKind.CLEAN_DATA, NOW_MS + 20_000).held_back == before
 
 
 @pytest.mark.parametrize(

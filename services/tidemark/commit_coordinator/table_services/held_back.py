@@ -1,0 +1,78 @@
+"""What keeps archival and cleaning from all of their work for longer than usual: by kind, as texts.
+
+Pure. What holds them back for moments (our own epoch, a write of another engine that is under way) is not
+named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.model import instant_to_ms, is_instant_time
+from tidemark.hudi_format.timeline import Action, Instant
+
+_USUAL_MS: Final = 60_000
+
+
+def held_back(
+    timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
+) -> dict[ServiceKind, list[str]]:
+    """``own``: requested times of our open attempt and actions. Kinds that nothing holds back are left
+    out.
+    """
+    found = {
+        ServiceKind.ARCHIVE: list(_archival(timelines, config, own, now_ms)),
+        ServiceKind.CLEAN_DATA: list(_cleaning(timelines, config, own, now_ms)),
+    }
+    return {kind: reasons for kind, reasons in found.items() if reasons}
+
+
+def _archival(
+    timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
+) -> Iterator[str]:
+    data = timelines.data
+    writes = [each.requested for each in data.completed() if each.action.is_write]
+    archive = config.archive
+    if len(writes) <= archive.max + archive.batch:
+        return
+    # What is older would be archived, were it not held back.
+    stays = writes[-archive.min]
+    if not timelines.metadata.completed(Action.COMPACTION):
+        yield "the metadata table has no completed compaction on its timeline: compact-index comes first"
+    for each in data.instants:
+        if each.requested >= stays:
+            break
+        if each.action is Action.SAVEPOINT:
+            yield f"savepoint {each.requested}: it and what is newer stays on the timeline"
+        elif each.action is Action.RESTORE and each.is_completed:
+            yield f"the restore {each.requested}: Hudi never archives it, and what is newer stays behind it"
+        elif _is_stuck(each, own, now_ms, _USUAL_MS):
+            yield f"{each.file_name} of another writer is pending since {_minutes(each, now_ms)} min"
+
+
+def _cleaning(
+    timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
+) -> Iterator[str]:
+    for timeline in (timelines.data, timelines.metadata):
+        for each in timeline.pending():
+            if _is_stuck(each, own, now_ms, config.clean.retain_ms + _USUAL_MS):
+                yield (
+                    f"{each.file_name} of another writer is pending since {_minutes(each, now_ms)} min: "
+                    "files of that time stay"
+                )
+                return
+
+
+def _is_stuck(instant: Instant, own: Collection[str], now_ms: int, after_ms: int) -> bool:
+    if instant.is_completed or instant.action is Action.SAVEPOINT or instant.requested in own:
+        return False
+    is_time = is_instant_time(instant.requested)
+    return is_time and now_ms - instant_to_ms(instant.requested) > after_ms
+
+
+def _minutes(instant: Instant, now_ms: int) -> int:
+    return (now_ms - instant_to_ms(instant.requested)) // 60_000
