@@ -384,7 +384,7 @@ class CoordinatorService:
         limits = planning_limits(config)
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
         listeners: list[CommitListener] = [follow_up, self._verification, self.metrics]
-        services = service_runner(config.table_services, context, self._services, placement)
+        services = service_runner(config, context, self._services, placement)
         coordinator = Coordinator(context, limits, self._attempts, listeners, services)
         free_lock(context)
         if state.planned is None and has_surprises(ports.storage, timelines, state):

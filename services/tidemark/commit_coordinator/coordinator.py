@@ -224,7 +224,7 @@ class Coordinator:
         self.seen.noted(state, now_ms)
         self.seen.others_until_ms = context.lock.others_until_ms
         self.services.look(state, self.seen, now_ms)
-        self.doing = next_action(state, self.seen, self._limits, now_ms)
+        self.doing = next_action(state, self.seen, self.services.paced(self._limits), now_ms)
         with bound(**_named(self.doing)):
             self._try(self.doing, state)
 

@@ -150,6 +150,7 @@ class TableLoop:
                 now_ms,
                 context.table.inputs,
                 coordinator.services.show(fold.state, coordinator.seen.services, now_ms),
+                coordinator.services.tagging_rests(now_ms),
             )
         )
 

@@ -37,6 +37,8 @@ def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limi
             f"{view.shuffled_transactions} shuffle transactions are not committed "
             f"(limits.shuffled_transactions is {limits.shuffled_transactions})",
         )
+    if stage is Stage.ASSIGN and view.tagging_rests:
+        return Pause(True, view.tagging_rests)
     if stage is Stage.ASSIGN:
         return _rest_of_assigners(view, limits)
     return Pause(False, "")

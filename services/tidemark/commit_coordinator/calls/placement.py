@@ -10,7 +10,7 @@ from typing import Final
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.listed_slices import listed_figures
 from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
-from tidemark.commit_coordinator.domain.slice_figures import GroupName, SliceBook, SliceFigures, TableSlices
+from tidemark.commit_coordinator.domain.slice_figures import SliceBook, SliceFigures, TableSlices
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
@@ -155,13 +155,6 @@ class Placement:
             book = self._index if is_index else self._data
             for slice_ in slices:
                 book.put(slice_)
-
-    def gone(self, groups: Iterable[GroupName]) -> None:
-        """These data file groups have no files any more, or none that readers look at."""
-        with self._lock:
-            for group in groups:
-                self._data.remove(group)
-                self._planner.remove(*group)
 
     def _put_index_logs(self, logs: Iterable[MetadataLogFile], at_ms: int) -> None:
         for log in logs:

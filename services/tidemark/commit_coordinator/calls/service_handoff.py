@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidemark.epoch_protocol.service_entries import ServicePlanned
@@ -82,6 +82,18 @@ class ServiceHandoff:
         with self._changed:
             self._open[service.planned.service] = _Open(service)
             self._changed.notify_all()
+
+    def set_share(self, share: float) -> None:
+        """Workers get this share from now on, each when it begins or goes on with an action."""
+        with self._changed:
+            for found in self._open.values():
+                found.offered = replace(found.offered, share=share)
+
+    def is_worked_on(self, number: int) -> bool:
+        """Whether a worker has the action, or has reported it."""
+        with self._changed:
+            found = self._open.get(number)
+            return found is not None and (found.report is not None or self._is_leased(found))
 
     def withdraw(self, number: int) -> None:
         """The action is decided or void: nobody gets it any more."""
@@ -163,10 +175,9 @@ class ServiceHandoff:
             return ServiceProgress() if found is None else ServiceProgress(found.worker, found.done)
 
     def _free(self) -> Iterator[_Open]:
-        now_ms = self._clock.now_ms()
         for number in sorted(self._open):
             found = self._open[number]
-            if found.report is None and not 0 < found.leased_until_ms - now_ms <= LEASE_MS:
+            if found.report is None and not self._is_leased(found):
                 yield found
 
     def _held_by(self, number: int, worker: str) -> _Open | None:
@@ -174,8 +185,10 @@ class ServiceHandoff:
         found = self._open.get(number)
         if found is None or found.report is not None:
             return None
-        ended = not 0 < found.leased_until_ms - self._clock.now_ms() <= LEASE_MS
-        return found if ended or found.worker == worker else None
+        return found if found.worker == worker or not self._is_leased(found) else None
+
+    def _is_leased(self, found: _Open) -> bool:
+        return 0 < found.leased_until_ms - self._clock.now_ms() <= LEASE_MS
 
     def _lease(self, found: _Open, worker: str) -> None:
         found.worker = worker

@@ -22,6 +22,8 @@ NO_SERVICES: Final = OwnServices()
 class CoordinatorView:
     """The state of the fold and of the loop at one moment. Times are Unix epoch milliseconds.
 
+    ``tagging_rests``: why assigners rest because services do not keep up; "" when they do not rest.
+
     Next offsets by input lane: up to ``source_next`` all is committed, up to ``taken_next`` all is in
     Tidemark's topics. By assign lane: up to ``keyed_next`` all is committed, up to ``tagged_next`` all is
     tagged.
@@ -59,6 +61,7 @@ class CoordinatorView:
     shuffled_transactions: int = 0
     dead_letters: int = 0
     services: OwnServices = NO_SERVICES
+    tagging_rests: str = ""
 
     @property
     def blocked_epoch(self) -> int | None:
@@ -74,6 +77,7 @@ def take_view(
     now_ms: int,
     inputs: InputPositions,
     services: OwnServices = NO_SERVICES,
+    tagging_rests: str = "",
 ) -> CoordinatorView:
     """The view of this moment. ``doing``: the loop's latest action."""
     state = fold.state
@@ -111,6 +115,7 @@ def take_view(
         shuffled_transactions=len(state.shuffled),
         dead_letters=state.dead_letters,
         services=services,
+        tagging_rests=tagging_rests,
     )
 
 

@@ -133,9 +133,6 @@ class LoadWatch:
                 growth = max(growth, self._note(slice_))
         if growth > 0.0:
             self._growths.append(growth)
-        if len(self._loads) > len(slices):
-            there = {slice_.group for slice_ in slices}
-            self._loads = {group: load for group, load in self._loads.items() if group in there}
         self._load = self._sum()
         return self._load
 
@@ -208,6 +205,18 @@ class Backpressure:
     def raises_share(self) -> bool:
         """Whether compactions get `RAISED_SHARE` of the task slots, or more where more is configured."""
         return self.level is not BackpressureLevel.NONE
+
+    @property
+    def words(self) -> str:
+        """Why, and what is done, for people; "" at level NONE."""
+        if self.level is BackpressureLevel.NONE:
+            return ""
+        done = ["compactions get more task slots"]
+        if self.level in (BackpressureLevel.STRETCHED, BackpressureLevel.SLOWED):
+            done.append(f"an epoch is planned every {self.interval_ms / 1_000:.1f} s")
+        if self.rest > 0.0:
+            done.append(f"tagging rests {self.rest:.0%} of the time")
+        return f"{self.reason}: {', '.join(done)}"
 
     def rests(self, now_ms: int) -> bool:
         """Whether tagging rests at this moment."""

@@ -70,10 +70,6 @@ class FileGroupPlanner:
         if group is not None:
             group.stored = slice_bytes
 
-    def remove(self, partition: str, file_id: str) -> None:
-        """Nothing is leased in the group any more."""
-        self._partitions.get(partition, {}).pop(file_id, None)
-
     def learn_ratio(self, arrow_bytes: int, stored_bytes: int) -> None:
         """Learns storage bytes per Arrow byte from an epoch's inserts, as a moving average over epochs."""
         if arrow_bytes > 0 and stored_bytes > 0:

@@ -101,11 +101,6 @@ class SliceBook:
         self._slices[slice_.group] = slice_
         self._listed = None
 
-    def remove(self, group: GroupName) -> None:
-        """The group is gone."""
-        self._slices.pop(group, None)
-        self._listed = None
-
     def listed(self) -> tuple[SliceFigures, ...]:
         """All slices; the same tuple until something changes."""
         if self._listed is None:

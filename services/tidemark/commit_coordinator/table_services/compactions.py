@@ -21,6 +21,7 @@ from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.listed_slices import listed_figures
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.table_services.handler import (
@@ -273,9 +274,13 @@ class CompactData(_Compaction):
         if not partitions:
             return self._document(context, None)
         unlisted = {each.partition_path for each in slices.data if each.log_count} - set(partitions)
+        view, files = view_of(context, step.timelines.data), sized_files(context.storage, partitions)
+        # Another engine may have compacted what the figures still show as due.
+        newest = (listed_figures(each, files[each.partition_path]) for each in view.slices(files))
+        self._placement.listed(newest, is_index=False)
         plan = plan_data_compaction(
-            view_of(context, step.timelines.data),
-            sized_files(context.storage, partitions),
+            view,
+            files,
             instant,
             context.table.schema((), step.timelines.data),
             rule,

@@ -11,9 +11,11 @@ from tidemark.commit_coordinator.table_services.archivals import Archive
 from tidemark.commit_coordinator.table_services.cleans import CleanData, CleanIndex
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import ServiceHandler
+from tidemark.commit_coordinator.table_services.pressure import ServicePressure
 from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
 from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
 from tidemark.commit_coordinator.table_services.shown import ShownServices
+from tidemark.config.model import TableConfigFile
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.hudi_format.timeline import Action
 
@@ -31,10 +33,14 @@ def handlers_of(config: TableServicesConfig, placement: Placement, action: Actio
 
 
 def service_runner(
-    config: TableServicesConfig, context: Context, handoff: ServiceHandoff, placement: Placement
+    config: TableConfigFile, context: Context, handoff: ServiceHandoff, placement: Placement
 ) -> ServiceRunner:
     """The runner of a term."""
-    rules = ServiceRules(config.enabled, config.step_ms, config.clock_skew_ms, config.share)
-    runner = ServiceRunner(context, handlers_of(config, placement, context.table.action), handoff, rules)
-    runner.show = ShownServices(runner, config, placement).of
+    services = config.table_services
+    rules = ServiceRules(services.enabled, services.step_ms, services.clock_skew_ms, services.share)
+    interval_ms = config.epoch.interval_ms
+    pressure = ServicePressure(services, placement, interval_ms, handoff.is_worked_on)
+    handlers = handlers_of(services, placement, context.table.action)
+    runner = ServiceRunner(context, handlers, handoff, rules, pressure)
+    runner.show = ShownServices(runner, services, placement).of
     return runner

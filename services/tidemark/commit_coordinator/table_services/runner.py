@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from tidemark.commit_coordinator.calls.service_handoff import (
@@ -18,7 +18,8 @@ from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.view import NO_SERVICES
-from tidemark.commit_coordinator.domain.next_action import Observed
+from tidemark.commit_coordinator.domain.backpressure import Backpressure
+from tidemark.commit_coordinator.domain.next_action import Limits, Observed
 from tidemark.commit_coordinator.domain.service_actions import (
     TASK_TRIES_MAX,
     CompleteService,
@@ -33,6 +34,7 @@ from tidemark.commit_coordinator.domain.service_actions import (
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.table_services import steps
 from tidemark.commit_coordinator.table_services.handler import Dropped, ServiceFacts, ServiceHandler
+from tidemark.commit_coordinator.table_services.pressure import ServicePressure
 from tidemark.commit_coordinator.table_services.steps import Completed
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.state import FoldState
@@ -66,6 +68,8 @@ class ServiceRules:
     share: float = 0.25
 
 
+NO_BACKPRESSURE: Final = Backpressure()
+
 Answer: TypeAlias = Callable[[int, str], None]
 
 
@@ -96,9 +100,11 @@ class ServiceRunner:
         handlers: Sequence[ServiceHandler],
         handoff: ServiceHandoff,
         rules: ServiceRules,
+        pressure: ServicePressure | None = None,
     ) -> None:
         self._context, self._handoff = context, handoff
-        self.rules = rules
+        self.rules, self._pressure = rules, pressure
+        self._share = rules.share
         self.handlers: Mapping[ServiceKind, ServiceHandler] = {each.kind: each for each in handlers}
         self.ended: dict[ServiceKind, EndedAction] = {}
         self._wanted: dict[ServiceKind, list[Answer]] = {}
@@ -144,6 +150,27 @@ class ServiceRunner:
             else:
                 self._tasks_failed(seen, news.number, news.failure, now_ms)
         seen.due = self._due(state, observed, now_ms) if self.rules.enabled else {}
+        if self._pressure is not None:
+            self._pressure.look(state, seen, now_ms)
+            self._set_share(self._pressure.share)
+
+    @property
+    def backpressure(self) -> Backpressure:
+        """What is done because compactions do not keep up."""
+        return self._pressure.now if self._pressure is not None else NO_BACKPRESSURE
+
+    def paced(self, limits: Limits) -> Limits:
+        """The limits, with a longer interval of epochs while compactions do not keep up."""
+        return replace(limits, interval_ms=max(limits.interval_ms, self.backpressure.interval_ms))
+
+    def tagging_rests(self, now_ms: int) -> str:
+        """Why assigners rest at this moment; "" when they do not."""
+        return self.backpressure.words if self.backpressure.rests(now_ms) else ""
+
+    def _set_share(self, share: float) -> None:
+        if share != self._share:
+            self._share = share
+            self._handoff.set_share(share)
 
     def carry_out(self, action: ServiceAction, observed: Observed) -> None:
         """Carries the action out. Raises SupersededError, DivergedError, and what Kafka raises."""
@@ -262,7 +289,7 @@ class ServiceRunner:
         noted.decide_at_ms = instant_to_ms(planned.instant) + self.rules.clock_skew_ms
         if self._handler(planned.kind).has_tasks:
             token = self._context.publishing.open_service(planned.service)
-            self._handoff.offer(OfferedService(planned, token, self.rules.share))
+            self._handoff.offer(OfferedService(planned, token, self._share))
             noted.offered, noted.reported = True, False
 
     def _decide(self, action: DecideService, seen: SeenServices) -> None:

@@ -101,7 +101,11 @@ class ShownServices:
         kinds = [kind for kind in ServiceKind if kind in self._runner.handlers]
         shown = [self._kind(kind, state, seen, now_ms) for kind in kinds]
         self._forget(state)
-        return msgspec.structs.replace(paused, enabled=True, kinds=shown, behind=list(self._slices.behind))
+        return msgspec.structs.replace(paused, enabled=True, kinds=shown, behind=self._behind())
+
+    def _behind(self) -> list[str]:
+        words = self._runner.backpressure.words
+        return [*([words] if words else []), *self._slices.behind]
 
     def _kind(self, kind: ServiceKind, state: FoldState, seen: SeenServices, now_ms: int) -> ServiceKindState:
         held, ended, known = state.services.get(kind), self._runner.ended.get(kind), seen.kind(kind)

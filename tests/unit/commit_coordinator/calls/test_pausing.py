@@ -60,3 +60,9 @@ def test_both_stages_rest_for_an_operator_a_halt_and_too_many_entries(stage: Sta
     assert pause_of(stage, CoordinatorView(halted="broken"), 0, LIMITS).reason == "broken"
     assert "limits.uncommitted_entries is 10" in pause_of(stage, view_of(0), 10, LIMITS).reason
     assert not pause_of(stage, view_of(0), 9, LIMITS).paused
+
+
+def test_tagging_alone_rests_while_services_do_not_keep_up() -> None:
+    view = CoordinatorView(tagging_rests="compact-data is behind")
+    assert pause_of(Stage.ASSIGN, view, 0, LIMITS) == Pause(True, "compact-data is behind")
+    assert pause_of(Stage.SHUFFLE, view, 0, LIMITS) == Pause(False, "")

@@ -64,8 +64,6 @@ def test_commits_and_services_move_the_figures_of_data_and_index() -> None:
     exact = SliceFigures("p", "x", 500, 3, 30, AT)
     placement.listed([exact], is_index=False)
     assert placement.snapshot().data == (exact,)
-    placement.gone([("p", "x")])
-    assert placement.snapshot().data == ()
 
 
 def test_until_the_files_are_listed_anew_the_figures_are_those_of_before() -> None:
@@ -82,7 +80,6 @@ def test_inserts_fill_a_group_once_it_was_compacted_to_less_than_the_target() ->
     placement = loaded()
     placement.committed(Report((BASE, replace(LOG, file_size_in_bytes=TARGET)), ()), AT)
     assert {lease.file_id for lease in placement.lease([Want("p", 10, 1_000)])} != {"x"}
-    placement.gone([("p", lease.file_id) for lease in placement.lease([Want("p", 1, 100)])])
     placement.compacted([CompactedSlice("p", "x", 900_000, 1, TARGET)], AT, is_index=False)
     first = placement.lease([Want("p", 1_000_000, 100_000_000)])[0]
     assert first.file_id == "x"

@@ -44,5 +44,3 @@ def test_a_list_of_slices_is_made_once_for_each_change() -> None:
     assert book.listed() is before
     book.put(book.of("p", "g").with_log(3, 7))
     assert set(book.listed()) == {SliceFigures("p", "f", 1), SliceFigures("p", "g", 0, 1, 3, 7)}
-    book.remove(("p", "f"))
-    assert [slice_.file_id for slice_ in book.listed()] == ["g"]

@@ -1,0 +1,82 @@
+"""Backpressure of one term: follows the file slices and the compactions, and says what is done
+(`domain/backpressure.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.domain.backpressure import (
+    RAISED_SHARE,
+    Backpressure,
+    Compactions,
+    LoadRule,
+    LoadWatch,
+    decide_backpressure,
+)
+from tidemark.commit_coordinator.domain.service_actions import SeenServices
+from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.epoch_protocol.state import FoldState
+
+_EVERY_MS: Final = 1_000
+# A shard's log files above this are behind, however large its base file is.
+_INDEX_LOG_BYTES: Final = 256 << 20
+FAILING: Final = 3
+"""After so many failures in a row, tagging does not wait for a kind any more."""
+
+
+class ServicePressure:
+    """Used by the loop alone. ``interval_ms``: the configured interval of epochs."""
+
+    def __init__(
+        self,
+        config: TableServicesConfig,
+        placement: Placement,
+        interval_ms: int,
+        is_worked_on: Callable[[int], bool],
+    ) -> None:
+        """``is_worked_on``: whether a worker has the action with this number."""
+        self._config, self._placement = config, placement
+        self._interval_ms, self._is_worked_on = interval_ms, is_worked_on
+        data, index = config.compact_data, config.compact_index
+        self._watches: dict[ServiceKind, LoadWatch] = {}
+        if config.enabled and data.enabled:
+            rule = LoadRule(data.log_files, data.log_bytes, data.log_ratio)
+            self._watches[ServiceKind.COMPACT_DATA] = LoadWatch(rule)
+        if config.enabled and index.enabled:
+            rule = LoadRule(index.log_files, _INDEX_LOG_BYTES, index.log_ratio)
+            self._watches[ServiceKind.COMPACT_INDEX] = LoadWatch(rule)
+        self._next_ms = 0
+        self.now = Backpressure(interval_ms=interval_ms)
+
+    @property
+    def share(self) -> float:
+        """The part of a worker's task slots that merges may take now."""
+        share = self._config.share
+        return max(share, RAISED_SHARE) if self.now.raises_share else share
+
+    def look(self, state: FoldState, seen: SeenServices, now_ms: int) -> None:
+        """Decides anew, once a second."""
+        if 0 < self._next_ms - now_ms <= _EVERY_MS:
+            return
+        self._next_ms = now_ms + _EVERY_MS
+        slices = self._placement.snapshot()
+        if not slices.is_listed:
+            return
+        compactions: list[Compactions] = []
+        for kind, watch in self._watches.items():
+            of_kind = slices.data if kind is ServiceKind.COMPACT_DATA else slices.index
+            load = watch.look(of_kind, slices.listing)
+            works = not state.services_paused and seen.kind(kind).failures < FAILING
+            progress_ms = self._progress_ms(state, seen, kind, now_ms)
+            compactions.append(Compactions(kind.value, load, works, progress_ms))
+        self.now = decide_backpressure(self.now, compactions, self._interval_ms, now_ms)
+
+    def _progress_ms(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> int:
+        held = state.services.get(kind)
+        if held is not None and (held.decided is not None or self._is_worked_on(held.planned.service)):
+            return now_ms
+        return seen.kind(kind).ended_ms

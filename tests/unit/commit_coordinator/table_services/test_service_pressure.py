@@ -1,0 +1,100 @@
+"""Backpressure of a term: by placement's figures, what is seen of the kinds, and who works on actions."""
+
+from __future__ import annotations
+
+from testing.ids import SeededIds
+from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.domain.backpressure import STALLED_MS, BackpressureLevel
+from tidemark.commit_coordinator.domain.service_actions import SeenServices
+from tidemark.commit_coordinator.table_services.pressure import FAILING, ServicePressure
+from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
+from tidemark.epoch_protocol.service_status import OpenService
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import Timeline
+from tidemark.hudi_format.timeline.avro_records import WriteStat
+
+CONFIG = TableServicesConfig(enabled=True, compact_data=DataCompactionConfig(log_files=10))
+LOG = WriteStat(file_id="f", path="p/f", partition_path="p", file_size_in_bytes=9, log_files=("f.log",))
+PLANNED = ServicePlanned(0, 1, ServiceKind.COMPACT_DATA, "20260101000000000", "p", "s", 0)
+
+
+class World:
+    def __init__(self, config: TableServicesConfig = CONFIG) -> None:
+        self.placement = Placement(1 << 20, SeededIds(1))
+        self.placement.load(ListedFiles(), TableView(Timeline(()), {}, {}, {}, {}), [])
+        self.workers: set[int] = set()
+        self.pressure = ServicePressure(config, self.placement, 1_000, self.workers.__contains__)
+        self.state, self.seen = FoldState(), SeenServices()
+        self.now_ms = 1_000_000
+
+    def commits(self, count: int) -> None:
+        """So many commits, one a second."""
+        for _ in range(count):
+            self.placement.committed(Report((LOG,), ()), self.now_ms)
+            self.passes(1)
+
+    def passes(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now_ms += 1_000
+            self.pressure.look(self.state, self.seen, self.now_ms)
+
+    @property
+    def level(self) -> BackpressureLevel:
+        return self.pressure.now.level
+
+
+def test_a_slice_that_nobody_compacts_in_time_raises_the_share_and_then_slows_tagging() -> None:
+    world = World()
+    world.commits(12)
+    assert (world.level, world.pressure.share) == (BackpressureLevel.NONE, CONFIG.share)
+    world.commits(8)
+    assert world.level is not BackpressureLevel.NONE
+    assert world.pressure.share == 0.5
+    world.commits(7)
+    assert world.level is BackpressureLevel.SLOWED
+    assert world.pressure.now.interval_ms > 1_000
+    assert "compact-data is behind: p/f" in world.pressure.now.words
+    assert "tagging rests" in world.pressure.now.words
+    world.placement.compacted([CompactedSlice("p", "f", 9, 27, 9)], world.now_ms, is_index=False)
+    world.passes(4)
+    assert (world.level, world.pressure.share) == (BackpressureLevel.NONE, CONFIG.share)
+    assert world.pressure.now.words == ""
+
+
+def test_nothing_is_slowed_for_services_that_are_off_paused_or_failing() -> None:
+    off = World(TableServicesConfig())
+    paused = World()
+    paused.state.services_paused = True
+    failing = World()
+    for _ in range(FAILING):
+        failing.seen.kind_failed(ServiceKind.COMPACT_DATA, "the disk is full", 0)
+    for world in (off, paused, failing):
+        world.commits(40)
+        assert world.level is BackpressureLevel.NONE
+        assert world.pressure.now.interval_ms == 1_000
+
+
+def test_tagging_waits_for_a_compaction_that_somebody_works_on_and_not_for_one_without_a_worker() -> None:
+    world = World()
+    world.commits(30)
+    world.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
+    world.workers.add(PLANNED.service)
+    world.passes(STALLED_MS // 1_000 + 60)
+    assert world.pressure.now.rest == 1.0
+    world.workers.clear()
+    world.passes(1)
+    assert world.pressure.now.rest == 0.0
+
+
+def test_figures_that_a_rewind_made_old_change_nothing() -> None:
+    world = World()
+    world.commits(30)
+    before = world.pressure.now
+    world.placement.suspend()
+    world.placement.compacted([CompactedSlice("p", "f", 9, 30, 9)], world.now_ms, is_index=False)
+    world.passes(30)
+    assert world.pressure.now == before
