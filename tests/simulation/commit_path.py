@@ -8,7 +8,7 @@ starts a new one with a new term.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.calls.service import begin_response
+from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.commit_coordinator.commit.context import Context, Report, TableFacts
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
@@ -31,6 +32,8 @@ from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Limit
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening.schemas import SchemaRegistry
 from tidemark.commit_coordinator.opening.takeover import take_over
+from tidemark.commit_coordinator.table_services.handler import ServiceHandler
+from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.create_table import create_table
@@ -99,6 +102,9 @@ class CommitPath:
         self.context: Context | None = None
         self.attempts = AttemptHandoff()
         self.points = Points()
+        self.handlers: Callable[[Context], Sequence[ServiceHandler]] = lambda _: ()
+        self.service_rules = ServiceRules()
+        self.handoff = ServiceHandoff(self.clock)
 
     def fold_reader(self) -> FoldReader:
         """A reader of its own."""
@@ -137,8 +143,10 @@ class CommitPath:
             lock_wait_ms=1_000,
             hit=hit,
         )
-        self.points, self.attempts = points, AttemptHandoff()
-        self.coordinator = Coordinator(self.context, Limits(0, 1 << 30, ATTEMPTS_MAX), self.attempts)
+        self.points, self.attempts, self.handoff = points, AttemptHandoff(), ServiceHandoff(self.clock)
+        services = ServiceRunner(self.context, self.handlers(self.context), self.handoff, self.service_rules)
+        limits = Limits(0, 1 << 30, ATTEMPTS_MAX)
+        self.coordinator = Coordinator(self.context, limits, self.attempts, (), services)
         return self.coordinator
 
     def crash(self) -> None:

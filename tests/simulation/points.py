@@ -7,7 +7,9 @@ from typing import Any, cast
 
 from tidemark.hudi_format.storage.base import Storage
 
-_WRITING = frozenset({"create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "touch"})
+_WRITING = frozenset(
+    {"create", "replace", "publish", "link", "make_dir", "rename", "delete", "delete_tree", "touch"}
+)
 
 
 class Points:
