@@ -53,10 +53,17 @@ def run_recover(options: argparse.Namespace) -> int:
     lines = [
         f"epoch {done.finished} finished" if done.finished is not None else "no epoch was decided",
         *(f"attempt at epoch {epoch} rolled back" for epoch in done.voided),
+        *(f"service action {number} ended" for number in done.services),
         "the table's lock is free",
     ]
     output.answer(
-        {"finished_epoch": done.finished, "rolled_back_epochs": list(done.voided), "lock_free": True}, lines
+        {
+            "finished_epoch": done.finished,
+            "rolled_back_epochs": list(done.voided),
+            "ended_services": list(done.services),
+            "lock_free": True,
+        },
+        lines,
     )
     return 0
 

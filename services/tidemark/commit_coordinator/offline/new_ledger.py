@@ -6,7 +6,8 @@ lost.
 2. End all terms. Give the table a new ledger id; from here on nobody takes the former topics or caches for
    this table's.
 3. Delete Tidemark's own topics, except dead letters, and create them anew.
-4. Take the table over. Under its lock roll back the pending writes of dead writers.
+4. Take the table over. Under its lock end what a service action left pending, then roll back the pending
+   writes of dead writers.
 5. Store a fold with the epoch and the input positions (`tidemark.source_offsets`) of our newest commit, and
    append it to the new decisions as their first snapshot. The input is read again from there.
 
@@ -35,6 +36,8 @@ from tidemark.commit_coordinator.offline.new_ledger_inputs import (
     positions_held,
     record_starts,
 )
+from tidemark.commit_coordinator.offline.open_services import end_services_of_former_ledger
+from tidemark.commit_coordinator.offline.term_context import term_context
 from tidemark.commit_coordinator.opening.ledger_identity import MovedOrCopiedError, is_same_place, location_of
 from tidemark.commit_coordinator.opening.ledger_record import read_ledger_record
 from tidemark.commit_coordinator.opening.takeover import take_over
@@ -135,7 +138,9 @@ def new_ledger(
             instants = InstantGenerator(clock)
             lock.acquire(_LOCK_WAIT_MS)
             try:
-                rolled_back = _roll_back_dead(term, instants)
+                context = term_context(config, term, clock, ids, log, reader)
+                rolled_back = end_services_of_former_ledger(context, config)
+                rolled_back += _roll_back_dead(term, instants)
                 begun, state = _first_state(
                     config, storage, admin, clock, log.term, inputs.topics, other_topics
                 )

@@ -4,7 +4,8 @@
 2. Finish a decided epoch. Void an attempt that is planned and not decided; its input stays in the topics, and
    the next coordinator plans it again.
 3. Roll void attempts back.
-4. Free the table's lock.
+4. Commit and sweep service actions that are decided, void the others.
+5. Free the table's lock.
 """
 
 from __future__ import annotations
@@ -15,21 +16,19 @@ from typing import Final
 from tidemark.commit_coordinator.commit.agreement import check_agreement
 from tidemark.commit_coordinator.commit.attempt_effects import clean_voided, void_attempt
 from tidemark.commit_coordinator.commit.commit_effects import finish
-from tidemark.commit_coordinator.commit.context import Context, TableFacts
+from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.domain.actions import CleanVoided, Finish, VoidAttempt
 from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.commit_coordinator.offline.open_services import end_open_services
+from tidemark.commit_coordinator.offline.term_context import term_context
 from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, ledger_id, location_of
 from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.config import TableConfigFile
-from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.locate import open_publication
-from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.table_config import read_table_config
-from tidemark.hudi_format.timeline import Action
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
@@ -43,10 +42,13 @@ _REASON: Final = "tidemark recover"
 
 @dataclass(frozen=True)
 class Recovered:
-    """The epoch that was finished, if any, and the epochs whose attempts were rolled back."""
+    """The epoch that was finished, if any, the epochs whose attempts were rolled back, and the numbers of the
+    service actions that were ended.
+    """
 
     finished: int | None
     voided: tuple[int, ...]
+    services: tuple[int, ...] = ()
 
 
 def recover(
@@ -73,8 +75,8 @@ def recover(
             open_publication(storage, clock, ids), log, lambda: reader.fold, f"recover-{ids.uuid()}", ledger
         )
         check_agreement(storage, load_timelines(storage), reader.fold.state)
-        context = _context(config, term, clock, ids, log, reader)
-        return _end_what_is_open(context)
+        context = term_context(config, term, clock, ids, log, reader)
+        return _end_what_is_open(context, config)
     finally:
         log.close()
         reader.close()
@@ -93,7 +95,7 @@ def _require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
         )
 
 
-def _end_what_is_open(context: Context) -> Recovered:
+def _end_what_is_open(context: Context, config: TableConfigFile) -> Recovered:
     state = context.fold().state
     planned, decided = state.planned, state.decided
     finished = None
@@ -113,33 +115,13 @@ def _end_what_is_open(context: Context) -> Recovered:
         left = tuple(waiting)
         if waiting:
             context.clock.sleep_ms(max(min(waiting.values()) - context.clock.now_ms(), _SETTLE_POLL_MS))
+    services = end_open_services(context, config)
     # An older term may have left the lock: it is taken over, and given back after the clocks' skew.
     context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     context.lock.release(context.instants.taken_ms or context.clock.now_ms())
     context.lock.free()
-    return Recovered(finished, tuple(attempt.epoch for attempt in voided))
-
-
-def _context(
-    config: TableConfigFile,
-    term: Term,
-    clock: Clock,
-    ids: IdSource,
-    log: DecisionsLog,
-    reader: FoldReader,
-) -> Context:
-    table = read_table_config(term.storage)
-    action = Action.DELTA_COMMIT if table.is_merge_on_read else Action.COMMIT
-    topics = TopicNames(config.table.name)
-    return Context(
-        # No epoch is planned here, so neither a schema nor the number of shards is needed.
-        table=TableFacts(config.table.name, action, topics.keyed, 0, lambda _, __: ""),
-        publishing=term,
-        clock=clock,
-        ids=ids,
-        log=log,
-        instants=InstantGenerator(clock),
-        fold=lambda: reader.fold,
-        lock_wait_ms=_LOCK_WAIT_MS,
-        hit=lambda _: None,
+    return Recovered(
+        finished,
+        tuple(attempt.epoch for attempt in voided),
+        tuple(planned.service for planned in services),
     )

@@ -29,7 +29,7 @@ import msgspec
 from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.attempt_effects import give_back
 from tidemark.commit_coordinator.commit.context import Context
-from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
+from tidemark.commit_coordinator.commit.stored_documents import STORE, load_document, store_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.table_services.handler import (
@@ -44,10 +44,12 @@ from tidemark.commit_coordinator.table_services.rules import (
     out_of_timeline,
     overtaken,
     taken_instant,
+    timeline_of,
 )
 from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
     ServiceDecided,
+    ServiceKind,
     ServiceOutcome,
     ServicePlanned,
     ServiceVoided,
@@ -58,12 +60,17 @@ from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 from tidemark.hudi_format.validation import check_still_servable
 
 NO_REPORT: Final = ServiceReport(b"", ())
+_SLICE_MS: Final = 1_000
 _log = logging.getLogger("tidemark.coordinator")
 
 
-class _Decided(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The document that a decision names."""
+class _Decided(msgspec.Struct, frozen=True, omit_defaults=True, tag="decided_service"):
+    """The document that a decision names. ``kind`` and ``instant`` tell whose it is if the decisions are
+    lost.
+    """
 
+    kind: ServiceKind
+    instant: str
     plan: bytes
     outcomes: bytes = b""
     tickets: tuple[Ticket, ...] = ()
@@ -126,7 +133,7 @@ def decide(
         if isinstance(tickets, Dropped):
             return tickets
         context.instants.observe(step.timelines.times())
-        content = _Decided(standing, report.outcomes, tickets)
+        content = _Decided(planned.kind, planned.instant, standing, report.outcomes, tickets)
         path, sha256 = store_document(context.storage, msgspec.json.encode(content))
         decided = ServiceDecided(
             term=context.term,
@@ -216,6 +223,56 @@ def sweep(
     # Whoever dies before this leaves a folder that the next term deletes.
     context.publishing.close_service(planned.service)
     return True
+
+
+def left_actions(context: Context) -> list[DecidedAction]:
+    """The decided actions whose documents lie with the table, by instant: those of a former ledger. Their
+    completion times are chosen anew.
+    """
+    found = []
+    for info in context.storage.list(STORE):
+        try:
+            content = msgspec.json.decode(context.storage.read(info.path), type=_Decided)
+        except msgspec.MsgspecError:
+            continue  # a document of another kind
+        planned = ServicePlanned(context.term, 0, content.kind, content.instant, info.path, "", 0)
+        times = context.instants.next(), context.instants.next()
+        decided = ServiceDecided(context.term, 0, *times, info.path, "", 0)
+        tickets = {ticket.path: ticket for ticket in content.tickets}
+        found.append(DecidedAction(planned, decided, content.plan, content.outcomes, tickets))
+    return sorted(found, key=lambda action: action.planned.instant)
+
+
+def end_left_action(context: Context, handler: ServiceHandler, action: DecidedAction) -> bool:
+    """Ends an action without the decisions, under the lock that the caller holds: completes it if something
+    of it is completed, else takes it back. False when nothing of it was pending.
+
+    A kind without a timeline leaves nothing pending. What an archival that broke off left the next one finds.
+    """
+    step, planned = LockedStep(context, load_timelines(context.storage)), action.planned
+    root = handler.timeline
+    if root is None:
+        return False
+    is_pending = completion_of_instant(step.timelines, planned, root) is None
+    if is_pending and not timeline_of(step.timelines, root).contains(planned.instant):
+        return False
+    if is_pending and not handler.is_past_return(step, action):
+        handler.take_back(step, action)
+        return True
+    if is_pending:
+        handler.commit(step, _at_its_time(step, action))
+    while not handler.sweep(context, action, False, context.clock.now_ms() + _SLICE_MS):
+        pass
+    return is_pending
+
+
+def _at_its_time(step: LockedStep, action: DecidedAction) -> DecidedAction:
+    """The action with the completion time that its deltacommit of the metadata table has already."""
+    begun = step.timelines.metadata.find(action.planned.instant)
+    if begun is None or begun.completion is None:
+        return action
+    decided = msgspec.structs.replace(action.decided, metadata_completion=begun.completion)
+    return replace(action, decided=decided)
 
 
 def decided_action(context: Context, planned: ServicePlanned, decided: ServiceDecided) -> DecidedAction:
