@@ -10,6 +10,7 @@ import pytest
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service_handoff import ServiceProgress
 from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.commit_coordinator.domain.backpressure import Backpressure, BackpressureLevel
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRules, ServiceRunner
@@ -65,6 +66,7 @@ class World:
             plan_of=self._plan_of,
             progress_of=lambda _: self.progress,
             timelines=lambda: self.timelines,
+            backpressure=Backpressure(),
         )
         placement = SimpleNamespace(snapshot=lambda: self.slices)
         self.shown = ShownServices(
@@ -238,3 +240,13 @@ def test_what_holds_back_stays_known_while_the_timelines_cannot_be_listed() -> N
 )
 def test_figures_of_a_plan_of_each_kind(document: bytes, figures: Any) -> None:
     assert plan_figures(document) == figures
+
+
+def test_what_is_done_because_compactions_do_not_keep_up_is_shown_first() -> None:
+    world = World()
+    world.runner.backpressure = Backpressure(
+        BackpressureLevel.STRETCHED, 4_000, reason="compact-data is behind"
+    )
+    first, *_ = world.shown.of(world.state, world.seen, NOW_MS).behind
+    assert first.startswith("compact-data is behind: ")
+    assert "every 4.0 s" in first
