@@ -18,11 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from testing.clock import ManualClock
 from testing.ids import SeededIds
@@ -44,7 +48,12 @@ from tidemark.hudi_format.table_services.archive_planning import (
 )
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, ArchivedInstant, Instant
 from tidemark.hudi_format.timeline.archive_files import ArchiveFile, Manifest, data_file_name
-from tidemark.hudi_format.timeline.archive_rows import encode_archive_file, write_archive_file
+from tidemark.hudi_format.timeline.archive_rows import (
+    GROUP_ROWS_MAX,
+    SCHEMA,
+    archive_file_writer,
+    encode_archive_file,
+)
 from tidemark.hudi_format.timeline.avro_records import (
     CommitMetadata,
     WriteStat,
@@ -122,7 +131,7 @@ def make_table(table: Path, archived: int) -> None:
         rows = min(LEVELS[level], archived - at)
         name = data_file_name(_time(at, 123), _time(at + rows - 1, 123), len(LEVELS) - 1 - level)
         with (history / name).open("wb") as file:
-            write_archive_file(_short_rows(at, rows), file)
+            _write_short_rows(file, at, rows)
         files.append(ArchiveFile(name, (history / name).stat().st_size))
         at += rows
     (history / "manifest_1").write_bytes(Manifest(1, tuple(files)).encode())
@@ -139,10 +148,23 @@ def make_table(table: Path, archived: int) -> None:
     (folder / f"{_time(compacted, 900)}_{_time(compacted, 950)}.commit").write_bytes(b"")
 
 
-def _short_rows(first: int, count: int) -> Iterator[ArchivedInstant]:
-    for second in range(first, first + count):
-        action = "clean" if second % 300 == 7 else "deltacommit"
-        yield ArchivedInstant(_time(second, 123), _time(second, 456), action, b"{}", b"")
+def _write_short_rows(file: BinaryIO, first: int, count: int) -> None:
+    """A deltacommit a second; every 300 seconds a clean."""
+    with archive_file_writer(file) as writer:
+        for at in range(first, first + count, GROUP_ROWS_MAX):
+            seconds = np.arange(at, min(at + GROUP_ROWS_MAX, first + count))
+            actions = np.where(seconds % 300 == 7, "clean", "deltacommit")
+            texts = pa.array(np.datetime64(_BEGIN.replace(tzinfo=None), "s") + seconds)
+            stamps = pc.strftime(texts, format="%Y%m%d%H%M%S")
+            columns = [
+                pc.binary_join_element_wise(stamps, "123", ""),
+                pc.binary_join_element_wise(stamps, "456", ""),
+                pa.array(actions),
+                pa.array([b"{}"] * len(seconds), pa.binary()),
+                pa.nulls(len(seconds), pa.binary()),
+                pa.array(np.ones(len(seconds), np.int32)),
+            ]
+            writer.write_table(pa.table(columns, schema=SCHEMA))
 
 
 def put_commit(table: Path, root: str, second: int) -> None:

@@ -72,8 +72,7 @@ class ReplacedRows:
     def _read(self, archive: ArchivedTimeline, names: Collection[str]) -> None:
         if not names:
             return
-        requested = [name.partition("_")[0] for name in names]
-        for instant in archive.instants(min(requested), max(requested)):
+        for instant in archive.instants_at({name.partition("_")[0] for name in names}):
             name = f"{instant.requested}_{instant.completion}.{instant.action}"
             if name in names:
                 self._known[name] = _groups(instant.metadata, f"archived replacecommit {instant.requested}")

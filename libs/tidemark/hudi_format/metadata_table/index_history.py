@@ -165,10 +165,10 @@ def _contents(
         if commit is not None and commit.is_completed and commit.action.value in WRITING_ACTIONS:
             path = instant_path(commit, METADATA_TABLE_ROOT)
             yield requested, (storage.read(path), path)
-    archived = sorted(requested for requested in instants if not metadata.contains(requested))
+    archived = {requested for requested in instants if not metadata.contains(requested)}
     if archived and metadata.archive is not None:
-        for instant in metadata.archive.instants(archived[0], archived[-1]):
-            if instant.requested in instants and instant.action in WRITING_ACTIONS:
+        for instant in metadata.archive.instants_at(archived):
+            if instant.action in WRITING_ACTIONS:
                 yield instant.requested, (instant.metadata, archived_name(instant.requested))
 
 

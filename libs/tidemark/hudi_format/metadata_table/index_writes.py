@@ -57,8 +57,8 @@ class IndexWrites:
         self._looked_for |= instants
         if self._metadata.archive is None:
             return
-        for found in self._metadata.archive.instants(min(instants), max(instants)):
-            if found.requested in instants and found.action in WRITING_ACTIONS and found.metadata:
+        for found in self._metadata.archive.instants_at(instants):
+            if found.action in WRITING_ACTIONS and found.metadata:
                 self._archived[found.requested] = found.metadata
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ _AVRO: Final = {
         {"name": "version", "type": "int", "default": 1},
     ],
 }
-_SCHEMA: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("instantTime", pa.string()),
         ("completionTime", pa.string()),
@@ -41,13 +42,14 @@ _SCHEMA: Final = pa.schema(
         pa.field("version", pa.int32(), nullable=False),
     ]
 )
-_FOOTER: Final = {
+FOOTER: Final = {
     "parquet.avro.schema": json.dumps(_AVRO, separators=(",", ":")),
     "writer.model.name": "avro",
 }
+"""Hudi's reader takes the schema from here."""
 _ROW_VERSION: Final = 1
 # A row group is what a reader holds at a time, and what a question about one instant reads of three columns.
-_GROUP_ROWS_MAX: Final = 8_192
+GROUP_ROWS_MAX: Final = 8_192
 _GROUP_BYTES_MAX: Final = 16 << 20
 
 
@@ -70,19 +72,23 @@ def write_archive_file(rows: Iterable[ArchivedInstant], sink: ByteSink) -> None:
     """Writes a file with these rows, which come in order of requested time. One row group is in memory at a
     time.
     """
-    with pq.ParquetWriter(
-        pa.PythonFile(sink, "w") if not isinstance(sink, pa.NativeFile) else sink,
-        _SCHEMA,
-        compression="zstd",
-        use_dictionary=["action"],
-        store_schema=False,
-    ) as writer:
+    with archive_file_writer(sink) as writer:
         for group in _groups(rows):
             columns = [list(column) for column in zip(*group, strict=True)]
             # A plan is there or null, as in Hudi's files; the result of an instant may be empty.
             columns[4] = [plan or None for plan in columns[4]]
-            writer.write_table(pa.table([*columns, [_ROW_VERSION] * len(group)], schema=_SCHEMA))
-        writer.add_key_value_metadata(_FOOTER)
+            writer.write_table(pa.table([*columns, [_ROW_VERSION] * len(group)], schema=SCHEMA))
+
+
+@contextmanager
+def archive_file_writer(sink: ByteSink) -> Iterator[pq.ParquetWriter]:
+    """Takes the tables of `SCHEMA` that become the file's row groups."""
+    target = sink if isinstance(sink, pa.NativeFile) else pa.PythonFile(sink, "w")
+    with pq.ParquetWriter(
+        target, SCHEMA, compression="zstd", use_dictionary=["action"], store_schema=False
+    ) as writer:
+        yield writer
+        writer.add_key_value_metadata(FOOTER)
 
 
 def _groups(rows: Iterable[ArchivedInstant]) -> Iterator[list[ArchivedInstant]]:
@@ -91,7 +97,7 @@ def _groups(rows: Iterable[ArchivedInstant]) -> Iterator[list[ArchivedInstant]]:
     for row in rows:
         group.append(row)
         size += len(row.metadata) + len(row.plan)
-        if len(group) >= _GROUP_ROWS_MAX or size >= _GROUP_BYTES_MAX:
+        if len(group) >= GROUP_ROWS_MAX or size >= _GROUP_BYTES_MAX:
             yield group
             group, size = [], 0
     if group:

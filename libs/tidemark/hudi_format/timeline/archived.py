@@ -9,7 +9,8 @@ whose names say that they may hold the answer (`archive_files`). Special cases:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
@@ -158,9 +159,27 @@ class ArchivedTimeline:
                 for row in self._kept.contents(self._storage, self._folder, group, (first, last))
             ]
 
-        archived = sorted(self._of_files(read), key=lambda instant: instant.completion, reverse=True)
-        distinct = {(each.requested, each.action): each for each in archived}
-        return sorted(distinct.values(), key=lambda instant: instant.requested)
+        return _distinct(self._of_files(read))
+
+    def instants_at(self, requested: Collection[str]) -> list[ArchivedInstant]:
+        """As `instants`, of these requested times alone: of what lies between them nothing is read."""
+        times = sorted(requested)
+
+        def read(files: Sequence[ArchiveFile]) -> list[ArchivedInstant]:
+            found: list[ArchivedInstant] = []
+            for group in self._groups(files, (times[0], times[-1])):
+                asked = times[
+                    bisect_left(times, group.requested[0]) : bisect_right(times, group.requested[1])
+                ]
+                there = self._kept.rows(self._storage, self._folder, group).requested if asked else ()
+                here = [time for time in asked if bisect_left(there, time) < bisect_right(there, time)]
+                if here:
+                    span = (here[0], here[-1])
+                    rows = self._kept.contents(self._storage, self._folder, group, span)
+                    found += [row for row in rows if row.requested in requested]
+            return found
+
+        return _distinct(self._of_files(read)) if times else []
 
     def _rows(self, span: Range) -> list[tuple[str, str, str]]:
         def read(files: Sequence[ArchiveFile]) -> list[tuple[str, str, str]]:
@@ -211,6 +230,12 @@ class ArchivedTimeline:
         raise CorruptFileError(
             f"{self._folder}: a file that _version_ and manifest_{version} name does not exist: {error}"
         ) from error
+
+
+def _distinct(rows: list[ArchivedInstant]) -> list[ArchivedInstant]:
+    """Each instant once, with its earlier completion time, in order of requested time."""
+    rows = sorted(rows, key=lambda row: row.completion, reverse=True)
+    return sorted({(row.requested, row.action): row for row in rows}.values(), key=lambda row: row.requested)
 
 
 def _day_before(time: str) -> str:

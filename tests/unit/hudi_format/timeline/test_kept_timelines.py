@@ -204,3 +204,13 @@ def test_only_the_row_groups_of_a_range_are_read() -> None:
     assert [each.metadata for each in archive.instants(t(5000), t(5020))] == [b"m5000", b"m5010", b"m5020"]
     assert len(storage.opened) == 2
     assert archive.completion_times(t(95), t(120)) == {t(100): t(105), t(110): t(115), t(120): t(125)}
+
+
+def test_single_instants_are_read_where_they_are() -> None:
+    storage = archive_of(deltas(0, 1000), deltas(1000, 2000), [*deltas(2000, 3000), (2995, 2999, "commit")])
+    archive = ArchivedTimeline(storage)
+    found = archive.instants_at({t(10), t(2995), t(1500 + 1)})
+    assert [(each.action, each.metadata) for each in found] == [("deltacommit", b"m10"), ("commit", b"m2995")]
+    # Of the file between them the times are read, and no contents.
+    assert storage.opened.count(f"{t(1000)}_{t(1990)}_0.parquet") == 2
+    assert archive.instants_at(set()) == []
