@@ -40,6 +40,7 @@ from tidemark.commit_coordinator.domain.actions import (
     RewindLanes,
     VoidAttempt,
     Wait,
+    log_fields,
 )
 from tidemark.commit_coordinator.domain.next_action import (
     KEEP_LOCK_MS_MAX,
@@ -225,7 +226,7 @@ class Coordinator:
         self.seen.others_until_ms = context.lock.others_until_ms
         self.services.look(state, self.seen, now_ms)
         self.doing = next_action(state, self.seen, self.services.paced(self._limits), now_ms)
-        with bound(**_named(self.doing)):
+        with bound(**log_fields(self.doing)):
             self._try(self.doing, state)
 
     def _try(self, action: NextAction, state: FoldState) -> None:
@@ -388,13 +389,3 @@ HANDLERS: Final[Mapping[type[EpochAction], Callable[[Coordinator, Any], None]]] 
     FreeLock: Coordinator._free_lock,
 }
 """The method that carries out each action of an epoch; the action's docstring says which entry it appends."""
-
-
-def _named(action: NextAction) -> dict[str, Any]:
-    """Log fields for all lines during an action: its epoch, attempt and instant."""
-    if isinstance(action, Plan):
-        return {"epoch": action.epoch, "attempt": action.attempt}
-    planned = getattr(action, "planned", None)
-    if not isinstance(planned, EpochPlanned):
-        return {}
-    return {"epoch": planned.epoch, "attempt": planned.attempt, "instant": planned.instant}

@@ -6,8 +6,9 @@ import ast
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tidemark import errors
 from tidemark.config.log_format import LogFormat
@@ -20,12 +21,20 @@ def log_fields() -> set[str]:
     """Those of every line, and those that `bound` and `extra` add anywhere in the product."""
     files = [each for root in ("libs", "services") for each in (REPOSITORY / root).rglob("*.py")]
     assert Path(errors.__file__) in files
-    return _of_a_line() | {name for file in files for name in fields_of(ast.parse(file.read_text("utf-8")))}
+    modules = [ast.parse(file.read_text("utf-8")) for file in files]
+    functions: dict[str, ast.FunctionDef] = {}
+    for module in modules:
+        functions |= _functions(module)
+    return _of_a_line() | {name for module in modules for name in fields_of(module, functions)}
 
 
-def fields_of(module: ast.Module) -> Iterator[str]:
-    """The fields that a module adds; of `bound(**call(...))` the keys of the dictionaries that it returns."""
-    functions = {each.name: each for each in ast.walk(module) if isinstance(each, ast.FunctionDef)}
+def fields_of(
+    module: ast.Module, elsewhere: Mapping[str, ast.FunctionDef] = MappingProxyType({})
+) -> Iterator[str]:
+    """The fields that a module adds; of `bound(**call(...))` the keys of the dictionaries that it returns.
+    ``elsewhere``: functions that it may import.
+    """
+    functions = {**elsewhere, **_functions(module)}
     for call in (each for each in ast.walk(module) if isinstance(each, ast.Call)):
         is_bound = isinstance(call.func, ast.Name) and call.func.id == "bound"
         for keyword in call.keywords:
@@ -37,6 +46,10 @@ def fields_of(module: ast.Module) -> Iterator[str]:
                 yield from _keys(functions[keyword.value.func.id])
             elif keyword.arg == "extra":
                 yield from _keys(keyword.value)
+
+
+def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
+    return {each.name: each for each in ast.walk(module) if isinstance(each, ast.FunctionDef)}
 
 
 def _keys(tree: ast.AST) -> Iterator[str]:

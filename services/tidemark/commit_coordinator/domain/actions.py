@@ -8,10 +8,11 @@ dies before that entry can be read, its successor chooses its next action as if 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from tidemark.commit_coordinator.domain.service_actions import ServiceAction
+from tidemark.commit_coordinator.domain.service_actions import PlanService, ServiceAction
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned
+from tidemark.epoch_protocol.service_entries import ServicePlanned
 from tidemark.epoch_protocol.state import VoidedAttempt
 
 
@@ -145,3 +146,17 @@ _PUBLISHED: Final[dict[type[NextAction], str]] = {RewindLanes: "Rewind"}
 def published_name(action: type[NextAction]) -> str:
     """The action's name in `doing` of the status, which programs compare with: a renamed class keeps it."""
     return _PUBLISHED.get(action, action.__name__)
+
+
+def log_fields(action: NextAction) -> dict[str, Any]:
+    """Log fields for all lines during an action: its epoch, attempt and instant, or which service action."""
+    if isinstance(action, Plan):
+        return {"epoch": action.epoch, "attempt": action.attempt}
+    if isinstance(action, PlanService):
+        return {"action": action.number, "kind": action.kind.value}
+    planned = getattr(action, "planned", None)
+    if isinstance(planned, EpochPlanned):
+        return {"epoch": planned.epoch, "attempt": planned.attempt, "instant": planned.instant}
+    if isinstance(planned, ServicePlanned):
+        return {"action": planned.service, "kind": planned.kind.value, "instant": planned.instant}
+    return {}

@@ -143,7 +143,7 @@ class ServicesLoop:
         planned = self._coordinator.next_service(wait_s)
         if planned is None:
             return False
-        with bound(service=planned.number, kind=planned.kind, instant=planned.instant):
+        with bound(action=planned.number, kind=planned.kind, instant=planned.instant):
             try:
                 return self._work(planned, stop)
             except RpcError as error:
