@@ -32,6 +32,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=5_000.0, help="records a second (default 5000)")
     parser.add_argument("--keys", type=int, default=20_000, help="record keys, fixed (default 20000)")
     parser.add_argument("--seed", type=int, default=1, help="of the records (default 1)")
+    parser.add_argument(
+        "--retain",
+        type=int,
+        help="seconds that cleaned files and archived instants are kept (default: a sixth of the run)",
+    )
+    parser.add_argument("--no-services", action="store_true", help="table services are off")
+    parser.add_argument("--curves", type=Path, help="a folder for the figures as data and as a picture")
     parser.add_argument("--dir", type=Path, default=Path("soak"), help="where all of it goes (./soak)")
     return parser.parse_args()
 
@@ -44,7 +51,16 @@ def main() -> int:
     folder = chosen.dir.absolute()
     shutil.rmtree(folder, ignore_errors=True)
     say(f"== {chosen.minutes} minutes, {chosen.rate:.0f} records a second on {chosen.keys} keys, in {folder}")
-    settings = Settings(folder, chosen.minutes, chosen.rate, chosen.keys, chosen.seed)
+    retain_s = None if chosen.no_services else chosen.retain or chosen.minutes * 10
+    settings = Settings(
+        folder,
+        chosen.minutes,
+        chosen.rate,
+        chosen.keys,
+        chosen.seed,
+        retain_s=retain_s,
+        curves=chosen.curves,
+    )
     outcome = Soak(settings, say).run()
     for name, values in sorted(outcome.figures.items()):
         say(f"{name}: " + " ".join(in_mib(name, values)))

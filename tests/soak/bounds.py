@@ -67,6 +67,23 @@ def grown(figures: Mapping[str, Figure]) -> Iterator[str]:
             )
 
 
+def unsettled(figures: Mapping[str, Figure], settled: int) -> Iterator[str]:
+    """What does not stay flat: one line for each figure that has, in minute `settled` (counted from 0) or
+    later, more than 1.15 times the greatest value before.
+    """
+    for name, measured in sorted(figures.items()):
+        values = [value or 0.0 for value in measured]
+        if not 0 < settled < len(values):
+            raise ValueError(f"{name}: {len(values)} minutes, of which {settled} come before")
+        before = max(values[:settled])
+        worst = max(range(settled, len(values)), key=lambda minute: values[minute])
+        if values[worst] > GROWTH_MAX * before:
+            yield (
+                f"{name} grows: {values[worst]:,.0f} in minute {worst + 1}, at most {before:,.0f} in minutes "
+                f"1 to {settled}; {GROWTH_MAX} times that is allowed"
+            )
+
+
 def exceeded(figures: Mapping[str, Figure], limits: Mapping[str, float]) -> Iterator[str]:
     """What breaks a fixed limit. A figure takes the limit with the longest name that it begins with; one
     without a limit is an error, so that nothing is left out unseen.

@@ -54,9 +54,12 @@ class Latencies:
         for completion, instant, name in fresh:
             self._known.add(name)
             file = self._timeline / name
-            reached = read_commit(file, instant, completion).source_next()
+            try:
+                commit, at_s = read_commit(file, instant, completion), file.stat().st_mtime
+            except KeyError:
+                continue  # a compaction: it moves no position
             self.commits += 1
-            self.committed(reached, file.stat().st_mtime)
+            self.committed(commit.source_next(), at_s)
 
     def committed(self, reached: dict[int, int], at_s: float) -> None:
         """`reached`: the position of each input partition that a commit of time `at_s` ended at."""
@@ -74,6 +77,14 @@ class Latencies:
     def waiting(self) -> int:
         """Sampled records that are in no commit yet."""
         return sum(map(len, self._waiting.values()))
+
+    def figures(self, minutes: int) -> dict[str, list[float | None]]:
+        """`latency: p50 ms` and `latency: p99 ms` by minute; None where nothing was committed."""
+        waited = [self.of_minute(minute) for minute in range(minutes)]
+        return {
+            "latency: p50 ms": [None if each is None else each.p50_s * 1_000 for each in waited],
+            "latency: p99 ms": [None if each is None else each.p99_s * 1_000 for each in waited],
+        }
 
     def of_minute(self, minute: int) -> Waited | None:
         """None where no record of that minute was committed so far."""

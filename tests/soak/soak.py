@@ -21,12 +21,14 @@ import yaml
 from tests.chaos.cluster import TABLE
 from tests.chaos.end_checks import check_rows, check_transactions, check_verify
 from tests.input_model import DELETE_FIELD, SCHEMA
-from tests.soak.bounds import exceeded, grown, missing, too_few
+from tests.soak.bounds import exceeded, grown, missing, too_few, unsettled
+from tests.soak.curves import write_curves
 from tests.soak.feeder import Feeder
 from tests.soak.gauges import Disk, Gauges, Roles
 from tests.soak.heaps import Heaps
 from tests.soak.latency import Latencies
 from tests.soak.stream import SoakStream
+from tests.soak.table_gauge import TableGauge
 from tidemark.config import load_config
 from tidemark.config.run_file import read_run_file
 from tidemark.ledger_client.topics import TopicNames
@@ -43,6 +45,8 @@ PARTITIONS: Final = 4
 _READY_S: Final = 300.0
 _FLUSH_S: Final = 600
 _STOP_S: Final = 180.0
+# With a commit a second, the instants of ten minutes are `table_services.archive.max`.
+_DEFAULT_WINDOW_S: Final = 600
 _BROKER: Final = {
     "log.segment.bytes": str(4 << 20),
     "transaction.state.log.segment.bytes": str(1 << 20),
@@ -57,7 +61,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """`limits` None: the rule of growth; else fixed limits by the beginning of a figure's name."""
+    """`limits` None: the rule of growth; else fixed limits by the beginning of a figure's name.
+
+    `retain_s`: Tidemark's table services run, and keep files so long; None: they are off. `curves`: where the
+    figures are written as data and picture.
+    """
 
     folder: Path
     minutes: int = 15
@@ -66,6 +74,17 @@ class Settings:
     seed: int = 1
     retention_s: int = 120
     limits: Mapping[str, float] | None = None
+    retain_s: int | None = None
+    curves: Path | None = None
+
+    @property
+    def settled(self) -> int | None:
+        """The minute (counted from 0) from which nothing may grow any more: twice the retention, or a third
+        of the run if that is longer. None without table services.
+        """
+        if self.retain_s is None:
+            return None
+        return max(-(-2 * self.retain_s // 60), -(-self.minutes // 3))
 
 
 @dataclass
@@ -126,15 +145,24 @@ class Soak:
             heaps,
         )
         latencies = Latencies(self._table, time.time())
+        table = TableGauge(self._table)
         began_s = self._began_s = time.monotonic()
         feeder.start()
         gauges.start()
+        if settings.retain_s is not None:
+            table.start()
         try:
             self._minutes(feeder, gauges, latencies, began_s, outcome)
         finally:
             feeder.stop()
             gauges.stop()
+            table.stop()
         outcome.figures = gauges.figures(settings.minutes)
+        if settings.retain_s is not None:
+            outcome.figures |= table.figures(settings.minutes) | latencies.figures(settings.minutes)
+            outcome.problems += table.failures
+        if settings.curves is not None:
+            write_curves(settings.curves, outcome.figures, settings.settled)
         outcome.sent, outcome.malformed = self._stream.sent, self._stream.malformed.total()
         outcome.problems += [*feeder.failures, *gauges.failures]
         if not outcome.problems:
@@ -182,7 +210,8 @@ class Soak:
     def _bounds(self, outcome: Outcome) -> Iterator[str]:
         if self._settings.limits is None:
             yield from too_few(outcome.sent, self._settings.rate, self._settings.minutes)
-            yield from grown(outcome.figures)
+            settled = self._settings.settled
+            yield from grown(outcome.figures) if settled is None else unsettled(outcome.figures, settled)
         else:
             # How many records a second a slow machine gets through is not asked here.
             yield from exceeded(outcome.figures, self._settings.limits)
@@ -305,8 +334,23 @@ class Soak:
             "limits": {"dead_letter_retention": f"{self._settings.retention_s}s"},
             "services": {"coordinator": "127.0.0.1:0", "metrics": "127.0.0.1:0", "web": "off"},
             "spark": {"spark.master": "local[2]", "spark.driver.memory": "512m"},
+            "table_services": self._table_services(),
         }
         self._config.write_text(yaml.safe_dump(document))
+
+    def _table_services(self) -> dict[str, Any]:
+        """Timelines are as short as the retention: one commit a second."""
+        retain_s = self._settings.retain_s
+        if retain_s is None:
+            return {"enabled": False}
+        short = retain_s < _DEFAULT_WINDOW_S
+        archive = {"min": max(retain_s // 2, 10), "max": retain_s, "batch": max(retain_s // 6, 1)}
+        return {
+            "enabled": True,
+            "clean": {"retain": f"{retain_s}s", "interval": f"{min(retain_s // 2, 300)}s"},
+            "index_retain": f"{retain_s}s",
+            **({"archive": archive} if short else {}),
+        }
 
     def _create_topics(self) -> None:
         """Those that time may delete from. `run` makes the others; dead letters are among those, since the
