@@ -4,11 +4,15 @@ that archives at the same time, and what has to stay.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.service_actions import DiedError
 from tests.unit.commit_coordinator.table_services.story import Story
 from tidemark.commit_coordinator.errors import ActionLostError
@@ -18,7 +22,22 @@ from tidemark.commit_coordinator.table_services.archivals import Archive
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.epoch_protocol.state import Committed
-from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
+from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    publish_log,
+)
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    DELETED,
+    RecordIndexEntries,
+    record_index_log,
+    write_record_index_log,
+)
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_services import archiving
 from tidemark.hudi_format.table_services.archiving import history_of, newest_manifest
@@ -221,18 +240,83 @@ def test_a_replacecommit_stays_until_neither_a_folder_nor_the_metadata_table_has
     folder = story.storage.names("eu")
     file_id = next(name for name in folder if name.endswith(".parquet")).partition("_")[0]
     replacing = Instant("20300101000000000", Action.REPLACE_COMMIT, State.COMPLETED, "20300101000000001")
-    record = {
-        "partitionToWriteStats": {},
-        "compacted": False,
-        "extraMetadata": {},
-        "version": 1,
-        "operationType": "DELETE_PARTITION",
-        "partitionToReplaceFileIds": {"eu": [file_id]},
-    }
-    content = encode_container("replace-commit-metadata", record)
+    content = replace_commit("eu", [file_id])
     story.storage.create(instant_path(replacing), content)
     assert not handler._is_gone(story.storage, replacing)
     for name in folder:
         if file_id in name:
             story.storage.delete(join_path("eu", name))
     assert not handler._is_gone(story.storage, replacing), "the metadata table lists them"
+
+
+def drop_partition(story: Story, partition: str) -> str:
+    """What Hudi's DELETE_PARTITION leaves; returns its instant."""
+    storage, by, instants = story.storage, Unfenced(story.storage), story.writer._instants
+    timelines = [load_timeline(storage, root) for root in (DATA_ROOT, METADATA_TABLE_ROOT)]
+    instants.observe([time for timeline in timelines for time in timeline.times()])
+    instant = instants.next()
+    requested = create_requested(by, instant, Action.REPLACE_COMMIT)
+    create_inflight(by, requested)
+    gone = sorted(key for key, (region, _, _) in story.live.items() if region == partition)
+    keys, logs = pa.array(gone, pa.string()), []
+    shards = record_index_shard(keys, 2)
+    for shard in np.unique(shards).tolist():
+        of_shard = keys.filter(pa.array(shards == shard))
+        count = len(of_shard)
+        ids = np.full(count, DELETED, np.int32)
+        content = write_record_index_log(
+            RecordIndexEntries(of_shard, ids, [], np.zeros(count, np.int64)), instant
+        )
+        log = record_index_log(instant, shard, len(content), 0, count)
+        publish_log(by, log, content)
+        logs.append(log)
+    metadata = delta_commit_metadata(instant, logs)
+    complete_delta_commit(by, begin_delta_commit(by, instant), instants.next(), metadata)
+    parsed = (parse_data_file(name) for name in storage.names(partition))
+    groups = sorted({each.file_id for each in parsed if each is not None})
+    completed = Instant(instant, Action.REPLACE_COMMIT, State.COMPLETED, instants.next())
+    storage.create(instant_path(completed), replace_commit(partition, groups))
+    for key in gone:
+        del story.live[key]
+    story.clock.advance(1.0)
+    return instant
+
+
+def replace_commit(partition: str, groups: Sequence[str]) -> bytes:
+    record = {
+        "partitionToWriteStats": {},
+        "compacted": False,
+        "extraMetadata": {},
+        "version": 1,
+        "operationType": "DELETE_PARTITION",
+        "partitionToReplaceFileIds": {partition: list(groups)},
+    }
+    return encode_container("replace-commit-metadata", record)
+
+
+def test_a_replacecommit_is_archived_once_its_groups_are_cleaned(story: Story) -> None:
+    """It may not go before: without it the rows of the dropped partition would be there again."""
+    dropped = drop_partition(story, "eu")
+    story.check()
+    for n in (1, 3, 5):
+        story.commit((n, n + 60))
+    assert story.served.act(ServiceKind.COMPACT_INDEX)
+    assert story.served.act(ARCHIVE)
+    assert dropped in active(story)
+    story.check()
+    story.served.act(ARCHIVE, asked=True)
+    assert dropped in active(story)
+    story.later()
+    assert story.served.act(ServiceKind.CLEAN_DATA)
+    story.commit((7,))
+    assert story.served.act(ServiceKind.COMPACT_INDEX)
+    assert story.served.act(ARCHIVE)
+    assert dropped in archived(story)
+    story.check()
+    assert_same_rows(hudi_rs_snapshot(story.path), story_rows(story), "hudi-rs")
+    story.commit((2, 8, 70))
+    story.check()
+
+
+def story_rows(story: Story) -> list[dict[str, object]]:
+    return [{"id": k, "region": r, "ts": ts, "name": name} for k, (r, ts, name) in story.live.items()]
