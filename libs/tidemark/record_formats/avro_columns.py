@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidemark.record_formats.arrow_columns import Convert, to_arrow
 from tidemark.record_formats.avro_schema import AvroType
-from tidemark.record_formats.meanings import (
+from tidemark.record_formats.logical_types import (
     INSTANTS,
     LogicalType,
     decimal_texts,
@@ -111,7 +111,7 @@ def _union(avro: AvroType, arrow: pa.DataType, path: str, strict: bool) -> Conve
 
 def _alike(first: AvroType, second: AvroType) -> bool:
     """Whether it does not matter to which of two branches a value belongs: plain numbers, and plain text."""
-    plain = first.meaning is second.meaning is LogicalType.PLAIN
+    plain = first.logical_type is second.logical_type is LogicalType.PLAIN
     return plain and _TYPE_OF[first.kind] in (int, float, str)
 
 
@@ -129,29 +129,29 @@ def _by_type(by_type: Mapping[type, Convert], arrow: pa.DataType, values: Sequen
 
 
 def _scalar(avro: AvroType, arrow: pa.DataType) -> Convert | None:
-    kind, meaning = avro.kind, avro.meaning
+    kind, logical_type = avro.kind, avro.logical_type
     if arrow in _NUMBERS:
         return _number(kind, arrow) if kind in _NUMBERS[arrow] else None
     if pa.types.is_boolean(arrow):
         return partial(pa.array, type=arrow) if kind == "boolean" else None
     if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
-        if meaning is LogicalType.DECIMAL:
+        if logical_type is LogicalType.DECIMAL:
             return None
         return _text_or_bytes(kind, arrow)
     if pa.types.is_decimal128(arrow):
         if kind == "string":
             return partial(decimal_texts, arrow=arrow)
-        if kind in ("bytes", "fixed") and meaning is LogicalType.DECIMAL and avro.scale is not None:
+        if kind in ("bytes", "fixed") and logical_type is LogicalType.DECIMAL and avro.scale is not None:
             return partial(decimals, scale=avro.scale, arrow=arrow)
-        plain = kind in _WHOLE and meaning is LogicalType.PLAIN
+        plain = kind in _WHOLE and logical_type is LogicalType.PLAIN
         return partial(whole_decimals, arrow=arrow) if plain else None
     if kind == "string" and (pa.types.is_timestamp(arrow) or pa.types.is_date32(arrow)):
         return partial(to_arrow, arrow=arrow)
     if pa.types.is_timestamp(arrow):
-        served = kind in _WHOLE and meaning in (LogicalType.PLAIN, *INSTANTS)
-        return partial(instants, meaning=meaning, arrow=arrow) if served else None
+        served = kind in _WHOLE and logical_type in (LogicalType.PLAIN, *INSTANTS)
+        return partial(instants, logical_type=logical_type, arrow=arrow) if served else None
     if pa.types.is_date32(arrow):
-        served = kind == "int" and meaning in (LogicalType.PLAIN, LogicalType.DATE)
+        served = kind == "int" and logical_type in (LogicalType.PLAIN, LogicalType.DATE)
         return (lambda values: pa.array(values, pa.int32()).view(arrow)) if served else None
     return None
 

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Final
 
 from tidemark.hudi_format.avro_types import NESTING_DEPTH_MAX
-from tidemark.record_formats.meanings import LogicalType, meaning_of, scale_in
+from tidemark.record_formats.logical_types import LogicalType, logical_type_of, scale_in
 
 NODES_MAX: Final = 20_000
 TEXT_BYTES_MAX: Final = 4 << 20
@@ -35,7 +35,7 @@ class AvroType:
     """
 
     kind: str
-    meaning: LogicalType = LogicalType.PLAIN
+    logical_type: LogicalType = LogicalType.PLAIN
     scale: int | None = None
     fields: Mapping[str, AvroType] | None = None
     item: AvroType | None = None
@@ -54,7 +54,11 @@ class AvroType:
         """The type's name in errors and refusals."""
         if self.kind == "union":
             return "a union of " + ", ".join(branch.shown for branch in self.branches)
-        return self.kind if self.meaning is LogicalType.PLAIN else f"{self.kind} ({self.meaning.value})"
+        return (
+            self.kind
+            if self.logical_type is LogicalType.PLAIN
+            else f"{self.kind} ({self.logical_type.value})"
+        )
 
 
 def count_parts(avro: AvroType) -> int:
@@ -162,7 +166,7 @@ class _Reader:
         kind = avro.get("type")
         if isinstance(kind, dict | list):
             return self.read(kind, namespace, depth + 1)
-        meaning = meaning_of(avro.get("logicalType"), avro.get("connect.name"))
+        logical_type = logical_type_of(avro.get("logicalType"), avro.get("connect.name"))
         if kind in ("record", "error"):
             return self._record(avro, namespace, depth)
         if kind == "array":
@@ -178,9 +182,9 @@ class _Reader:
             size = avro.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise AvroSchemaError("it has a fixed type without a size")
-            return AvroType("fixed", meaning, _scale(avro, meaning), size=size)
+            return AvroType("fixed", logical_type, _scale(avro, logical_type), size=size)
         if isinstance(kind, str) and kind in _PRIMITIVES:
-            return AvroType(kind, meaning, _scale(avro, meaning))
+            return AvroType(kind, logical_type, _scale(avro, logical_type))
         if isinstance(kind, str):
             return self._reference(kind, namespace, depth)
         raise AvroSchemaError(f"{kind!r:.80} is no Avro type")
@@ -212,8 +216,8 @@ def _symbols(symbols: Any) -> tuple[str, ...]:
     return tuple(symbols)
 
 
-def _scale(avro: dict[str, Any], meaning: LogicalType) -> int | None:
-    return scale_in(avro.get("scale", 0)) if meaning is LogicalType.DECIMAL else None
+def _scale(avro: dict[str, Any], logical_type: LogicalType) -> int | None:
+    return scale_in(avro.get("scale", 0)) if logical_type is LogicalType.DECIMAL else None
 
 
 def _full_name(name: Any, namespace: Any) -> str:

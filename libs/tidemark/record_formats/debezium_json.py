@@ -1,7 +1,7 @@
 """`input.format: debezium-json`: change events as Kafka Connect's JSON converter writes them.
 
 An event has its schema with it (``{"schema": …, "payload": …}``) or not. With a schema, numbers and bytes
-are read by the logical types that it names (`meanings`). Without one they are read as in JSON records: a
+are read by the logical types that it names (`logical_types`). Without one they are read as in JSON records: a
 time is in the column's unit, a decimal is text or a number.
 """
 
@@ -33,7 +33,14 @@ from tidemark.record_formats.decoder import (
     widened,
 )
 from tidemark.record_formats.json_memory import JsonMemory
-from tidemark.record_formats.meanings import INSTANTS, LogicalType, decimals, instants, meaning_of, scale_in
+from tidemark.record_formats.logical_types import (
+    INSTANTS,
+    LogicalType,
+    decimals,
+    instants,
+    logical_type_of,
+    scale_in,
+)
 from tidemark.record_formats.plain_json import FramedJson, bare
 from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.source_position import EnvelopeOrdering, SourcePosition
@@ -226,10 +233,10 @@ def _readings(written: bytes, columns: pa.Schema) -> dict[str, JsonReading]:
 def _reading(written: Any, arrow: pa.DataType) -> JsonReading | None:
     if not isinstance(written, dict):
         return None
-    meaning = meaning_of(written.get("name"))
-    if pa.types.is_timestamp(arrow) and meaning in INSTANTS:
-        return JsonReading(LONG, partial(instants, meaning=meaning, arrow=arrow))
-    if pa.types.is_decimal128(arrow) and meaning is LogicalType.DECIMAL:
+    logical_type = logical_type_of(written.get("name"))
+    if pa.types.is_timestamp(arrow) and logical_type in INSTANTS:
+        return JsonReading(LONG, partial(instants, logical_type=logical_type, arrow=arrow))
+    if pa.types.is_decimal128(arrow) and logical_type is LogicalType.DECIMAL:
         parameters = written.get("parameters")
         scale = scale_in(parameters.get("scale")) if isinstance(parameters, dict) else None
         if scale is not None:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 
 from tidemark.record_formats.arrow_columns import Convert, to_arrow
-from tidemark.record_formats.meanings import LogicalType, decimal_texts, instants, whole_decimals
+from tidemark.record_formats.logical_types import LogicalType, decimal_texts, instants, whole_decimals
 from tidemark.record_formats.nested_columns import list_column, missing, offsets, struct_column
 
 TIMESTAMP_MESSAGE: Final = "google.protobuf.Timestamp"

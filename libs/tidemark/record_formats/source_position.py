@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from tidemark.record_formats.arrow_columns import convert_column
 from tidemark.record_formats.errors import SetupError
-from tidemark.record_formats.meanings import LogicalType, instants
+from tidemark.record_formats.logical_types import LogicalType, instants
 
 _SOURCE: Final = "source."
 _BINLOG: Final = "binlog"
@@ -86,8 +86,8 @@ class EnvelopeOrdering:
             return pa.nulls(0, self.arrow)
         convert = None
         if pa.types.is_timestamp(self.arrow):
-            meaning = _UNITS[self.position.setting.rpartition("_")[2]]
-            convert = partial(instants, meaning=meaning, arrow=self.arrow)
+            logical_type = _UNITS[self.position.setting.rpartition("_")[2]]
+            convert = partial(instants, logical_type=logical_type, arrow=self.arrow)
         return convert_column(numbers, self.arrow, convert).array
 
 

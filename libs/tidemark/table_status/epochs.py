@@ -48,4 +48,26 @@ class EpochRecord(msgspec.Struct):
     @property
     def is_committed(self) -> bool:
         """Whether one of the attempts was committed."""
-        return any(attempt.committed_ms is not None for attempt in self.attempts)
+        return self.commit_ms is not None
+
+    @property
+    def commit_ms(self) -> int | None:
+        """Milliseconds from the plan of the attempt that was committed to its commit; None without a
+        commit.
+        """
+        for attempt in self.attempts:
+            if attempt.committed_ms is not None:
+                return attempt.committed_ms - attempt.planned_ms
+        return None
+
+    @property
+    def state(self) -> str:
+        """planned, decided, committed, or void: the state of the epoch's last attempt."""
+        if not self.attempts:
+            return "planned"
+        last = self.attempts[-1]
+        if last.committed_ms is not None:
+            return "committed"
+        if last.voided:
+            return "void"
+        return "decided" if last.decided_ms is not None else "planned"

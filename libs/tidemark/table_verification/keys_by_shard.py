@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.model import ShardId, shard_ids
 from tidemark.hudi_format.record_index_hash import record_index_shard
 
 PENDING_BYTES_MAX: Final = 256 << 20
@@ -64,7 +64,7 @@ class KeysByShard:
         # 0, 2] and the bounds [0, 1, 3] for the shards 0 and 1.
         order = np.argsort(shards, kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(self._num_shards + 1))
-        for shard in range(self._num_shards):
+        for shard in shard_ids(self._num_shards):
             chosen = order[bounds[shard] : bounds[shard + 1]]
             if len(chosen):
                 path = str(self._path(shard, self._spills))
@@ -73,5 +73,5 @@ class KeysByShard:
         self._pending, self._bytes = [], 0
         self._spills += 1
 
-    def _path(self, shard: int, spill: int) -> Path:
+    def _path(self, shard: ShardId, spill: int) -> Path:
         return self._folder / f"shard-{shard}-{spill}.arrow"

@@ -31,7 +31,8 @@ from tidemark.record_formats.refusals import reason_named
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
-from tidemark.table_status.messages import services_of, status_of
+from tidemark.table_status.epochs import EpochRecord
+from tidemark.table_status.messages import epoch_of, services_of, status_of
 from tidemark.table_status.services import OwnServices
 from tidemark.table_status.status import Status
 
@@ -156,6 +157,16 @@ class AdminClient:
         """The document of one epoch."""
         answer = self._call(self._stub.ShowEpoch, pb.ShowEpochRequest(table=self._table, epoch=number))
         return dict(json.loads(answer.json))
+
+    def typed_epochs(self, limit: int) -> tuple[list[EpochRecord], list[dict[str, Any]]]:
+        """The newest epochs as types, newest first, and the documents that come beside them."""
+        answer = self._call(self._stub.ListEpochs, pb.ListEpochsRequest(table=self._table, limit=limit))
+        return [epoch_of(message) for message in answer.epochs], [json.loads(text) for text in answer.json]
+
+    def typed_epoch(self, number: int) -> tuple[EpochRecord, dict[str, Any]]:
+        """One epoch as a type, and the document that comes beside it."""
+        answer = self._call(self._stub.ShowEpoch, pb.ShowEpochRequest(table=self._table, epoch=number))
+        return epoch_of(answer.epoch), dict(json.loads(answer.json))
 
     def retry(self, number: int) -> int:
         """Lets the coordinator try the epoch again that it gave up; returns the number of the next

@@ -1,13 +1,14 @@
-"""Turns the coordinator's documents into the numbers that the demo shows."""
+"""Turns the coordinator's status and epochs into the numbers that the demo shows."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from tidemark.cli.commands.epoch import commit_ms
 from tidemark.demo.terminal import CacheTierStats, DemoStats
+from tidemark.table_status.epochs import EpochRecord
+from tidemark.table_status.status import Status
 
 _RATE_WINDOW_S: Final = 4.0
 # By tier: the figure of answered keys and that of held keys, as the assigners report them.
@@ -35,8 +36,8 @@ class Progress:
         phase: str,
         now_s: float,
         sent: int,
-        status: Mapping[str, Any] | None,
-        epochs: Sequence[Mapping[str, Any]] = (),
+        status: Status | None,
+        epochs: Sequence[EpochRecord] = (),
     ) -> DemoStats:
         """The numbers to show now. Without a status, while services start, only the number of sent
         records is known.
@@ -52,8 +53,8 @@ class Progress:
             self._seen.popleft()
         before_s, sent_before, committed_before = self._seen[0]
         elapsed_s = max(now_s - before_s, 1e-6)
-        counts = status["records"]["committed"]
-        newest = status["last_commit"]["epoch"]
+        counts = status.records.committed
+        newest = status.last_commit.epoch
         return DemoStats(
             phase=phase,
             elapsed_s=now_s - self._started_s,
@@ -64,24 +65,23 @@ class Progress:
             committed_per_s=(committed - committed_before) / elapsed_s,
             lag_records=max(sent - committed, 0),
             epochs_committed=newest,
-            epochs_in_flight=int(status["in_flight"]["epoch"] is not None),
-            last_instant=status["last_commit"]["instant"],
+            epochs_in_flight=int(status.in_flight.epoch is not None),
+            last_instant=status.last_commit.instant,
             commit_latency_ms_last=self._latencies.get(newest),
             commit_latency_ms_p50=self.latency_ms(50),
             commit_latency_ms_p99=self.latency_ms(99),
-            inserts=counts["inserts"],
-            updates=counts["updates"],
-            deletes=counts["deletes"],
-            dead_letters=status["records"]["dead_letters"],
+            inserts=counts.inserts,
+            updates=counts.updates,
+            deletes=counts.deletes,
+            dead_letters=status.records.dead_letters,
             tiers=tiers(status),
         )
 
-    def remember(self, epochs: Sequence[Mapping[str, Any]]) -> None:
+    def remember(self, epochs: Sequence[EpochRecord]) -> None:
         """Adds the commit latencies of epochs that had rows."""
         for epoch in epochs:
-            took = commit_ms(dict(epoch))
-            if took is not None and epoch["instant"]:
-                self._latencies[epoch["epoch"]] = took
+            if epoch.commit_ms is not None and epoch.instant:
+                self._latencies[epoch.epoch] = epoch.commit_ms
 
     def latency_ms(self, percentile: int) -> float | None:
         """Nearest-rank percentile of the times from plan to commit, in milliseconds; None before the
@@ -92,19 +92,18 @@ class Progress:
         return float(ordered[max(-(-len(ordered) * percentile // 100), 1) - 1]) if ordered else None
 
 
-def committed_records(status: Mapping[str, Any]) -> int:
+def committed_records(status: Status) -> int:
     """The number of input records that the pipeline has finished: they are committed or became dead
     letters.
     """
-    records = status["records"]
-    return int(records["committed"]["input"]) + int(records["dead_letters"])
+    return status.records.committed.input + status.records.dead_letters
 
 
-def tiers(status: Mapping[str, Any]) -> tuple[CacheTierStats, ...]:
+def tiers(status: Status) -> tuple[CacheTierStats, ...]:
     """For each tier the look-ups that it answered and the keys that it holds, summed over all assigners."""
     figures: dict[str, float] = {}
-    for member in status["services"].get("assign", []):
-        for name, value in member["figures"].items():
+    for member in status.services.assign:
+        for name, value in member.figures.items():
             figures[name] = figures.get(name, 0.0) + value
     return tuple(
         CacheTierStats(tier, int(figures[answered]), int(figures[held]) if held in figures else None)

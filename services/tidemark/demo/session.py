@@ -43,6 +43,7 @@ from tidemark.stream_runtime.platform.jars import KAFKA, SPARK_KAFKA, ensure_jar
 from tidemark.stream_runtime.platform.java import find_java
 from tidemark.stream_runtime.retry import Deadline
 from tidemark.stream_runtime.rpc.health import is_serving
+from tidemark.table_status.status import Status
 from tidemark.table_verification.verify import Verification, verify_table
 
 _TABLE: Final = "flights"
@@ -71,7 +72,7 @@ class _Streamed:
     """What the services answered before they were stopped."""
 
     seconds: float
-    status: dict[str, Any]
+    status: Status
     progress: Progress
     dead_letters: int
     found: list[dict[str, Any]]
@@ -142,11 +143,10 @@ class _Session:
                 feeder.stop()
             admin.flush(_FLUSH_MS)
             seconds = self._clock.monotonic_s() - first_s
-            status = admin.status()
+            status, _ = admin.typed_status()
+            epochs, _ = admin.typed_epochs(_EPOCHS_SHOWN)
             self._view.update(
-                progress.stats(
-                    "committed", self._clock.monotonic_s(), feeder.sent, status, admin.epochs(_EPOCHS_SHOWN)
-                )
+                progress.stats("committed", self._clock.monotonic_s(), feeder.sent, status, epochs)
             )
             dead_letters = len(read_dead_letters(client, self._config.table.name, self._clock))
             keys = [key for key in (model.moved_key(), model.deleted_key()) if key is not None]
@@ -168,7 +168,7 @@ class _Session:
         and the first latencies would be those of the start.
         """
         deadline = Deadline(self._clock, _START_S)
-        while not admin.status(5.0)["writer"]["asked"]:
+        while not admin.typed_status(5.0)[0].writer.asked:
             self._check_services()
             deadline.check("starting Spark")
             self._view.update(progress.stats("starting", self._clock.monotonic_s(), 0, None))
@@ -186,15 +186,17 @@ class _Session:
                 raise CliError(f"sending the stream failed: {feeder.error}") from feeder.error
             deadline.check("the stream")
             now_s = self._clock.monotonic_s()
+            status: Status | None
             try:
-                status = admin.status(5.0)
+                status, _ = admin.typed_status(5.0)
             except TidemarkError:
                 # A coordinator that is being restarted answers again soon; if not, the stall below ends the
                 # demo.
                 status = None
             if status is not None:
                 phase = "streaming" if not feeder.done else "committing the rest"
-                stats = progress.stats(phase, now_s, feeder.sent, status, admin.epochs(_EPOCHS_SHOWN))
+                epochs, _ = admin.typed_epochs(_EPOCHS_SHOWN)
+                stats = progress.stats(phase, now_s, feeder.sent, status, epochs)
                 feeder.committed = stats.committed
                 self._view.update(stats)
             if feeder.committed != before:
@@ -231,7 +233,7 @@ def _report(
         flights=stream.flights,
         stream=stream.counts,
         seconds=streamed.seconds,
-        epochs=streamed.status["last_commit"]["epoch"],
+        epochs=streamed.status.last_commit.epoch,
         commit_latency_ms_p50=streamed.progress.latency_ms(50),
         commit_latency_ms_p99=streamed.progress.latency_ms(99),
         checks=(*checks, *proofs.index_checks(verified)),

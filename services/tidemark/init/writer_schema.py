@@ -10,9 +10,9 @@ from typing import Any, Final
 from tidemark.hudi_format.avro_types import DECIMAL_PRECISION_MAX
 from tidemark.init.columns import DATE, TIMESTAMP_MICROS, TIMESTAMP_MILLIS, Avro, Columns, nested_fields
 from tidemark.record_formats.avro_schema import AvroType
-from tidemark.record_formats.meanings import LogicalType, meaning_of, scale_in
+from tidemark.record_formats.logical_types import LogicalType, logical_type_of, scale_in
 
-_BY_MEANING: Final[Mapping[LogicalType, Avro]] = {
+_BY_LOGICAL_TYPE: Final[Mapping[LogicalType, Avro]] = {
     LogicalType.DATE: DATE,
     LogicalType.MILLIS: TIMESTAMP_MILLIS,
     LogicalType.MICROS: TIMESTAMP_MICROS,
@@ -41,7 +41,7 @@ def columns_of(record: AvroType) -> Columns:
         avro, note = _column(name, field), ""
         if avro is None:
             note = f"left out: {field.shown} cannot be a column"
-        elif field.not_null.meaning is LogicalType.DECIMAL:
+        elif field.not_null.logical_type is LogicalType.DECIMAL:
             note = "the widest decimal of this scale: lower the precision if you know it"
         columns.add(name, avro, note)
     return columns
@@ -66,20 +66,22 @@ def connect_type(schema: Any) -> AvroType:
         return AvroType("record", fields=fields)
     if kind in ("array", "map"):
         return AvroType(kind, item=connect_type(schema.get("items" if kind == "array" else "values")))
-    meaning = meaning_of(schema.get("name")) if isinstance(schema, dict) else LogicalType.PLAIN
+    logical_type = logical_type_of(schema.get("name")) if isinstance(schema, dict) else LogicalType.PLAIN
     scale = (
-        scale_in((schema.get("parameters") or {}).get("scale", 0)) if meaning is LogicalType.DECIMAL else None
+        scale_in((schema.get("parameters") or {}).get("scale", 0))
+        if logical_type is LogicalType.DECIMAL
+        else None
     )
-    return AvroType(_CONNECT.get(str(kind), "string"), meaning, scale)
+    return AvroType(_CONNECT.get(str(kind), "string"), logical_type, scale)
 
 
 def _column(name: str, given: AvroType) -> Avro | None:
     plain = given.not_null
-    if plain.meaning is LogicalType.DECIMAL and plain.scale is not None:
+    if plain.logical_type is LogicalType.DECIMAL and plain.scale is not None:
         decimal = {"type": "bytes", "logicalType": "decimal"}
         return {**decimal, "precision": DECIMAL_PRECISION_MAX, "scale": plain.scale}
-    if plain.meaning in _BY_MEANING:
-        return dict(_BY_MEANING[plain.meaning])
+    if plain.logical_type in _BY_LOGICAL_TYPE:
+        return dict(_BY_LOGICAL_TYPE[plain.logical_type])
     if plain.kind in _SAME:
         return plain.kind
     if plain.kind == "enum":

@@ -8,17 +8,18 @@ import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.unit.table_files import existing_table, new_table, orders, write_config
-from tidemark.cli.commands.epoch import commit_ms, state_of
 from tidemark.cli.main import build_parser, main
 from tidemark.console.output import columns
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import update_properties
+from tidemark.table_status.epochs import AttemptRecord, EpochRecord
 
 ALL = (
     "demo",
@@ -361,9 +362,8 @@ def test_describe_names_the_shards_that_an_index_has_to_get_once_it_was_dropped(
         assert f"  hoodie.metadata.global.record.level.index.{bound}.filegroup.count=2" in page.splitlines()
 
 
-def epoch(**attempt: object) -> dict[str, object]:
-    fields = {"attempt": 1, "planned_ms": 100, "decided_ms": None, "committed_ms": None, "voided": None}
-    return {"epoch": 3, "attempts": [{**fields, **attempt}]}
+def epoch(**attempt: Any) -> EpochRecord:
+    return EpochRecord(3, 9, [AttemptRecord(1, "i", 100, **attempt)])
 
 
 @pytest.mark.parametrize(
@@ -375,9 +375,9 @@ def epoch(**attempt: object) -> dict[str, object]:
         (epoch(voided="rolled back"), "void", None),
     ],
 )
-def test_state_and_latency_of_an_epoch(document, state: str, took: int | None):
-    assert state_of(document) == state
-    assert commit_ms(document) == took
+def test_state_and_latency_of_an_epoch(document: EpochRecord, state: str, took: int | None):
+    assert document.state == state
+    assert document.commit_ms == took
 
 
 def test_columns_are_aligned():

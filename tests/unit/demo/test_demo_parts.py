@@ -15,6 +15,7 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.table_files import new_table, orders
+from tests.unit.typed_status import COUNTS, IDLE, typed_status
 from tidemark.config import ConfiguredTableType, load_config
 from tidemark.console.errors import CliError
 from tidemark.console.state_lock import state_lock
@@ -27,6 +28,8 @@ from tidemark.demo.session import DemoOptions, play
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from tidemark.table_status.epochs import AttemptRecord, EpochRecord
+from tidemark.table_status.status import Status
 from tidemark.table_verification.verify import verify_table
 
 
@@ -134,21 +137,28 @@ def test_feeder_keeps_its_error_for_the_caller():
     assert "nowhere" in str(feeder.error)
 
 
-def status(epoch: int, committed: int, dead: int = 0) -> dict[str, object]:
-    counts = {"input": committed, "inserts": committed, "updates": 0, "deletes": 0}
-    figures = {"keys_hot": 10.0, "hot_entries": 5.0, "keys_mdt": 2.0}
-    return {
-        "records": {"committed": counts, "dead_letters": dead},
-        "last_commit": {"epoch": epoch, "instant": f"i{epoch}"},
-        "in_flight": {"epoch": None},
-        "services": {"assign": [{"figures": figures}, {"figures": {"keys_hot": 1.0}}]},
-    }
+def status(epoch: int, committed: int, dead: int = 0) -> Status:
+    counts = COUNTS | {"input": committed, "inserts": committed}
+    members = [
+        {"slot": slot, "process": "p", "address": "a", "lanes": [], "uncommitted_entries": 0, "figures": told}
+        for slot, told in enumerate(
+            ({"keys_hot": 10.0, "hot_entries": 5.0, "keys_mdt": 2.0}, {"keys_hot": 1.0})
+        )
+    ]
+    return typed_status(
+        IDLE
+        | {
+            "records": {"shuffled": 0, "committed": counts, "uncommitted": COUNTS, "dead_letters": dead},
+            "last_commit": {"epoch": epoch, "instant": f"i{epoch}"},
+            "services": {"assign": members},
+        }
+    )
 
 
-def epoch(number: int, took_ms: int | None, instant: str | None = "i") -> dict[str, object]:
+def epoch(number: int, took_ms: int | None, instant: str | None = "i") -> EpochRecord:
     committed = None if took_ms is None else 1_000 + took_ms
-    attempts = [{"planned_ms": 0, "committed_ms": None}, {"planned_ms": 1_000, "committed_ms": committed}]
-    return {"epoch": number, "instant": instant, "attempts": attempts}
+    attempts = [AttemptRecord(1, "i", 0), AttemptRecord(2, "i", 1_000, committed_ms=committed)]
+    return EpochRecord(number, 9, attempts, instant)
 
 
 def test_rates_are_of_the_last_seconds():

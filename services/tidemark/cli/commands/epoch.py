@@ -5,11 +5,14 @@ again.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from tidemark.console.arguments import Commands, add_command, add_group, whole_number
 from tidemark.console.output import Output, columns
+
+if TYPE_CHECKING:
+    from tidemark.table_status.epochs import EpochRecord
 
 _LIMIT: Final = 20
 _LIMIT_MAX: Final = 1_000
@@ -49,8 +52,8 @@ def run_list(options: argparse.Namespace) -> int:
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
-        epochs = client.epochs(options.limit)
-    Output(options.json).answer({"epochs": epochs}, columns(_rows(epochs), right=(0, 3, 4, 5, 6, 7)))
+        epochs, documents = client.typed_epochs(options.limit)
+    Output(options.json).answer({"epochs": documents}, columns(_rows(epochs), right=(0, 3, 4, 5, 6, 7)))
     return 0
 
 
@@ -59,8 +62,8 @@ def run_show(options: argparse.Namespace) -> int:
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
-        epoch = client.epoch(options.number)
-    Output(options.json).answer(epoch, _page(epoch))
+        epoch, document = client.typed_epoch(options.number)
+    Output(options.json).answer(document, _page(epoch))
     return 0
 
 
@@ -77,60 +80,40 @@ def run_retry(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(epochs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _rows(epochs: Sequence[EpochRecord]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("EPOCH", "STATE", "INSTANT", "INPUT", "INSERTS", "UPDATES", "DELETES", "MS")
     ]
     for epoch in epochs:
-        counts = epoch["counts"]
-        took = commit_ms(epoch)
+        counts, took_ms = epoch.counts, epoch.commit_ms
         rows.append(
             (
-                str(epoch["epoch"]),
-                state_of(epoch),
-                epoch["instant"] or "-",
-                *(str(counts[name]) for name in ("input", "inserts", "updates", "deletes")),
-                "-" if took is None else str(took),
+                str(epoch.epoch),
+                epoch.state,
+                epoch.instant or "-",
+                *(str(count) for count in (counts.input, counts.inserts, counts.updates, counts.deletes)),
+                "-" if took_ms is None else str(took_ms),
             )
         )
     return rows
 
 
-def state_of(epoch: dict[str, Any]) -> str:
-    """planned, decided, committed, or void: the state of the epoch's last attempt."""
-    last = epoch["attempts"][-1] if epoch["attempts"] else {}
-    if last.get("committed_ms") is not None:
-        return "committed"
-    if last.get("voided"):
-        return "void"
-    return "decided" if last.get("decided_ms") is not None else "planned"
-
-
-def commit_ms(epoch: dict[str, Any]) -> int | None:
-    """Milliseconds from the plan of the attempt that was committed to its commit; None without a commit."""
-    for attempt in epoch["attempts"]:
-        if attempt["committed_ms"] is not None:
-            return int(attempt["committed_ms"] - attempt["planned_ms"])
-    return None
-
-
-def _page(epoch: dict[str, Any]) -> Iterator[str]:
-    yield f"epoch         {epoch['epoch']}  ({state_of(epoch)})"
-    yield f"instant       {epoch['instant'] or '-'}, completion {epoch['completion'] or '-'}"
-    yield f"ledger        through offset {epoch['through']}, {epoch['transactions']} transactions"
-    counts = epoch["counts"]
+def _page(epoch: EpochRecord) -> Iterator[str]:
+    yield f"epoch         {epoch.epoch}  ({epoch.state})"
+    yield f"instant       {epoch.instant or '-'}, completion {epoch.completion or '-'}"
+    yield f"ledger        through offset {epoch.through}, {epoch.transactions} transactions"
+    counts = {name: getattr(epoch.counts, name) for name in epoch.counts.__struct_fields__}
     yield "records       " + ", ".join(f"{name} {count}" for name, count in counts.items())
-    yield f"bytes         {epoch['bytes']}"
-    for name in ("source_offsets", "keyed_offsets"):
-        for lane, (first, following) in sorted(epoch[name].items()):
+    yield f"bytes         {epoch.bytes}"
+    for name, ranges in (("source_offsets", epoch.source_offsets), ("keyed_offsets", epoch.keyed_offsets)):
+        for lane, (first, following) in sorted(ranges.items()):
             yield f"{name:<14} {lane} [{first}, {following})"
-    for attempt in epoch["attempts"]:
-        yield f"attempt {attempt['attempt']}     instant {attempt['instant'] or '-'}"
-        for step in ("decided_ms", "committed_ms"):
-            if attempt[step] is not None:
-                took_ms = attempt[step] - attempt["planned_ms"]
-                yield f"              {step.removesuffix('_ms')} after {took_ms} ms"
-        if attempt["voided"]:
-            yield f"              void: {attempt['voided']}"
-        for step, took in sorted(attempt["timings_ms"].items()):
+    for attempt in epoch.attempts:
+        yield f"attempt {attempt.attempt}     instant {attempt.instant or '-'}"
+        for step, at_ms in (("decided", attempt.decided_ms), ("committed", attempt.committed_ms)):
+            if at_ms is not None:
+                yield f"              {step} after {at_ms - attempt.planned_ms} ms"
+        if attempt.voided:
+            yield f"              void: {attempt.voided}"
+        for step, took in sorted(attempt.timings_ms.items()):
             yield f"              {step} {took:.0f} ms"

@@ -59,7 +59,7 @@ _NANOS_PER: Final = {LogicalType.MILLIS: 1_000_000, LogicalType.MICROS: 1_000, L
 _NANOS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
-def meaning_of(*names: object) -> LogicalType:
+def logical_type_of(*names: object) -> LogicalType:
     """The logical type of the first known name; PLAIN when none of the names is known."""
     for name in names:
         if isinstance(name, str) and name in _BY_NAME:
@@ -67,13 +67,13 @@ def meaning_of(*names: object) -> LogicalType:
     return LogicalType.PLAIN
 
 
-def instants(values: Sequence[int | None], meaning: LogicalType, arrow: pa.TimestampType) -> pa.Array:
+def instants(values: Sequence[int | None], logical_type: LogicalType, arrow: pa.TimestampType) -> pa.Array:
     """Converts numbers since 1970 to timestamps. Plain numbers are in the column's own unit.
 
     Fractions finer than the column's unit are cut. Raises one of pyarrow's errors for a number out of range.
     """
     numbers = pa.array(values, pa.int64())
-    given, kept = _NANOS_PER.get(meaning, 0), _NANOS_PER_UNIT[arrow.unit]
+    given, kept = _NANOS_PER.get(logical_type, 0), _NANOS_PER_UNIT[arrow.unit]
     if given > kept:
         numbers = pc.multiply_checked(numbers, pa.scalar(given // kept, pa.int64()))
     elif 0 < given < kept:
