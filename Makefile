@@ -41,7 +41,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench class-data clean
 
 ##@ Use
 
@@ -124,6 +124,9 @@ operations: setup jars-interop ## Each operation of Hudi on Spark between and du
 
 old-timelines: setup ## CPU of listings, a start's look and archival with 10 thousand and 10 million archived instants; 5 minutes
 	$(PY) -m bench.old_timelines
+
+services-interop: setup jars-interop ## Spark on top of each table service, at each step at which a coordinator may die; 20 minutes
+	TIDEMARK_SERVICES=all $(PY) -m pytest tests/interop/test_table_services_with_hudi.py $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
 	$(PY) -m pytest tests/kafka_faults -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)

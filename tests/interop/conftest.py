@@ -21,6 +21,7 @@ LONGEST_FIRST = (
     "test_rules_of_writes_with_hudi",
     "test_older_events_with_hudi",
     "test_timeline_with_hudi",
+    "test_table_services_with_hudi",
     "test_concurrent_writers",
     "test_native_tables",
     "test_lock_with_hudi",

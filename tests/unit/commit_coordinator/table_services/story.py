@@ -23,6 +23,7 @@ from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
+from tidemark.stream_runtime.clock import SystemClock
 
 ARROW = pa.schema([("id", pa.string()), ("region", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
 SCHEMA = TableSchema.from_arrow("t", ARROW)
@@ -35,8 +36,14 @@ class Story:
 
     served: ServedTable
 
-    def __init__(self, path: Path, table_type: TableType = TableType.MERGE_ON_READ) -> None:
-        self.clock = ManualClock(int(time.time() * 1000))
+    def __init__(
+        self,
+        path: Path,
+        table_type: TableType = TableType.MERGE_ON_READ,
+        clock: ManualClock | SystemClock | None = None,
+    ) -> None:
+        """``clock``: of writer and coordinator; one that stands still unless a test moves it."""
+        self.clock = clock or ManualClock(int(time.time() * 1000))
         self.path = path
         self.live: dict[str, tuple[str, int, str]] = {}
         self._ts = 0
@@ -52,33 +59,48 @@ class Story:
         self.commit(range(3, 8), deletes=(0, 10))
         self.commit((1, 9, 20), moved=(2,))
 
+    def serve(self) -> None:
+        """A coordinator begins its term."""
+        self.served = ServedTable(self.path, SCHEMA, self.clock)
+
     def copy(self, path: Path) -> Story:
         """The same table in another folder, with a coordinator of its own."""
         shutil.copytree(self.path, path)
         made = copy.copy(self)
         made.path, made.live = path, dict(self.live)
-        made.clock = ManualClock(self.clock.now_ms())
+        made.clock = ManualClock(self.clock.now_ms()) if isinstance(self.clock, ManualClock) else self.clock
         made.writer = NativeWriter(path, SCHEMA, made.clock)
-        made.served = ServedTable(path, SCHEMA, made.clock)
+        made.serve()
         return made
 
     def commit(self, keys, deletes=(), moved=()) -> None:
         """Upserts keys with a new name; a moved key changes its partition."""
-        self._ts += 1
-        rows = [(f"k{n}", ("eu", "us")[(n + (n in moved)) % 2]) for n in (*keys, *moved)]
-        table = pa.Table.from_pylist(
-            [
-                {"id": key, "region": region, "ts": self._ts, "name": f"{key}@{self._ts}"}
-                for key, region in rows
-            ],
-            schema=ARROW,
-        )
-        self.writer.commit(table, [(f"k{n}", self._ts) for n in deletes])
-        for key, region in rows:
-            self.live[key] = (region, self._ts, f"{key}@{self._ts}")
+        rows = self.changed(keys, moved)
+        self.writer.commit(rows, [(f"k{n}", self._ts) for n in deletes])
         for n in deletes:
             self.live.pop(f"k{n}")
-        self.clock.advance(1.0)
+        self.pass_by(1.0)
+
+    def changed(self, keys, moved=()) -> pa.Table:
+        """New rows for keys, which somebody is about to upsert."""
+        self._ts += 1
+        for n in (*keys, *moved):
+            region = ("eu", "us")[(n + (n in moved)) % 2]
+            self.live[f"k{n}"] = (region, self._ts, f"k{n}@{self._ts}")
+        names = [f"k{n}" for n in (*keys, *moved)]
+        return pa.Table.from_pylist([row for row in self.rows() if row["id"] in names], schema=ARROW)
+
+    def rows(self) -> list[dict[str, object]]:
+        """What every reader must see."""
+        return [
+            {"id": key, "region": region, "ts": ts, "name": name}
+            for key, (region, ts, name) in self.live.items()
+        ]
+
+    def pass_by(self, seconds: float) -> None:
+        """So much time passes, if the clock is a test's."""
+        if isinstance(self.clock, ManualClock):
+            self.clock.advance(seconds)
 
     @property
     def storage(self) -> LocalStorage:
@@ -132,7 +154,7 @@ class Story:
 
     def later(self) -> None:
         """Readers of before have ended."""
-        self.clock.advance(2 * HOUR_S)
+        self.pass_by(2 * HOUR_S)
 
 
 def plain(rows: pa.Table) -> dict[str, tuple[str, int, str]]:

@@ -1,0 +1,204 @@
+"""Compactions and cleans by our handlers, and Hudi on Spark on top: it reads, finds every key, upserts,
+compacts, cleans and restores, also when a coordinator died in the middle.
+
+`make interop` does one table with all services; `make services-interop` (TIDEMARK_SERVICES=all) every kind by
+itself, each step at which a coordinator may die, and savepoints.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.interop.judge import HudiJudge
+from tests.interop.read_table import ReadTable
+from tests.interop.spark_operations import SparkOperations
+from tests.interop.verdict import assert_record_index_is_data, assert_same_rows, assert_table_holds
+from tests.service_actions import DiedError
+from tests.unit.commit_coordinator.table_services.story import Story
+from tests.unit.commit_coordinator.table_services.test_service_handlers import CLEANS, COMPACTIONS, crashes
+from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.stream_runtime.clock import SystemClock
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+every_case = pytest.mark.skipif(
+    os.environ.get("TIDEMARK_SERVICES") != "all", reason="`make services-interop` runs every case"
+)
+
+
+def story_of(path: Path, table_type: TableType = TableType.MERGE_ON_READ) -> Story:
+    """A table with three commits, by the clock that Spark has, too."""
+    story = Story(path / "t", table_type, SystemClock())
+    story.serve()
+    return story
+
+
+def holds(judge: HudiJudge, story: Story) -> None:
+    assert_table_holds(judge, story.path, story.rows())
+
+
+def spark_upserts(judge: HudiJudge, story: Story, *keys: int) -> None:
+    """Known keys and new ones, by a single writer: it executes what it finds pending."""
+    judge.upsert(story.path, story.changed(keys))
+
+
+def act(story: Story, kind: ServiceKind) -> None:
+    """What has just been superseded is old enough: readers keep nothing here."""
+    story.served.list_files()
+    time.sleep(0.01)
+    assert story.served.act(kind), (kind, story.served.dropped)
+
+
+def test_hudi_goes_on_with_a_table_that_was_compacted_and_cleaned(judge: HudiJudge, tmp_path: Path) -> None:
+    story = story_of(tmp_path)
+    for kind in COMPACTIONS:
+        act(story, kind)
+    story.commit((1, 30), deletes=(5,))
+    for kind in CLEANS:
+        act(story, kind)
+    holds(judge, story)
+    spark_upserts(judge, story, 1, 2, 40)
+    holds(judge, story)
+    story.commit((2, 41), deletes=(3,))
+    act(story, ServiceKind.COMPACT_INDEX)
+    act(story, ServiceKind.COMPACT_DATA)
+    holds(judge, story)
+
+
+@every_case
+@pytest.mark.parametrize("kind", COMPACTIONS)
+def test_each_compaction_alone(judge: HudiJudge, tmp_path: Path, kind: ServiceKind) -> None:
+    story = story_of(tmp_path)
+    act(story, kind)
+    holds(judge, story)
+    spark_upserts(judge, story, 1, 2, 40)
+    holds(judge, story)
+    act(story, kind)
+    holds(judge, story)
+
+
+@every_case
+@pytest.mark.parametrize("kind", CLEANS)
+def test_each_clean_alone(judge: HudiJudge, tmp_path: Path, kind: ServiceKind) -> None:
+    story = story_of(tmp_path)
+    for compaction in COMPACTIONS:
+        act(story, compaction)
+    story.commit((1,))
+    act(story, kind)
+    holds(judge, story)
+    spark_upserts(judge, story, 1, 2, 40)
+    holds(judge, story)
+
+
+@every_case
+def test_a_copy_on_write_table_is_cleaned(judge: HudiJudge, tmp_path: Path) -> None:
+    story = story_of(tmp_path, TableType.COPY_ON_WRITE)
+    act(story, ServiceKind.CLEAN_DATA)
+    holds(judge, story)
+    spark_upserts(judge, story, 1, 2, 40)
+    holds(judge, story)
+    act(story, ServiceKind.COMPACT_INDEX)
+    act(story, ServiceKind.CLEAN_DATA)
+    act(story, ServiceKind.CLEAN_INDEX)
+    holds(judge, story)
+
+
+@every_case
+def test_sparks_own_services_on_top_of_ours(judge: HudiJudge, tmp_path: Path) -> None:
+    story = story_of(tmp_path)
+    for kind in (*COMPACTIONS, *CLEANS):
+        act(story, kind)
+    story.commit((1, 30), deletes=(5,))
+    judge.compact(story.path)
+    holds(judge, story)
+    judge.clean(story.path)
+    holds(judge, story)
+    story.commit((2, 31))
+    for kind in COMPACTIONS:
+        act(story, kind)
+    holds(judge, story)
+    judge.clean(story.path)
+    spark_upserts(judge, story, 1, 50)
+    holds(judge, story)
+
+
+def readers_are_right(judge: HudiJudge, story: Story) -> None:
+    """While an action is half done: `verify` would report its files."""
+    rows = story.rows()
+    assert_same_rows(judge.snapshot(story.path), rows, "Spark snapshot through the metadata table")
+    assert_same_rows(judge.snapshot(story.path, metadata=False), rows, "Spark snapshot by listing")
+    assert_record_index_is_data(judge, story.path, verify=False)
+
+
+def go_on(story: Story, kind: ServiceKind) -> None:
+    """A successor ends the action. If Spark wrote meanwhile it may have to take it back."""
+    story.served.begin()
+    try:
+        story.served.finish(kind)
+    except ActionLostError:
+        story.served.take_back(kind)
+
+
+@every_case
+@pytest.mark.parametrize(("kind", "failpoint"), crashes())
+@pytest.mark.parametrize("spark_writes", [False, True], ids=["spark-reads", "spark-writes"])
+def test_a_coordinator_dies_and_spark_goes_on(
+    judge: HudiJudge, tmp_path: Path, kind: ServiceKind, failpoint: CoordinatorFailpoint, spark_writes: bool
+) -> None:
+    story = story_of(tmp_path)
+    if kind in CLEANS:
+        for compaction in COMPACTIONS:
+            act(story, compaction)
+        story.commit((1,))
+        time.sleep(0.01)
+    story.served.dies_at(failpoint.value)
+    with pytest.raises(DiedError):
+        story.served.act(kind)
+    readers_are_right(judge, story)
+    if spark_writes:
+        spark_upserts(judge, story, 1, 2, 60)
+        readers_are_right(judge, story)
+    go_on(story, kind)
+    holds(judge, story)
+    story.commit((2, 61), deletes=(4,))
+    spark_upserts(judge, story, 3, 62)
+    holds(judge, story)
+
+
+@every_case
+def test_spark_restores_to_a_savepoint_behind_our_services(judge: HudiJudge, tmp_path: Path) -> None:
+    story = story_of(tmp_path)
+    act(story, ServiceKind.COMPACT_INDEX)
+    story.commit((2, 30), deletes=(5,))
+    kept, rows = dict(story.live), story.rows()
+    spark = SparkOperations(judge, story.path, {})
+    instant = load_timeline(story.storage).completed(Action.DELTA_COMMIT)[-1].requested
+    spark.savepoint(instant)
+    story.commit((3, 31), deletes=(1,))
+    for kind in COMPACTIONS:
+        act(story, kind)
+    story.commit((6, 32))
+    act(story, ServiceKind.COMPACT_DATA)
+    act(story, ServiceKind.COMPACT_INDEX)
+    act(story, ServiceKind.CLEAN_DATA)
+    story.served.act(ServiceKind.CLEAN_INDEX)
+    story.commit((7, 33))
+    holds(judge, story)
+    spark.restore(instant)
+    spark.delete_savepoint(instant)
+    story.live = kept
+    assert_table_holds(judge, story.path, rows)
+    spark_upserts(judge, story, 1, 70)
+    holds(judge, story)
+    story.commit((8, 71))
+    holds(judge, story)
+    assert load_timeline(story.storage, METADATA_TABLE_ROOT).completed(Action.COMPACTION)
+    assert ReadTable(story.path).rows().num_rows == len(story.live)
