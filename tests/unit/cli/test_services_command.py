@@ -103,7 +103,20 @@ def test_list_shows_state_last_action_and_reasons() -> None:
         )
     )
     assert lines[1].split() == ["compact-data", "open", "never", "-", "-", "-", "-"]
-    assert lines[2].split() == ["clean-data", "idle", "0", "s", "ago", "done", "5.0", "s", "8", "3.0", "MiB"]
+    assert lines[2].split() == [
+        "clean-data",
+        "idle",
+        "0",
+        "s",
+        "ago",
+        "done",
+        "5.0",
+        "s",
+        "8",
+        "files",
+        "3.0",
+        "MiB",
+    ]
     assert lines[3].split()[:2] == ["archive", "failing"]
     assert "compact-data: action 9 planned, 3 of 8 file groups, since 5 s (instant T9, 3.0 MiB)" in lines
     assert "clean-data: not due: next look in 200 s" in lines
@@ -131,7 +144,7 @@ def test_run_that_waits_says_how_far_the_action_is_and_how_it_ended(
     clients.append(Client(states, runs))
     assert main(["services", "run", "compact-data", "--wait", "-c", "f.yaml"]) == 0
     said = capsys.readouterr()
-    assert said.out == "compact-data: action 9 done, 8 groups, 3.0 MiB, in 5.0 s\n"
+    assert said.out == "compact-data: action 9 done, 8 file groups, 3.0 MiB, in 5.0 s\n"
     told = [line.partition(", since")[0] for line in said.err.splitlines()]
     assert told == [
         "compact-data action 9 planned, 3 of 8 file groups",
@@ -154,7 +167,7 @@ def test_run_with_nothing_to_do_says_why(clients: list[Client], capsys: pytest.C
     runs = [{"kind": "archive", "number": 0, "nothing": "40 instants, less than 600", "ended": None}]
     clients.append(Client([enabled()], runs))
     assert main(["services", "run", "archive", "--wait", "-c", "f.yaml"]) == 0
-    assert capsys.readouterr().out == "archive: nothing to do: 40 instants, less than 600\n"
+    assert capsys.readouterr().out == "archive: 40 instants, less than 600\n"
 
 
 def test_run_that_is_not_done_in_time_fails_and_says_that_it_goes_on(

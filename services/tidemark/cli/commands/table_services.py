@@ -162,7 +162,7 @@ class _Waiting:
                 is_it = last.number == run["number"]
                 return {**run, "ended": msgspec.to_builtins(last) if is_it else None}
             if state is not None and state.open is not None:
-                doing = f"{run['kind']} {_open_text(state.open, self._clock.now_ms())}"
+                doing = f"{run['kind']} {_open_text(run['kind'], state.open, self._clock.now_ms())}"
                 if doing.partition(", since")[0] != said:
                     said = doing.partition(", since")[0]
                     self._say(doing)
@@ -183,7 +183,7 @@ def services_lines(services: OwnServices, now_ms: int) -> Iterator[str]:
         return
     if services.paused:
         yield f"paused: {services.reason}. `tidemark services resume` continues"
-    rows: list[Sequence[str]] = [("SERVICE", "STATE", "LAST", "OUTCOME", "TOOK", "GROUPS", "SIZE")]
+    rows: list[Sequence[str]] = [("SERVICE", "STATE", "LAST", "OUTCOME", "TOOK", "COUNT", "SIZE")]
     rows += [_row(state, services.paused, now_ms) for state in services.kinds]
     yield from columns(rows, right=(4, 5, 6))
     for state in services.kinds:
@@ -201,12 +201,13 @@ def _row(state: ServiceKindState, paused: bool, now_ms: int) -> Sequence[str]:
         return (state.kind, stands, "never", "-", "-", "-", "-")
     took = f"{(last.ended_ms - last.planned_ms) / 1_000:.1f} s"
     ago = f"{_duration(now_ms - last.ended_ms)} ago"
-    return (state.kind, stands, ago, last.outcome, took, str(last.groups), size_text(last.bytes))
+    size = size_text(last.bytes) if last.bytes else "-"
+    return (state.kind, stands, ago, last.outcome, took, f"{last.groups} {counted(state.kind)}", size)
 
 
 def _remarks(state: ServiceKindState, now_ms: int) -> Iterator[str]:
     if state.open is not None:
-        yield _open_text(state.open, now_ms)
+        yield _open_text(state.kind, state.open, now_ms)
     elif state.due:
         yield f"due: {state.due}"
     elif state.not_due:
@@ -220,28 +221,36 @@ def _remarks(state: ServiceKindState, now_ms: int) -> Iterator[str]:
         yield f"held back: {text}"
 
 
-def _open_text(action: OpenServiceAction, now_ms: int) -> str:
+def counted(kind: str) -> str:
+    """What the figures of a kind's actions count."""
+    if kind.startswith("compact"):
+        return "file groups"
+    return "files" if kind.startswith("clean") else "instants"
+
+
+def _open_text(kind: str, action: OpenServiceAction, now_ms: int) -> str:
     """What is open. The first part, up to ", since", changes only when the action gets on."""
-    done = f", {action.groups_done} of {action.groups} file groups" if action.groups else ""
+    done = f", {action.groups_done} of {action.groups} {counted(kind)}" if action.groups else ""
     where = f" at {action.worker}" if action.worker else ""
     since = _duration(now_ms - action.planned_ms)
+    size = f", {size_text(action.bytes)}" if action.bytes else ""
     return (
-        f"action {action.number} {action.step}{done}{where}, since {since} "
-        f"(instant {action.instant}, {size_text(action.bytes)})"
+        f"action {action.number} {action.step}{done}{where}, since {since} (instant {action.instant}{size})"
     )
 
 
 def _run_line(run: Mapping[str, Any]) -> str:
     if not run["number"]:
-        return f"{run['kind']}: nothing to do: {run['nothing']}"
+        return f"{run['kind']}: {run['nothing']}"
     if run["ended"] is None:
         return f"{run['kind']}: action {run['number']}; `tidemark services list` shows how it goes"
     ended = run["ended"]
     took = (ended["ended_ms"] - ended["planned_ms"]) / 1_000
     why = f": {ended['reason']}" if ended["reason"] else ""
+    size = f", {size_text(ended['bytes'])}" if ended["bytes"] else ""
     return (
-        f"{run['kind']}: action {run['number']} {ended['outcome']}{why}, {ended['groups']} groups, "
-        f"{size_text(ended['bytes'])}, in {took:.1f} s"
+        f"{run['kind']}: action {run['number']} {ended['outcome']}{why}, {ended['groups']} "
+        f"{counted(run['kind'])}{size}, in {took:.1f} s"
     )
 
 

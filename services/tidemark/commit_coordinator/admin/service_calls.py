@@ -27,6 +27,7 @@ from tidemark.table_status.messages import ended_message, services_document, ser
 from tidemark.table_status.services import CLEAN, EndedServiceAction, OwnServices, named_kinds
 
 _LOOK_EVERY_S: Final = 0.5
+_FIRST_VIEW_S: Final = 2.0
 _log = logging.getLogger("tidemark.admin")
 
 
@@ -40,7 +41,7 @@ class TableServiceCalls:
 
     def list(self) -> pb.ListServicesResponse:
         """The services as the newest view has them."""
-        services = self._board.current.services
+        services = self._first_view().services
         return pb.ListServicesResponse(
             json=one_line_json(services_document(services)), services=services_message(services)
         )
@@ -77,8 +78,12 @@ class TableServiceCalls:
         runs = [self._run_of(order, wait, deadline) for order in orders]
         return pb.RunServiceResponse(runs=runs)
 
+    def _first_view(self) -> CoordinatorView:
+        """The newest view; waits for the first one of a coordinator that has just taken the table over."""
+        return self._board.wait_until(lambda view: view.term >= 0, _FIRST_VIEW_S) or self._board.current
+
     def _enabled(self) -> OwnServices:
-        services = self._board.current.services
+        services = self._first_view().services
         if not services.enabled:
             raise ServicesDisabledError
         return services

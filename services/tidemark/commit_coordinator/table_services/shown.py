@@ -1,7 +1,7 @@
 """What operators see of table services: by kind what is open, what ended last, why nothing is due.
 
 Made by the loop for each view, so it reads no file but an action's plan, once. What costs a walk over all
-file slices is kept for two seconds, and what costs a listing of the timelines for fifteen.
+file slices is kept for two seconds, and what costs a listing of the timelines for five.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidemark.table_status.services import (
 )
 
 _SLICES_MS: Final = 2_000
-_HELD_MS: Final = 15_000
+_HELD_MS: Final = 5_000
 _BEHIND: Final = 2
 """Compaction is behind when a slice has so many times what triggers it."""
 _BEHIND_SHOWN: Final = 3
@@ -176,11 +176,16 @@ class ShownServices:
         if state.services_paused:
             return "services are paused"
         config = self._config
+        ended_ms = seen.kind(kind).ended_ms
         if kind is ServiceKind.COMPACT_DATA:
+            if (wait_ms := ended_ms + config.compact_data.min_interval_ms - now_ms) > 0:
+                return _soon(wait_ms)
             reached = self._slices.data_reached
             return f"the file group that needs it most has reached {reached:.0%} of what triggers it"
         if kind is ServiceKind.COMPACT_INDEX:
             rule = config.compact_index
+            if (wait_ms := ended_ms + rule.min_interval_ms - now_ms) > 0:
+                return _soon(wait_ms)
             return (
                 f"most log files of a shard: {self._slices.index_logs} of {rule.log_files}; their bytes are "
                 f"{self._slices.index_ratio:.0%} of the base files', of {rule.log_ratio:.0%}"
@@ -188,7 +193,7 @@ class ShownServices:
         if kind is ServiceKind.ARCHIVE:
             return f"a timeline is archived when it has more than {config.archive.max} write instants"
         interval_ms = config.clean.interval_ms if kind in _CLEANS else config.rollback.interval_ms
-        since_ms = max(seen.kind(kind).ended_ms, seen.kind(kind).not_before_ms - interval_ms)
+        since_ms = max(ended_ms, seen.kind(kind).not_before_ms - interval_ms)
         wait_s = max(since_ms + interval_ms - now_ms, 0) // 1_000
         found = "there was nothing to do" if since_ms else "nothing was found to do"
         return f"{found}; the next look is in {wait_s} s" if wait_s else found
@@ -221,6 +226,10 @@ class ShownServices:
                 *_behind("index ", slices.index, index.log_files),
             ),
         )
+
+
+def _soon(wait_ms: int) -> str:
+    return f"the last one ended a moment ago; not before {-(-wait_ms // 1_000)} s are over"
 
 
 def _behind(what: str, slices: Sequence[SliceFigures], log_files: int) -> Iterator[str]:

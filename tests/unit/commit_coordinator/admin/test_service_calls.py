@@ -35,6 +35,7 @@ DONE = EndedServiceAction(number=4, instant="T4", outcome="done", planned_ms=10,
 @pytest.fixture
 def world() -> Iterator[World]:
     made = World()
+    made.board.show(CoordinatorView(term=1))
     yield made
     made.close()
 
@@ -64,7 +65,7 @@ def test_list_tells_all_that_is_known_typed_and_as_a_document(world: World) -> N
     known = services(
         compact_data={"open": OPEN}, clean_data={"last": DONE, "failures": failures}, archive=held
     )
-    world.board.show(CoordinatorView(services=known))
+    world.board.show(CoordinatorView(term=1, services=known))
     answer = call(world.stub.ListServices, pb.ListServicesRequest(table="t"))
     assert services_of(answer.services) == known
     document = json.loads(answer.json)
@@ -88,7 +89,7 @@ def test_orders_to_a_coordinator_without_services_say_how_to_enable_them(world: 
 
 
 def test_run_returns_the_number_of_the_action_or_why_there_is_nothing_to_do(world: World) -> None:
-    world.board.show(CoordinatorView(services=services()))
+    world.board.show(CoordinatorView(term=1, services=services()))
     waiting = world.stub.RunService.future(pb.RunServiceRequest(table="t", kind="clean"), timeout=WAIT_S)
     first, second = orders(world, 2)
     assert (first.kind, second.kind) == ("clean-data", "clean-index")
@@ -103,18 +104,18 @@ def test_run_returns_the_number_of_the_action_or_why_there_is_nothing_to_do(worl
 
 
 def test_run_that_waits_returns_how_the_action_ended(world: World) -> None:
-    world.board.show(CoordinatorView(services=services(compact_data={"open": OPEN})))
+    world.board.show(CoordinatorView(term=1, services=services(compact_data={"open": OPEN})))
     request = pb.RunServiceRequest(table="t", kind="compact-data", wait=True, timeout_ms=50_000)
     waiting = world.stub.RunService.future(request, timeout=WAIT_S)
     (order,) = orders(world, 1)
     order.answer.set_result(RunAnswer(4))
-    world.board.show(CoordinatorView(services=services(compact_data={"last": DONE})))
+    world.board.show(CoordinatorView(term=1, services=services(compact_data={"last": DONE})))
     (run,) = waiting.result().runs
     assert (run.ended.outcome, run.ended.ended_ms, run.ended.groups) == ("done", 30, 8)
 
 
 def test_run_that_waits_for_too_long_says_that_the_action_goes_on(world: World) -> None:
-    world.board.show(CoordinatorView(services=services(compact_data={"open": OPEN})))
+    world.board.show(CoordinatorView(term=1, services=services(compact_data={"open": OPEN})))
     request = pb.RunServiceRequest(table="t", kind="compact-data", wait=True, timeout_ms=50_000)
     waiting = world.stub.RunService.future(request, timeout=WAIT_S)
     (order,) = orders(world, 1)
@@ -126,7 +127,7 @@ def test_run_that_waits_for_too_long_says_that_the_action_goes_on(world: World) 
 
 
 def test_run_of_an_unknown_service_names_the_kinds(world: World) -> None:
-    world.board.show(CoordinatorView(services=services()))
+    world.board.show(CoordinatorView(term=1, services=services()))
     error = refused(world.stub.RunService, pb.RunServiceRequest(table="t", kind="vacuum"))
     assert error.info.violations[0][0] == "kind"
     assert all(kind in error.details for kind in (*KINDS, "clean"))
@@ -134,13 +135,13 @@ def test_run_of_an_unknown_service_names_the_kinds(world: World) -> None:
 
 
 def test_run_is_refused_once_the_coordinator_has_stopped(world: World) -> None:
-    world.board.show(CoordinatorView(services=services(), halted="a gap", stopped=True))
+    world.board.show(CoordinatorView(term=1, services=services(), halted="a gap", stopped=True))
     error = refused(world.stub.RunService, pb.RunServiceRequest(table="t", kind="archive"))
     assert (error.info.reason, "a gap" in error.details) == ("SERVICES_HALTED", True)
 
 
 def test_pause_and_resume_are_left_for_the_loop(world: World) -> None:
-    world.board.show(CoordinatorView(services=services()))
+    world.board.show(CoordinatorView(term=1, services=services()))
     call(world.stub.PauseServices, pb.PauseServicesRequest(table="t", reason="Spark clusters"))
     call(world.stub.ResumeServices, pb.ResumeServicesRequest(table="t"))
     assert world.inbox.take_all() == [PauseServices(True, "Spark clusters"), PauseServices(False, "")]

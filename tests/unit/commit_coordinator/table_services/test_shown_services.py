@@ -164,6 +164,9 @@ def test_each_kind_says_why_nothing_is_due() -> None:
     assert "reached 50% of what triggers it" in world.of(ServiceKind.COMPACT_DATA).not_due
     index = world.of(ServiceKind.COMPACT_INDEX).not_due
     assert ("30 of 120" in index, "20% of the base files', of 30%" in index) == (True, True)
+    for kind, wait_s in ((ServiceKind.COMPACT_DATA, 9), (ServiceKind.COMPACT_INDEX, 59)):
+        world.seen.kind(kind).ended_ms = NOW_MS - 1_000
+        assert f"not before {wait_s} s are over" in world.of(kind).not_due
     assert "more than 600 write instants" in world.of(ServiceKind.ARCHIVE).not_due
     world.seen.kind(ServiceKind.CLEAN_DATA).ended_ms = NOW_MS - 60_000
     assert "the next look is in 240 s" in world.of(ServiceKind.CLEAN_DATA).not_due
