@@ -315,7 +315,7 @@ def test_storage_that_refuses_does_not_keep_status_from_saying_so(
     def refuse(_: str) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(path.storage, "list", refuse)
+    monkeypatch.setattr(path.storage, "names", refuse)
     found = taken(path, Observed(trouble="the table's storage refuses"))
     text = "the table's timelines cannot be listed: [Errno 5] Input/output error"
     assert StatusWarning(WarningKind.TIMELINES_UNREADABLE, text) in found.warnings

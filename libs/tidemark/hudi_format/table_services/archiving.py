@@ -39,7 +39,7 @@ from tidemark.hudi_format.timeline.archive_files import (
     manifest_version,
 )
 from tidemark.hudi_format.timeline.archive_rows import ByteSink, encode_archive_file, write_archive_file
-from tidemark.hudi_format.timeline.instant import parse_file_name
+from tidemark.hudi_format.timeline.instant import parse_file_name, requested_in
 
 FILES_OF_A_LEVEL: Final = 10
 """Hudi's `hoodie.timeline.compaction.batch.size`."""
@@ -184,12 +184,12 @@ def delete_instants(
     """
     folder = join_path(plan.root, "timeline")
     first, last = plan.instants[0].requested, plan.instants[-1].requested
-    safe = {identity[:17] for identity in ArchivedTimeline(storage, plan.root).identities(first, last)}
-    going = {name.requested for name in plan.instants} & safe
+    safe = ArchivedTimeline(storage, plan.root).completion_times(first, last)
+    going = {name.requested for name in plan.instants} & safe.keys()
     pending: list[str] = []
     completed: list[Instant] = []
     for name in sorted(storage.names(folder)):
-        instant = parse_file_name(name) if name[:17] in going else None
+        instant = parse_file_name(name) if requested_in(name) in going else None
         if instant is None or instant.action is Action.SAVEPOINT:
             continue
         if instant.is_completed:

@@ -138,6 +138,11 @@ class Instant:
         return Instant(self.requested, self.action, target, completion)
 
 
+def requested_in(name: str) -> str:
+    """The requested time that the name of each file of an instant begins with."""
+    return name.partition(".")[0].partition("_")[0]
+
+
 def parse_file_name(name: str) -> Instant | None:
     """The instant that a file of the timeline folder stands for; None for other files (side and temporary
     ones).

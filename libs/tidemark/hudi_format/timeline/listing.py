@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.timeline.instant import Action, Instant, State, parse_file_name
+from tidemark.hudi_format.timeline.instant import Action, Instant, State, parse_file_name, requested_in
 
 _LISTINGS_MAX: Final = 3
 _RANK: Final = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
@@ -92,7 +92,7 @@ class KeptListing:
             self._names[requested].remove(name)
             changed.add(requested)
         for name in new:
-            known[name] = requested = _requested_of(name)
+            known[name] = requested = requested_in(name)
             self._names.setdefault(requested, []).append(name)
             changed.add(requested)
         try:
@@ -119,11 +119,6 @@ class KeptListing:
             each.state is State.REQUESTED for each in states
         ):
             self._lacking.add(requested)
-
-
-def _requested_of(name: str) -> str:
-    """What all files of one instant begin with."""
-    return name.partition(".")[0].partition("_")[0]
 
 
 def merge_states(found: Iterable[Instant]) -> list[Instant]:

@@ -7,7 +7,13 @@ from typing import Final
 
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline
+from tidemark.hudi_format.timeline import (
+    DATA_ROOT,
+    METADATA_TABLE_ROOT,
+    Action,
+    Timeline,
+    parse_file_name,
+)
 from tidemark.table_status.services import OwnServices
 from tidemark.table_status.status import TableServices, TimelineState
 from tidemark.table_status.warnings import StatusWarning, WarningKind
@@ -62,7 +68,7 @@ def _of(timeline: Timeline, files: int) -> TimelineState:
 
 
 def _files(storage: Storage, root: str) -> int:
-    return sum(not info.is_dir for info in storage.list(f"{root}/timeline"))
+    return sum(parse_file_name(name) is not None for name in storage.names(f"{root}/timeline"))
 
 
 def _warnings(what: str, files: int, own: OwnServices) -> list[str]:

@@ -66,7 +66,7 @@ INSTANTS_MAX: Final = 500
 """Instants of one action."""
 BYTES_MAX: Final = 8 << 20
 """Bytes of the completed files that one action archives: they are read and packed under the lock."""
-_MERGED_AT_ONCE_BYTES: Final = 2 << 20
+_MERGED_AT_ONCE_BYTES: Final = 512 << 10
 _LOOK_MS: Final = 30_000
 _LOOK_AT_LEAST_MS: Final = 300_000
 _LOG: Final = ".log."

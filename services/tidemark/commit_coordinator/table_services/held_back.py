@@ -16,6 +16,7 @@ from tidemark.hudi_format.model import instant_to_ms, is_instant_time
 from tidemark.hudi_format.timeline import Action, Instant
 
 _USUAL_MS: Final = 60_000
+_REPLACING: Final = (Action.REPLACE_COMMIT, Action.CLUSTERING)
 
 
 def held_back(
@@ -50,6 +51,8 @@ def _archival(
             yield f"savepoint {each.requested}: it and what is newer stays on the timeline"
         elif each.action is Action.RESTORE and each.is_completed:
             yield f"the restore {each.requested}: Hudi never archives it, and what is newer stays behind it"
+        elif each.action in _REPLACING and _is_old(each, now_ms, config.clean.retain_ms + _USUAL_MS):
+            yield f"{each.file_name}: the file groups that it replaced are not all cleaned"
         elif _is_stuck(each, own, now_ms, _USUAL_MS):
             yield f"{each.file_name} of another writer is pending since {_minutes(each, now_ms)} min"
 
@@ -72,6 +75,10 @@ def _is_stuck(instant: Instant, own: Collection[str], now_ms: int, after_ms: int
         return False
     is_time = is_instant_time(instant.requested)
     return is_time and now_ms - instant_to_ms(instant.requested) > after_ms
+
+
+def _is_old(instant: Instant, now_ms: int, after_ms: int) -> bool:
+    return instant.is_completed and now_ms - instant_to_ms(str(instant.completion)) > after_ms
 
 
 def _minutes(instant: Instant, now_ms: int) -> int:

@@ -211,6 +211,18 @@ def test_archival_says_what_holds_it_back_once_there_is_more_than_it_leaves() ->
     assert "compact-index comes first" in reasons(701, compacted=False)[0]
 
 
+@pytest.mark.parametrize(("age_s", "named"), [(3_650, False), (3_670, True)])
+def test_archival_names_a_replacecommit_whose_groups_should_be_cleaned_by_now(
+    age_s: int, named: bool
+) -> None:
+    world = World()
+    replacing = Instant(time_of(4_000), Action.REPLACE_COMMIT, State.COMPLETED, time_of(age_s))
+    world.timelines = timelines(replacing, *commits(701))
+    reasons = world.of(ServiceKind.ARCHIVE).held_back
+    text = f"{replacing.file_name}: the file groups that it replaced are not all cleaned"
+    assert reasons == ([text] if named else [])
+
+
 def test_cleaning_names_a_write_that_is_pending_for_longer_than_the_window() -> None:
     world = World()
     for age_s, named in ((3_650, False), (3_670, True)):
