@@ -144,7 +144,7 @@ class DataPartitionWriter:
         """The file slices of the groups as of ``as_of``. Every group without one is new."""
         files: dict[str, list[str]] = {}
         for partition in sorted({group.partition_path for group in groups}):
-            names = [info.name for info in self._storage.list(partition) if not info.is_dir]
+            names = self._storage.names(partition)
             if _PARTITION_METADATA not in names:
                 self._make_partition(partition)
             files[partition] = names

@@ -143,12 +143,16 @@ def data_committed_before_metadata(ground: Ground) -> None:
     real_metadata, real_data = commit_metadata.metadata_commit, commit_effects._data_commit
     waiting: list[Any] = []
 
+    def metadata_commit(*args: Any) -> list[Any]:
+        waiting.append(args)
+        return []
+
     def data_commit(*args: Any) -> None:
         real_data(*args)
         if waiting:
             real_metadata(*waiting.pop())
 
-    ground.replace(commit_effects, "metadata_commit", lambda *args: waiting.append(args))
+    ground.replace(commit_effects, "metadata_commit", metadata_commit)
     ground.replace(commit_effects, "_data_commit", data_commit)
 
 

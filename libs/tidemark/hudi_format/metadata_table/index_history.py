@@ -179,8 +179,8 @@ def _may_build(content: bytes, where: str) -> bool:
 
 def _by_group(storage: Storage) -> Files:
     groups: dict[str, set[str]] = {}
-    for file in storage.list(RECORD_INDEX_FOLDER):
-        parsed = parse_data_file(file.name)
+    for name in storage.names(RECORD_INDEX_FOLDER):
+        parsed = parse_data_file(name)
         if parsed is not None:
-            groups.setdefault(parsed.file_id, set()).add(file.name)
+            groups.setdefault(parsed.file_id, set()).add(name)
     return {file_id: frozenset(names) for file_id, names in groups.items()}

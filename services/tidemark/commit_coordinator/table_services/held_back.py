@@ -50,7 +50,7 @@ def _archival(
         if each.action is Action.SAVEPOINT:
             yield f"savepoint {each.requested}: it and what is newer stays on the timeline"
         elif each.action is Action.RESTORE and each.is_completed:
-            yield f"the restore {each.requested}: Hudi never archives it, and what is newer stays behind it"
+            yield f"the restore {each.requested}: what is newer stays while it has log files"
         elif each.action in _REPLACING and _is_old(each, now_ms, config.clean.retain_ms + _USUAL_MS):
             yield f"{each.file_name}: the file groups that it replaced are not all cleaned"
         elif _is_stuck(each, own, now_ms, _USUAL_MS):
