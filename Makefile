@@ -41,7 +41,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
 
 ##@ Use
 
@@ -57,6 +57,9 @@ demo: setup ## The whole system here, real data, in ./tidemark-demo; asks before
 
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
+
+bench-services: setup jars-interop ## Merges of table services beside Hudi's, about 20 minutes (python -m bench.service_merges --help)
+	$(PY) -m bench.service_merges
 
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up
@@ -118,6 +121,9 @@ chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minu
 
 soak: setup ## Does anything grow? 5 000 records/s for 15 minutes; SOAK_ARGS="--minutes 60" (docs/soak.md)
 	$(PY) -m tests.soak $(SOAK_ARGS)
+
+left-table: $(INSTALL_STAMP) proto ## A table of 20 000 commits without compaction is brought back (LEFT_COMMITS=)
+	TIDEMARK_LEFT_COMMITS=$(or $(LEFT_COMMITS),20000) $(PY) -m pytest tests/integration/test_left_table.py -n 0 --log-cli-level=INFO
 
 operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table
 	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py $(LONGEST_FIRST) $(PYTEST_ARGS)

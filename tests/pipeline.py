@@ -29,7 +29,7 @@ from tidemark.stream_runtime.kafka.model import TopicSpec
 from tidemark.stream_runtime.platform import child
 from tidemark.stream_runtime.platform.broker_files import free_ports
 
-STOP_ORDER: Final = ("assigner", "writer", "coordinator")
+STOP_ORDER: Final = ("services", "assigner", "writer", "coordinator")
 READY_S: Final = 180.0
 FLUSH_MS: Final = 240_000
 _GRACE_S: Final = 120.0
@@ -113,7 +113,8 @@ class Pipeline:
         if name in self._processes:
             raise AssertionError(f"{name} runs already")
         role = name.split("-")[0]
-        module = [self._writer] if role == "writer" and self._writer else [by, role]
+        words = ["services", "serve"] if role == "services" else [role]
+        module = [self._writer] if role == "writer" and self._writer else [by, *words]
         command = [sys.executable, "-m", *module, "-c", str(config), *arguments]
         self._processes[name] = child.spawn(command, self.log_file(name))
 

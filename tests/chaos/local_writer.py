@@ -1,4 +1,4 @@
-"""The writer without Spark, for campaigns in a hurry (`--no-spark`): the product's own loop and tasks, run
+"""The writer without Spark, for campaigns in a hurry (`--no-spark`): the product's own loops and tasks, run
 one after the other in one process that is up in a second. What Spark does about tasks is left to the others.
 """
 
@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from tidemark.commit.v1 import commit_pb2
@@ -21,11 +22,19 @@ from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.logging import configure_logging
 from tidemark.stream_runtime.rpc.health import wait_until_serving
+from tidemark.stream_runtime.security.client import IN_THE_CLEAR
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
 from tidemark.stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
 from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.service import WriterService
+from tidemark.stream_writer.services_worker import (
+    beside_epochs,
+    open_services,
+    services_loop,
+    share_in_writer,
+)
+from tidemark.stream_writer.table_services.process_engine import ProcessEngine
 from tidemark.stream_writer.task_entry import find_runner, run_one
 from tidemark.stream_writer.worker_context import worker_context
 
@@ -69,9 +78,21 @@ def run(config: TableConfigFile) -> None:
     service = WriterService(coordinator, LocalEngine(), plan_tasks, SystemClock(), failpoints.hit)
     try:
         wait_until_serving(config.services.coordinator, stop)
-        service.run(stop)
+        with _services(config) if share_in_writer(config) else nullcontext():
+            service.run(stop)
     finally:
         coordinator.close()
+
+
+@contextmanager
+def _services(config: TableConfigFile) -> Iterator[None]:
+    engine, services = ProcessEngine(slots=2), open_services(config, SystemIds(), IN_THE_CLEAR)
+    scratch = config.state.path / "writer" / "merges"
+    try:
+        with beside_epochs(services_loop(config, services, engine, scratch), engine.cancel):
+            yield
+    finally:
+        services.close()
 
 
 if __name__ == "__main__":
