@@ -200,7 +200,8 @@ class ServiceRunner:
         if state.services_paused:
             return due
         facts = ServiceFacts(state, {kind: each.ended_ms for kind, each in seen.kinds.items()})
-        for kind, handler in self.handlers.items():
+        # Whose last action ended first is first: kinds that are always due must not keep the others waiting.
+        for kind, handler in sorted(self.handlers.items(), key=lambda each: seen.kind(each[0]).ended_ms):
             if kind in state.services or kind in due or now_ms < seen.kind(kind).not_before_ms:
                 continue
             reason = handler.due(facts, now_ms)

@@ -1,0 +1,119 @@
+"""A table lives with all its services: nothing grows, nothing is lost, caches beside it answer right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.lived_table import LivedTable
+from tests.simulation.scripted_tagger import SHARDS
+from tests.soak.bounds import unsettled
+from tests.soak.table_gauge import most_logs
+from tests.unit.index_assigner.index_world import Assigner
+from tidemark.config.table_services_model import (
+    ArchiveConfig,
+    CleanConfig,
+    DataCompactionConfig,
+    IndexCompactionConfig,
+    TableServicesConfig,
+)
+from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_view import TableView
+from tidemark.table_verification.verify import verify_table
+
+TRIGGER, TRIGGER_INDEX = 10, 15
+RETAIN_S = 15
+# The coordinator looks every 30 seconds whether a timeline is long.
+SETTLED_S, SECONDS = 70, 110
+
+
+def config(retain_s: int = RETAIN_S) -> TableServicesConfig:
+    return TableServicesConfig(
+        enabled=True,
+        compact_data=DataCompactionConfig(log_files=TRIGGER, min_interval_ms=3_000),
+        compact_index=IndexCompactionConfig(log_files=TRIGGER_INDEX, log_ratio=100.0, min_interval_ms=5_000),
+        clean=CleanConfig(retain_ms=retain_s * 1_000, interval_ms=6_000),
+        index_retain_ms=retain_s * 1_000,
+        archive=ArchiveConfig(min=10, max=14, batch=2),
+    )
+
+
+class _Caches:
+    """The table as `Assigner` needs it."""
+
+    def __init__(self, life: LivedTable) -> None:
+        self.storage: LocalStorage = life.storage
+        self.shards = SHARDS
+
+    def snapshot(self) -> MetadataTableSnapshot:
+        return MetadataTableSnapshot.load(self.storage)
+
+
+def opened(life: LivedTable, folder: Path) -> Assigner:
+    """A process that begins, with what its folder has."""
+    return Assigner(_Caches(life), folder, ordered=False).open(life.state().known())  # type: ignore[arg-type]
+
+
+def answers(life: LivedTable, one: Assigner) -> dict[str, int]:
+    return {key: found.group for key, found in one.ask(life.keys).items() if found.group is not None}
+
+
+def test_nothing_grows_and_every_service_does_its_part(tmp_path: Path) -> None:
+    life = LivedTable(tmp_path / "t", config(), groups=3, keys=30, seed=1)
+    figures: dict[str, list[float | None]] = {}
+    for _ in range(SECONDS // 5):
+        for _ in range(5):
+            life.second()
+        for name, value in life.figures().items():
+            figures.setdefault(name, []).append(value)
+    slices = [figures.pop(name) for name in sorted(figures) if name.startswith("slices: ")]
+    assert all(value is not None and value < 2 * TRIGGER_INDEX for of_slice in slices for value in of_slice)
+    assert list(unsettled(figures, SETTLED_S // 5)) == []
+    kinds = {planned.kind for planned in life.planned_services().values()}
+    assert kinds == set(ServiceKind) - {ServiceKind.ROLLBACK}
+    assert all(isinstance(end, ServiceCommitted) for end in life.ended().values())
+    life.settle()
+    assert life.rows() == life.model
+    assert verify_table(life.storage, lambda _: None).agrees
+
+
+@pytest.mark.parametrize("retain_s", [1, RETAIN_S])
+def test_caches_answer_right_beside_compaction_clean_and_archival(tmp_path: Path, retain_s: int) -> None:
+    """One process comes and goes, one stays open over many compactions, one was away for long."""
+    life = LivedTable(tmp_path / "t", config(retain_s), groups=3, keys=30, seed=2)
+    for _ in range(3):
+        life.second()
+    life.settle()
+    opened(life, tmp_path / "away").close()
+    stays, then = opened(life, tmp_path / "stays"), dict(life.places)
+    for _ in range(8):
+        for _ in range(4):
+            life.second()
+        life.settle()
+        assert answers(life, stays) == then
+        comes = opened(life, tmp_path / "comes")
+        assert answers(life, comes) == life.places
+        comes.close()
+    away = opened(life, tmp_path / "away")
+    assert answers(life, away) == life.places
+    for one in (stays, away):
+        one.close()
+
+
+def test_no_slice_exceeds_three_times_its_trigger_however_slow_the_workers_are(tmp_path: Path) -> None:
+    life = LivedTable(tmp_path / "t", config(), groups=4, keys=30, seed=3, task_s=15.0)
+    for _ in range(60):
+        life.second()
+        assert most_logs(newest_slices(life)) <= 3 * TRIGGER
+    assert life.rests > 0
+    life.settle()
+    assert life.rows() == life.model
+
+
+def newest_slices(life: LivedTable) -> list[FileSlice]:
+    view = TableView.load(life.storage)
+    return view.slices({day: [info.name for info in life.storage.list(day)] for day in ("d0", "d1", "d2")})
