@@ -4,23 +4,40 @@ empty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from tidemark.record_formats.arrow_columns import Convert
 
+ELEMENTS_MAX: Final = 512
+_T = TypeVar("_T")
+
 
 def list_column(items: Convert, arrow: pa.ListType, values: Sequence[Any]) -> pa.Array:
     """Makes a column of one list or None per record.
 
-    ``items`` converts the elements of all lists at once, and raises when one of them does not fit.
+    ``items`` converts the elements of all lists, as many at once as `at_once` says, and raises when one of
+    them does not fit.
     """
-    flat = items(list(chain.from_iterable(value for value in values if value)))
+    elements = chain.from_iterable(value for value in values if value)
+    arrays = [items(part) for part in at_once(elements)] or [items([])]
+    flat = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
     return pa.ListArray.from_arrays(offsets(values), flat, type=arrow, mask=missing(values))
+
+
+def at_once(elements: Iterable[_T]) -> Iterator[list[_T]]:
+    """The elements in lists of at most `ELEMENTS_MAX`; none is empty.
+
+    Protobuf keeps a table of the messages that Python holds, whose addresses it hashes badly: with half a
+    million of them an access takes ten times as long and more.
+    """
+    left = iter(elements)
+    while part := list(islice(left, ELEMENTS_MAX)):
+        yield part
 
 
 def offsets(values: Sequence[Any]) -> pa.Array:

@@ -7,7 +7,7 @@ checked together, field by field, each with the position of its record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,10 +17,12 @@ import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tidemark.record_formats.decoder import DROPPED_MAX, MORE_FIELDS, BoolArray, Int64Array
+from tidemark.record_formats.nested_columns import at_once
 from tidemark.record_formats.protobuf_columns import DATE_MESSAGE, TIMESTAMP_MESSAGE, WRAPPERS, is_map
 
-_Inner = Callable[[Sequence[Any]], tuple[list[Any], Int64Array]]
-"""Messages -> the messages in one of their fields, and per inner message the position of its outer one."""
+_Inner = Callable[[Sequence[Any]], Iterator[tuple[list[Any], Int64Array]]]
+"""Messages -> the messages in one of their fields, and per inner message the position of its outer one; in
+parts, none of which is empty."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +70,21 @@ class FieldsBeyond:
             has = present(messages)
             if has.any():
                 _add(names, shown, positions[has])
-        # Most messages have no unknown fields, and two calls into C per message find that out. A set takes
-        # many times the memory of its fields, so `map` makes one at a time and keeps none.
-        sets: Any = map(UnknownFieldSet, messages)
-        for at in np.flatnonzero(np.fromiter(map(len, sets), np.int64, len(messages))):
-            for number in _numbers(messages[at]):
+        for at, message in enumerate(messages):
+            for number in _numbers(message):
                 name = f"number {number}"
                 _add(names, f"{self.path}.{name}" if self.path else name, positions[at : at + 1])
         for taken, beyond in self.inner:
-            below, owners = taken(messages)
-            beyond._collect(below, positions[owners], names)
+            for below, owners in taken(messages):
+                beyond._collect(below, positions[owners], names)
 
 
-def _numbers(message: Any) -> set[int]:
+def _numbers(message: Any) -> Collection[int]:
+    """Most messages have no unknown fields, and two calls into C find that out. A set of them takes many
+    times the memory and the time of its fields: it is made once, and gone when the next one is made.
+    """
     unknown: Any = UnknownFieldSet(message)
-    return {field.field_number for field in unknown}
+    return {field.field_number for field in unknown} if len(unknown) else ()
 
 
 def _add(names: dict[str, list[Int64Array]], name: str, positions: Int64Array) -> None:
@@ -132,7 +134,12 @@ def _members(arrow: pa.StructType) -> list[pa.Field]:
     return [arrow.field(i) for i in range(arrow.num_fields)]
 
 
-def _each(groups: Sequence[Any]) -> tuple[list[Any], Int64Array]:
-    """The elements of all groups, and each element's group: [a, b], [], [c] give a, b, c and [0, 0, 2]."""
+def _each(groups: Sequence[Any]) -> Iterator[tuple[list[Any], Int64Array]]:
+    """The elements of all groups, and each element's group: [a, b], [], [c] give a, b, c and [0, 0, 2]. In
+    parts as long as `at_once` says.
+    """
     sizes = np.fromiter(map(len, groups), np.int64, len(groups))
-    return list(chain.from_iterable(groups)), np.repeat(np.arange(len(groups)), sizes)
+    owners, begin = np.repeat(np.arange(len(groups)), sizes), 0
+    for elements in at_once(chain.from_iterable(groups)):
+        yield elements, owners[begin : begin + len(elements)]
+        begin += len(elements)

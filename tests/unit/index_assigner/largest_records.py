@@ -23,6 +23,7 @@ from google.protobuf import descriptor_pb2
 from testing.clock import ManualClock
 from tests.hostile_avro import long
 from tests.unit.index_assigner.avro_world import DictRegistry, record_schema
+from tests.unit.index_assigner.taken_shares import taken_within_a_quarter
 from tidemark.config.model import LimitsConfig, UnknownFields
 from tidemark.epoch_protocol.batches import decode_batch
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
@@ -52,7 +53,6 @@ WIDTHS: Final = (1, 8, 40)
 WIDEST: Final = 200
 """Columns of inner records that nulls stand for."""
 WHOLE: Final = Fraction(1)
-QUARTER_LESS: Final = Fraction(3, 4)
 _KINDS: Final = ("boolean", "long", "string", "double", "int", "float", "bytes", "string")
 _PROTOBUF_KINDS: Final = {
     "boolean": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
@@ -219,25 +219,6 @@ def contents(format_: str, width: int) -> dict[str, Content]:
     return found
 
 
-def taken_within_a_quarter(made_of: RecordKeyer, make: Callable[[Fraction], bytes]) -> Fraction:
-    """How much of a content is taken for a row where all of it is refused: three quarters of it, or of that,
-    and so on. ``make``: a record of that much of it.
-
-    What is refused costs most, so few are tried: the powers are doubled until one is taken, then halved in.
-    """
-
-    def refused(power: int) -> bool:
-        return keyed(made_of, [make(QUARTER_LESS**power)]).refused > 0
-
-    least, most = 0, 1
-    while refused(most):
-        least, most = most, 2 * most
-    while most - least > 1:
-        between = (least + most) // 2
-        least, most = (between, most) if refused(between) else (least, between)
-    return QUARTER_LESS**most
-
-
 class Special(NamedTuple):
     """Records of one kind of value that `Content` has not. ``make``: of a key, and how many; ``most``: so
     many have room in a record of the largest size.
@@ -361,8 +342,16 @@ def _try_cases(format_: str, became: Callable[[str, RecordKeyer, list[bytes]], _
     """``became``: takes the records of a case and says what became of them."""
     for name, made_of, make in _kinds(format_):
         alone = became(f"one of {name}", made_of, [make("a", WHOLE)])
-        share = taken_within_a_quarter(made_of, partial(make, "a")) if alone.refused else WHOLE
+        share = (
+            taken_within_a_quarter(partial(_is_refused, made_of, make), format_, name)
+            if alone.refused
+            else WHOLE
+        )
         became(f"{MANY} of {name}", made_of, [make(f"k{at}", share) for at in range(MANY)])
+
+
+def _is_refused(made_of: RecordKeyer, make: Callable[[str, Fraction], bytes], share: Fraction) -> bool:
+    return keyed(made_of, [make("a", share)]).refused > 0
 
 
 def _peak_bytes() -> int:

@@ -20,6 +20,7 @@ from tidemark.hudi_format.schema import TableSchema
 from tidemark.record_formats.decode_protobuf import ProtobufDecoder
 from tidemark.record_formats.decoder import DecodedRecords, RowTarget
 from tidemark.record_formats.errors import SetupError
+from tidemark.record_formats.nested_columns import ELEMENTS_MAX
 from tidemark.record_formats.protobuf_message import message_class, message_indexes
 from tidemark.record_formats.refusals import DeadLetterReason
 
@@ -191,6 +192,21 @@ def test_unknown_fields_are_dropped_or_refused(order: Any):
         "lines[].number 127": [0],
     }
     assert decode(decoder(order, strict=True), newer).refused[0].reason is DeadLetterReason.UNKNOWN_FIELD
+
+
+def test_nested_messages_of_many_parts_keep_their_order_and_owners(order: Any):
+    def lines(first: int, count: int) -> list[Any]:
+        return [order.Line(n=n, s=f"s{n}") for n in range(first, first + count)]
+
+    many = 2 * ELEMENTS_MAX + 1
+    first, second = order(id="a", dec="0", lines=lines(0, many)), order(id="b", dec="0", lines=lines(7, 3))
+    taken = decode(decoder(order), first.SerializeToString(), order(id="c").SerializeToString())
+    assert [line["n"] for line in taken.rows["lines"].to_pylist()[0]] == list(range(many))
+    inner = b"\x08\x01\xf8\x07\x05"
+    newer = second.SerializeToString() + b"\xca\x01" + bytes([len(inner)]) + inner
+    both = decode(decoder(order), first.SerializeToString(), newer)
+    assert [len(each) for each in both.rows["lines"].to_pylist()] == [many, 4]
+    assert {name: at.tolist() for name, at in both.dropped.items()} == {"lines[].number 127": [1]}
 
 
 def test_bytes_that_are_no_message_are_refused_alone(order: Any):
