@@ -128,7 +128,7 @@ class ServedTable:
             for each in (
                 CompactIndex(self.config.compact_index, self.placement),
                 CompactData(self.config.compact_data, self.placement),
-                CleanData(self.config),
+                CleanData(self.config, self.placement),
                 CleanIndex(self.config),
                 RollBackDead(self.config.rollback),
                 Archive(self.config.archive, _AtOnce()),

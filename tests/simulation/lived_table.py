@@ -134,7 +134,7 @@ class LivedTable(ServicePath):
             RollBackDead(config.rollback),
             CompactData(config.compact_data, self.placement),
             CompactIndex(config.compact_index, self.placement),
-            CleanData(config),
+            CleanData(config, self.placement),
             CleanIndex(config),
             Archive(config.archive, _AtOnce()),
         ]

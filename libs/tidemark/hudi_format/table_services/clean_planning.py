@@ -15,20 +15,21 @@ Replaced groups go wholly, and only then may their replacecommit be archived, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
-from tidemark.hudi_format.table_services.compaction_planning import SizedFiles
 from tidemark.hudi_format.table_services.operations import CleanPlan
 from tidemark.hudi_format.timeline import Timeline
 
 FILES_MAX: Final = 2_000
 """How many files one clean deletes at most."""
 
-Slices = Mapping[FileGroupId, Sequence[FileSlice]]
+Slices: TypeAlias = Mapping[FileGroupId, Sequence[FileSlice]]
+Names: TypeAlias = Mapping[str, Collection[str]]
+"""Folder of a partition -> names of files in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,28 @@ class CleanBounds:
         return frozenset(name for names in kept for name in names)
 
 
+def superseded_groups(names: Iterable[str]) -> frozenset[str]:
+    """The ids of file groups in a folder that may have a superseded slice: those with several base files, or
+    with log files that were requested before the only one. Most groups of a table are none of them.
+    """
+    bases: dict[str, list[str]] = {}
+    oldest_log: dict[str, str] = {}
+    for name in names:
+        if name.startswith("."):
+            file_id, _, rest = name[1:].partition("_")
+            if ".log." in rest:
+                instant = rest.partition(".")[0]
+                oldest_log[file_id] = min(instant, oldest_log.get(file_id, instant))
+        elif name.count("_") == 2:
+            file_id, _, rest = name.partition("_")
+            bases.setdefault(file_id, []).append(rest.partition("_")[2].partition(".")[0])
+    return frozenset(
+        file_id
+        for file_id, instants in bases.items()
+        if len(instants) > 1 or oldest_log.get(file_id, instants[0]) < instants[0]
+    )
+
+
 def horizon(
     now: str, retained_since: str, as_of: str | None, timelines: Sequence[Timeline], own: Collection[str]
 ) -> str:
@@ -75,7 +98,7 @@ def horizon(
 
 def plan_data_clean(
     slices: Slices,
-    files: SizedFiles,
+    files: Names,
     timeline: Timeline,
     replaced: Mapping[FileGroupId, str],
     bounds: CleanBounds,
@@ -83,12 +106,15 @@ def plan_data_clean(
     *,
     seen_at: Callable[[str], str | None],
     files_max: int = FILES_MAX,
+    is_whole_table: bool = True,
 ) -> CleanPlan | None:
     """A clean of the data table; None when nothing can go.
 
-    ``slices``: all slices of each file group, oldest first (`TableView.every_slice`). ``files``: the folders
-    as they were listed. ``replaced``: as `TableView.replaced`. ``seen_at``: requested time of a committed
-    instant -> when readers saw it first, None for one that is not committed.
+    ``slices``: all slices of each file group that may have superseded ones, oldest first
+    (`TableView.every_slice`). ``files``: the files of these groups, and perhaps of others. ``replaced``: as
+    `TableView.replaced`. ``seen_at``: requested time of a committed instant -> when readers saw it first,
+    None for one that is not committed. ``is_whole_table``: no other group may have superseded slices; else
+    no instant is named, which would keep Hudi's clean from looking there.
     """
     listed = _Listed(files)
     goes: dict[FileGroupId, list[str]] = {}
@@ -109,13 +135,14 @@ def plan_data_clean(
     taken, all_taken = _bounded(goes, files_max)
     if not taken:
         return None
-    retained = _retained(timeline, left, replaced, bounds) if all_taken else None
+    complete = all_taken and is_whole_table
+    retained = _retained(timeline, left, replaced, bounds) if complete else None
     return _plan(instant, False, taken, timeline, retained, bounds)
 
 
 def plan_index_clean(
     slices: Slices,
-    files: SizedFiles,
+    files: Names,
     timeline: Timeline,
     bounds: CleanBounds,
     instant: str,
@@ -157,7 +184,7 @@ def recheck_clean(plan: CleanPlan, again: CleanPlan | None) -> CleanPlan | None:
     }
     if not files:
         return None
-    retained = plan.retained if files == plan.files and again.retained == plan.retained else None
+    retained = plan.retained if files == plan.files else None
     return CleanPlan(
         plan.instant, plan.is_index, files, plan.last_completed, retained, again.savepoints, plan.leftovers
     )
@@ -168,7 +195,7 @@ class _Listed:
     one task left, and which are in no slice.
     """
 
-    def __init__(self, files: SizedFiles) -> None:
+    def __init__(self, files: Names) -> None:
         self._files = files
         self._bases: dict[tuple[str, str, str], list[str]] = {}
         for partition, names in files.items():
@@ -182,7 +209,7 @@ class _Listed:
         """The names of the slice's files that are there."""
         partition, file_id = file_slice.partition_path, file_slice.file_id
         yield from self._bases.get((partition, file_id, file_slice.base_instant), ())
-        names = self._files.get(partition, {})
+        names = self._files.get(partition, ())
         yield from (log for log in file_slice.log_files if log in names)
 
 

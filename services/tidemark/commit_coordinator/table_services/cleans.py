@@ -11,9 +11,11 @@ order of a commit:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
@@ -30,7 +32,7 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
 )
 from tidemark.commit_coordinator.table_services.listings import (
     first_seen,
-    index_files,
+    names_of,
     open_plans,
     own_pending,
     savepoints,
@@ -40,17 +42,19 @@ from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
+from tidemark.hudi_format.metadata_table.snapshot import every_metadata_slice
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_from_ms, instant_to_ms
-from tidemark.hudi_format.storage.base import parent_of
+from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
 from tidemark.hudi_format.table_services.clean_planning import (
     CleanBounds,
     horizon,
     plan_data_clean,
     plan_index_clean,
     recheck_clean,
+    superseded_groups,
 )
 from tidemark.hudi_format.table_services.dead_instants import leftovers
 from tidemark.hudi_format.table_services.operations import CleanPlan, decode_clean, encode_plan
@@ -58,8 +62,21 @@ from tidemark.hudi_format.table_services.records import clean_metadata, cleaned_
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.clean_records import encode_clean_metadata, encode_clean_plan
 
+LOOK_S: Final = 0.04
+"""How long one look through the folders may take, in seconds."""
 _NO_LIMIT: Final = 1 << 40
 _SIDE_FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """``files``: partition -> names of the files of groups that may have superseded slices.
+    ``is_whole_table``: no other group has any. ``next_partition``: where the next look begins.
+    """
+
+    files: Mapping[str, Collection[str]]
+    is_whole_table: bool
+    next_partition: str = ""
 
 
 class _Clean:
@@ -75,6 +92,7 @@ class _Clean:
         self._interval_ms, self._files_max = config.clean.interval_ms, config.clean.max_files
         self._retain_ms = retain_ms
         self._not_before_ms = 0
+        self._next_partition = ""
         # Number of the action whose files are being deleted, and how many of them are.
         self._swept = (0, 0)
 
@@ -94,18 +112,42 @@ class _Clean:
         return f"the last look was {self._interval_ms // 1000} s ago"
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
-        plan = self._planned(step, instant, self._files_max)
-        if plan is None:
+        looked = self._look(step)
+        plan = self._planned(step, instant, looked, self._files_max)
+        if plan is not None:
+            return encode_plan(plan)
+        if looked.next_partition == "":
             self._not_before_ms = step.context.clock.now_ms() + self._interval_ms
-            return None
-        return encode_plan(plan)
+        return None
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_clean(plan, planned.plan_path)
-        kept = recheck_clean(document, self._planned(step, planned.instant, _NO_LIMIT))
+        _, replaced = self._partitions(step)
+        looked = _looked_at(step.context.storage, self._folder, sorted(document.files), replaced)
+        kept = recheck_clean(document, self._planned(step, planned.instant, looked, _NO_LIMIT))
         return Dropped("none of the files may be deleted any more") if kept is None else encode_plan(kept)
 
-    def _planned(self, step: LockedStep, instant: str, files_max: int) -> CleanPlan | None:
+    def _look(self, step: LockedStep) -> _Looked:
+        """Goes on where the last look ended, for as long as one step may take."""
+        storage, clock = step.context.storage, step.context.clock
+        partitions, replaced = self._partitions(step)
+        until_s = clock.monotonic_s() + LOOK_S
+        files: dict[str, Collection[str]] = {}
+        ahead = [each for each in partitions if each >= self._next_partition] or partitions
+        taken = 0
+        for partition in ahead:
+            if taken and clock.monotonic_s() >= until_s:
+                break
+            taken += 1
+            files |= _looked_at(storage, self._folder, [partition], replaced).files
+        self._next_partition = ahead[taken] if taken < len(ahead) else ""
+        return _Looked(files, taken == len(partitions), self._next_partition)
+
+    def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
+        """(the table's partitions, in order; partition -> ids of its replaced file groups)."""
+        raise NotImplementedError
+
+    def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
         raise NotImplementedError
 
     def _bounds(self, step: LockedStep, instant: str, plans: Mapping[FileGroupId, str]) -> CleanBounds:
@@ -178,28 +220,34 @@ class CleanData(_Clean):
     to no instant.
     """
 
-    def __init__(self, config: TableServicesConfig) -> None:
+    def __init__(self, config: TableServicesConfig, placement: Placement) -> None:
         super().__init__(ServiceKind.CLEAN_DATA, DATA_ROOT, "", config, config.clean.retain_ms)
+        self._placement = placement
 
-    def _planned(self, step: LockedStep, instant: str, files_max: int) -> CleanPlan | None:
-        context = step.context
-        storage, timeline = context.storage, step.timelines.data
-        listed = MetadataTableSnapshot.load(storage).files
-        files = {partition: listed.files(partition) for partition in listed.partitions}
+    def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
+        replaced: dict[str, set[str]] = {}
+        for partition, file_id in view_of(step.context, step.timelines.data).replaced:
+            replaced.setdefault(partition, set()).add(file_id)
+        known = {each.partition_path for each in self._placement.snapshot().data}
+        return sorted(known | set(replaced)), replaced
+
+    def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
+        context, timeline = step.context, step.timelines.data
         view = view_of(context, timeline)
         plans = dict(open_plans(context, ServiceKind.COMPACT_DATA))
         for pending in (view.compacting, view.log_compacting, view.clustering):
             for group, planned in pending.items():
                 plans[group] = min(planned, plans.get(group, planned))
         plan = plan_data_clean(
-            view.every_slice(files),
-            files,
+            view.every_slice(looked.files),
+            looked.files,
             timeline,
             view.replaced,
             self._bounds(step, instant, plans),
             instant,
-            seen_at=first_seen(storage, timeline),
+            seen_at=first_seen(context.storage, timeline),
             files_max=files_max,
+            is_whole_table=looked.is_whole_table,
         )
         return None if plan is None else plan.with_leftovers(self._leftovers(step))
 
@@ -209,7 +257,8 @@ class CleanData(_Clean):
         return leftovers(side_files, step.timelines.data, step.context.clock.now_ms())
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, plan: CleanPlan) -> None:
-        metadata_deltacommit(step, action, cleaned_files(plan))
+        log = metadata_deltacommit(step, action, cleaned_files(plan))
+        self._placement.wrote_index([log], instant_to_ms(plan.instant))
 
     def _completion(self, action: DecidedAction) -> str:
         return action.decided.data_completion
@@ -222,15 +271,17 @@ class CleanIndex(_Clean):
         root, folder = METADATA_TABLE_ROOT, METADATA_TABLE_PATH
         super().__init__(ServiceKind.CLEAN_INDEX, root, folder, config, config.retained_index_ms)
 
-    def _planned(self, step: LockedStep, instant: str, files_max: int) -> CleanPlan | None:
+    def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
+        return sorted(each.name for each in PARTITIONS), {}
+
+    def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
         context, timeline = step.context, step.timelines.metadata
-        files = index_files(context.storage)
         plans = dict(open_plans(context, ServiceKind.COMPACT_INDEX))
         for group, planned in pending_compactions(context.storage, timeline).items():
             plans[group] = min(planned, plans.get(group, planned))
         return plan_index_clean(
-            every_metadata_slice(files, InstantValidity(step.timelines.data, timeline)),
-            files,
+            every_metadata_slice(looked.files, InstantValidity(step.timelines.data, timeline)),
+            looked.files,
             timeline,
             self._bounds(step, instant, plans),
             instant,
@@ -240,3 +291,16 @@ class CleanIndex(_Clean):
 
     def _completion(self, action: DecidedAction) -> str:
         return action.decided.metadata_completion
+
+
+def _looked_at(
+    storage: Storage, root: str, partitions: Sequence[str], replaced: Mapping[str, Collection[str]]
+) -> _Looked:
+    """The files of the groups in these partitions that may have superseded slices, or are replaced."""
+    files: dict[str, list[str]] = {}
+    for partition in partitions:
+        names = storage.names(join_path(root, partition))
+        file_ids = superseded_groups(names) | set(replaced.get(partition, ()))
+        if found := names_of(names, file_ids):
+            files[partition] = found
+    return _Looked(files, is_whole_table=False)

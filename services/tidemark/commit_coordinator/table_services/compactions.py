@@ -39,8 +39,8 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
     take_back_instant,
 )
 from tidemark.commit_coordinator.table_services.listings import (
+    group_files,
     index_files,
-    sized_files,
     unknown_index,
     view_of,
 )
@@ -48,6 +48,7 @@ from tidemark.config.table_services_model import DataCompactionConfig, IndexComp
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.instants import completed_file
 from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_to_ms
@@ -270,11 +271,12 @@ class CompactData(_Compaction):
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         context, slices = step.context, self._placement.snapshot()
         rule = replace(self._rule, log_files=1) if step.asked else self._rule
-        partitions = _partitions_to_list(slices, rule, instant_to_ms(instant))
-        if not partitions:
+        groups = _most_urgent(slices, rule, instant_to_ms(instant))
+        if not groups:
             return self._document(context, None)
-        unlisted = {each.partition_path for each in slices.data if each.log_count} - set(partitions)
-        view, files = view_of(context, step.timelines.data), sized_files(context.storage, partitions)
+        left = (each for each in slices.data if each.log_count and each.group not in groups)
+        unlisted = {each.partition_path for each in left}
+        view, files = view_of(context, step.timelines.data), group_files(context.storage, groups)
         # Another engine may have compacted what the figures still show as due.
         newest = (listed_figures(each, files[each.partition_path]) for each in view.slices(files))
         self._placement.listed(newest, is_index=False)
@@ -290,11 +292,11 @@ class CompactData(_Compaction):
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_plan(plan, planned.plan_path)
-        partitions = sorted({each.partition for _, each in document.kept()})
+        groups = {(each.partition, each.file_id) for _, each in document.kept()}
         found = recheck_data_compaction(
             document,
             view_of(step.context, step.timelines.data),
-            sized_files(step.context.storage, partitions),
+            group_files(step.context.storage, groups),
         )
         return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
 
@@ -306,13 +308,13 @@ class CompactData(_Compaction):
         return action.decided.data_completion
 
 
-def _partitions_to_list(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> list[str]:
-    """The partitions of the groups that need it most: as many groups as one action may have."""
+def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:
+    """The groups that need it most: as many as one action may have."""
     scored: list[tuple[float, SliceFigures]] = [
         (score, each) for each in slices.data if (score := rule.score(each, now_ms)) >= 1.0
     ]
     scored.sort(key=lambda each: (-each[0], each[1].group))
-    return sorted({each.partition_path for _, each in scored[: rule.max_groups]})
+    return {each.group for _, each in scored[: rule.max_groups]}
 
 
 def _validity(step: LockedStep) -> InstantValidity:

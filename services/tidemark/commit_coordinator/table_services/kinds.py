@@ -29,7 +29,7 @@ def handlers_of(config: TableServicesConfig, placement: Placement, action: Actio
         handlers.append(CompactData(config.compact_data, placement))
     handlers.append(CompactIndex(config.compact_index, placement))
     merges = ThreadPoolExecutor(1, thread_name_prefix="archive")
-    return [*handlers, CleanData(config), CleanIndex(config), Archive(config.archive, merges)]
+    return [*handlers, CleanData(config, placement), CleanIndex(config), Archive(config.archive, merges)]
 
 
 def service_runner(

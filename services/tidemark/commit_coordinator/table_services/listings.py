@@ -47,6 +47,25 @@ def sized_files(storage: Storage, partitions: Iterable[str], root: str = "") -> 
     }
 
 
+def group_files(storage: Storage, groups: Collection[FileGroupId], root: str = "") -> SizedFiles:
+    """The files of these file groups. Of others in the same folders only the names are looked at."""
+    wanted: dict[str, set[str]] = {}
+    for partition, file_id in groups:
+        wanted.setdefault(partition, set()).add(file_id)
+    found: dict[str, dict[str, int]] = {}
+    for partition, file_ids in sorted(wanted.items()):
+        folder = join_path(root, partition)
+        names = names_of(storage.names(folder), file_ids)
+        infos = [storage.stat(join_path(folder, name)) for name in names]
+        found[partition] = {info.name: info.size for info in infos if info is not None}
+    return found
+
+
+def names_of(names: Iterable[str], file_ids: Collection[str]) -> list[str]:
+    """Those of the names that are files of the file groups, in order."""
+    return sorted(name for name in names if name.lstrip(".").partition("_")[0] in file_ids)
+
+
 def view_of(context: Context, timeline: Timeline) -> TableView:
     """The data table as this listing of its timeline shows it. Raises FileMissingError when a plan is gone:
     list again.

@@ -14,6 +14,7 @@ from tests.interop.read_table import ReadTable
 from tests.service_actions import EVERYTHING_NOW, DiedError
 from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story, plain
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.table_services import cleans
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
@@ -112,6 +113,19 @@ def test_copy_on_write_tables_are_cleaned(tmp_path: Path):
     story.check()
 
 
+def test_a_look_through_many_partitions_is_cut_into_steps(story: Story, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cleans, "LOOK_S", -1.0)
+    prepare_for(story, ServiceKind.CLEAN_DATA)
+    before = story.table_files()
+    gone = []
+    for _ in ("eu", "us"):
+        assert story.served.act(ServiceKind.CLEAN_DATA)
+        gone.append({path.partition("/")[0] for path in before - story.table_files()})
+    assert gone == [{"eu"}, {"eu", "us"}]
+    assert not story.served.act(ServiceKind.CLEAN_DATA)
+    story.check()
+
+
 def crashes() -> list[tuple[ServiceKind, CoordinatorFailpoint]]:
     """The failpoints that handlers pass themselves."""
     compactions = {CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE}
@@ -144,10 +158,8 @@ def test_readers_are_right_at_every_death_and_the_successor_finishes(
     served.begin()
     assert served.finish(kind)
     story.commit((7, 40), deletes=(1,))
-    story.check()
     served.list_files()
-    again = served.act(kind)
-    assert again == (kind in COMPACTIONS)
+    assert served.act(kind) == (kind in COMPACTIONS)
     story.check()
 
 

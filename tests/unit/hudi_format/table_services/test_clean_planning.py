@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,15 +14,28 @@ from tidemark.hudi_format.table_services.clean_planning import (
     plan_data_clean,
     plan_index_clean,
     recheck_clean,
+    superseded_groups,
 )
 from tidemark.hudi_format.table_services.operations import CleanPlan
 from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 
 
+def worth_a_look(
+    history: History, replaced: Mapping[tuple[str, str], str] | None = None
+) -> dict[str, list[str]]:
+    """The files of groups that may have superseded slices: others are not even sorted into slices."""
+    found = {}
+    for partition, names in history.files().items():
+        groups = superseded_groups(names) | {file_id for path, file_id in replaced or () if path == partition}
+        found[partition] = [name for name in names if name.lstrip(".").partition("_")[0] in groups]
+    return found
+
+
 def data_clean(
     history: History, bounds: CleanBounds, replaced: dict[tuple[str, str], str] | None = None, **more
 ) -> CleanPlan | None:
-    view, files = history.view(replaced), history.files()
+    view = history.view(replaced)
+    files = worth_a_look(history, view.replaced)
     seen = more.pop("seen_at", view.timeline.completion_time)
     return plan_data_clean(
         view.every_slice(files), files, view.timeline, view.replaced, bounds, t(9_000), seen_at=seen, **more
@@ -29,7 +43,7 @@ def data_clean(
 
 
 def index_clean(history: History, bounds: CleanBounds) -> CleanPlan | None:
-    view, files = history.view(), history.files()
+    view, files = history.view(), worth_a_look(history)
     seen = view.timeline.completion_time
     return plan_index_clean(view.every_slice(files), files, view.timeline, bounds, t(9_000), seen_at=seen)
 
@@ -197,3 +211,15 @@ def replace_files(plan: CleanPlan, files: dict[str, tuple[str, ...]]) -> CleanPl
 def test_nothing_goes_before_the_first_compaction():
     history = replace(compacted_twice(), events=compacted_twice().events[:2])
     assert data_clean(history, CleanBounds(horizon=t(300))) is None
+
+
+def test_groups_with_one_base_file_that_began_them_are_not_looked_at():
+    names = [f"a-0_0-0-0_{t(5)}.parquet", f".a-0_{t(6)}.log.1_0-0-0", ".hoodie_partition_metadata"]
+    assert superseded_groups(names) == set()
+    assert superseded_groups([*names, f"a-0_0-0-0_{t(9)}.parquet"]) == {"a-0"}
+    assert superseded_groups([*names, f".a-0_{t(4)}.log.1_0-0-0"]) == {"a-0"}, "log files alone, before it"
+
+
+def test_a_clean_of_a_part_of_the_table_names_no_instant_to_retain():
+    history = compacted_twice()
+    assert data_clean(history, CleanBounds(horizon=t(245)), is_whole_table=False).retained is None
