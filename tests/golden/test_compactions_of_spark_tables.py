@@ -24,6 +24,7 @@ from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.table_schema import table_schema
+from tidemark.hudi_format.table_services.merging import log_parts
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.merging.data_group import RowRules, merge_data_group
 from tidemark.hudi_format.table_services.merging.index_shard import merge_index_shard
@@ -51,7 +52,10 @@ class Held(MergeBounds):
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_a_compacted_file_group_has_the_rows_of_its_slice(name: str, tmp_path: Path) -> None:
+def test_a_compacted_file_group_has_the_rows_of_its_slice(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_parts, "_CONTENT_BYTES", 0)
     storage = unpacked(name, tmp_path / "table")
     config = read_table_config(storage)
     view = TableView.load(storage)

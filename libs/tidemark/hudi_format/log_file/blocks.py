@@ -9,6 +9,7 @@ content is: a whole HFile, a whole Parquet file, a delete list, or nothing for a
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -282,6 +283,7 @@ def _read_headers(view: memoryview, position: int, end: int) -> tuple[dict[Heade
         position += 8
         if not 0 <= length <= end - position:
             raise _DamagedError(f"header {key} of {length} bytes exceeds the block")
-        headers[HeaderKey(key)] = str(view[position : position + length], "utf-8")
+        # Thousands of blocks repeat one schema.
+        headers[HeaderKey(key)] = sys.intern(str(view[position : position + length], "utf-8"))
         position += length
     return headers, position

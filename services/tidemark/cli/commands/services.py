@@ -131,7 +131,7 @@ def run_table_services(options: argparse.Namespace) -> int:
     """Works on the table's service actions until SIGTERM or SIGINT."""
     use_arrow_alone()
     from tidemark.config.table_services_model import ServicesRun
-    from tidemark.console.errors import CliError
+    from tidemark.console.errors import WRONG_USE, CliError
     from tidemark.stream_writer.services_main import run
 
     config = _service_config(options, "services")
@@ -139,7 +139,8 @@ def run_table_services(options: argparse.Namespace) -> int:
     if not services.enabled or services.run is not ServicesRun.SEPARATE:
         raise CliError(
             "the configuration does not ask for this process: set table_services.enabled: true and "
-            "table_services.run: separate, for the coordinator and the writer, too"
+            "table_services.run: separate, for the coordinator and the writer, too",
+            WRONG_USE,
         )
     run(config, options.http)
     return 0

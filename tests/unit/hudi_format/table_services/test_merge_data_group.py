@@ -43,6 +43,12 @@ from tidemark.hudi_format.table_services.operations import MergeOperation
 NAME = f"{FILE_ID}_0-0-0_20260102000000000.parquet"
 
 
+@pytest.fixture(autouse=True)
+def _only_rows_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds here are smaller than the objects of a table."""
+    monkeypatch.setattr(log_parts, "_CONTENT_BYTES", 0)
+
+
 class Held(MergeBounds):
     @property
     def held_bytes(self) -> int:

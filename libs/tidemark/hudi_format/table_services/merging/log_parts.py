@@ -26,6 +26,8 @@ from tidemark.hudi_format.table_config import MergeMode
 PARTS: Final = 16
 _PART_BITS: Final = 4
 _HAS: Final = "__has"
+# What a content takes beside its rows: the objects of a table and its columns.
+_CONTENT_BYTES: Final = 16 << 10
 _CHANGES: Final = pa.schema(
     [
         pa.field("key", pa.string()),
@@ -173,7 +175,7 @@ def _of_changes(content: LogContent, changes: Changes) -> LogContent:
 
 def _size(content: LogContent) -> int:
     has = 0 if content.has is None else content.has.size
-    return int(content.rows.nbytes) + content.changes.nbytes + has
+    return _CONTENT_BYTES + int(content.rows.nbytes) + content.changes.nbytes + has
 
 
 def _packed(has: npt.NDArray[np.bool_]) -> pa.Array:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 # So many runs are merged at once: each of them has a batch in memory.
 RUNS_MAX: Final = 32
 _BATCH_BYTES: Final = 256 << 10
+_OBJECT_BYTES: Final = 1 << 10
 _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
@@ -38,8 +39,8 @@ class Entries:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the columns, in bytes."""
-        return int(self.keys.nbytes + self.values.nbytes)
+        """The memory of the columns, in bytes, and of their objects."""
+        return _OBJECT_BYTES + int(self.keys.nbytes + self.values.nbytes)
 
     @classmethod
     def of(cls, keys: pa.Array, values: pa.Array | None) -> Entries:
