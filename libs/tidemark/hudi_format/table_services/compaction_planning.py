@@ -3,9 +3,6 @@
 Pure. A plan with requested time T merges exactly what completed before T (TABLE_SERVICES.md, section 1). So
 it is the same whenever it is made, unless another engine rolled back, compacted or cleaned meanwhile, or a
 clock was wrong: whoever commits it makes it again, with the same T, and compares.
-
-T must lie inside its timeline (`why_not_on`), because an older instant would move the timeline's start back,
-and whatever was archived in between would count as not committed (section 5).
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from tidemark.hudi_format.model import instant_from_ms, instant_to_ms, is_bootst
 from tidemark.hudi_format.table_services.operations import CompactionPlan, MergeOperation
 from tidemark.hudi_format.table_services.triggers import DataCompactionRule
 from tidemark.hudi_format.table_view import TableView
-from tidemark.hudi_format.timeline import Action, Timeline
+from tidemark.hudi_format.timeline import Action
 
 SizedFiles: TypeAlias = Mapping[str, Mapping[str, int]]
 """Folder of a partition -> name of each file in it -> bytes."""
@@ -133,22 +130,6 @@ def recheck_data_compaction(
         return NotNow("no file group has the planned files any more")
     missing = {plan.operations[ordinal].partition for ordinal in dropped} | set(plan.missing_partitions)
     return plan.without(sorted(dropped), sorted(missing))
-
-
-def why_not_on(timeline: Timeline, instant: str) -> str | None:
-    """Why an action with this requested time may not be made on the timeline (rule C), or None."""
-    if timeline.contains(instant):
-        return f"another instant was requested at {instant}"
-    if timeline.first_active is None or instant <= timeline.first_active:
-        return f"{instant} lies before the timeline's start: readers would take what is archived as undone"
-    return None
-
-
-def ms_until_old_enough(instant: str, now_ms: int, skew_ms: int) -> int:
-    """How long until no writer whose clock is ``skew_ms`` behind can complete anything below the instant
-    (rule D); 0 when that is so.
-    """
-    return max(instant_to_ms(instant) + skew_ms - now_ms, 0)
 
 
 def before(instant: str) -> str:

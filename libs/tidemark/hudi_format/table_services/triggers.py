@@ -91,12 +91,3 @@ class IndexCompactionRule:
         if now_ms - oldest >= self.max_ms:
             return f"the oldest log file is {(now_ms - oldest) // 1000} s old"
         return None
-
-
-def pause_after_failures(failures: int, first_ms: int = 10_000, longest_ms: int = 10 * _MINUTE_MS) -> int:
-    """How long to wait before an action is planned again after so many failures in a row: 0 after none, then
-    twice as long each time.
-    """
-    if failures <= 0:
-        return 0
-    return min(first_ms << min(failures - 1, 30), longest_ms)

@@ -14,7 +14,6 @@ from tidemark.hudi_format.table_services.compaction_planning import (
     plan_index_compaction,
     recheck_data_compaction,
     recheck_index_compaction,
-    why_not_on,
 )
 from tidemark.hudi_format.table_services.operations import CompactionPlan
 from tidemark.hudi_format.table_services.triggers import DataCompactionRule
@@ -221,11 +220,3 @@ def test_a_half_made_commit_of_another_writer_holds_the_index_back():
     found = plan_index_compaction(InstantValidity(data, metadata), history.files(), t(100))
     assert isinstance(found, NotNow)
     assert "pending in the table" in found.reason
-
-
-def test_an_instant_must_lie_inside_its_timeline():
-    timeline = three_groups().timeline()
-    assert why_not_on(timeline, t(100)) is None
-    assert "requested at" in str(why_not_on(timeline, t(10)))
-    assert "before the timeline's start" in str(why_not_on(timeline, t(0)))
-    assert why_not_on(Timeline(()), t(100)) is not None

@@ -9,7 +9,6 @@ import pytest
 from tidemark.hudi_format.table_services.triggers import (
     DataCompactionRule,
     IndexCompactionRule,
-    pause_after_failures,
 )
 
 MIB = 1 << 20
@@ -67,8 +66,3 @@ def test_the_index_is_not_due_again_at_once():
 def test_log_files_of_the_bootstrap_have_no_age():
     """Their instants are counters. They become due with the first real log file."""
     assert reason(Load(1000, 1, 80, 0)) is None
-
-
-def test_pauses_grow_with_failures_up_to_the_longest():
-    assert [pause_after_failures(n, 10, 60) for n in range(6)] == [0, 10, 20, 40, 60, 60]
-    assert pause_after_failures(1_000_000) == 10 * MINUTE
