@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any, Final
 
-from tidemark.hudi_format.partition_paths import path_error
+from tidemark.hudi_format.partition_paths import path_error, value_error
 from tidemark.init.columns import Avro, Columns, Row, scalars
 
 _ID_NAMES: Final = frozenset({"id", "uuid", "guid", "key", "pk"})
@@ -65,7 +65,7 @@ def partition_candidates(
         if name in key or name == ordering or not _may_be_partition(columns.types[name]):
             continue
         values = {str(row[name]) for row in rows}
-        if any(path_error(value) for value in values):
+        if any(path_error(value) or value_error(value, several_fields=False) for value in values):
             # Records with these values would become dead letters.
             continue
         is_day = _DAY_NAME.search(name) is not None

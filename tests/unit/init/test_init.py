@@ -331,6 +331,14 @@ def test_a_value_that_changes_within_a_key_is_no_partition_of_choice():
     assert [each.score > 0 for each in found] == [True, False]
 
 
+@pytest.mark.parametrize("value", ["=^", "50%2F", "a:b", "..", "x.parquet"])
+def test_a_column_with_a_value_that_no_assigner_takes_as_partition_is_not_proposed(value: str) -> None:
+    rows = [{"id": number, "region": value if number else "north"} for number in range(40)]
+    assert partition_candidates(rows, infer_columns(rows), ("id",), None) == []
+    fine = [{**row, "region": "south" if row["id"] else "north"} for row in rows]
+    assert partition_candidates(fine, infer_columns(fine), ("id",), None) != []
+
+
 def test_what_rises_is_preferred_as_order():
     rows = [{"id": 1, "created_at": 2_000 - number, "version": number} for number in range(9)]
     assert ordering_candidates(rows, infer_columns(rows), ("id",))[0].fields == ("version",)
