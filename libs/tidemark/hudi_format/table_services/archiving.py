@@ -103,28 +103,36 @@ def _read_pending(storage: Storage, instant: Instant, state: State, root: str) -
 
 def is_archived(storage: Storage, plan: ArchivePlan) -> bool:
     """Whether the archive has all instants of the plan, whoever wrote them, in whichever file."""
-    archive = ArchivedTimeline(storage, plan.root)
+    return _left(storage, plan) is None
+
+
+def _left(storage: Storage, plan: ArchivePlan) -> ArchivePlan | None:
+    """The plan without what the archive has; None when it has all.
+
+    An archiver that died while it deleted may have taken the requested files already: rows that were made
+    anew would lack their plans.
+    """
     first, last = plan.instants[0].requested, plan.instants[-1].requested
-    there = archive.identities(first, last)
-    return all(name.instant().file_name in there for name in plan.instants)
+    there = ArchivedTimeline(storage, plan.root).identities(first, last)
+    left = tuple(name for name in plan.instants if name.instant().file_name not in there)
+    return ArchivePlan(plan.is_index, left) if left else None
 
 
 def publish_rows(by: Term, plan: ArchivePlan, lease: Lease, delete: Delete, hit: Hit) -> None:
-    """Makes the plan's instants part of the archive. Does nothing when they are: files may have been merged
-    since.
+    """Makes the plan's instants part of the archive, those that are not yet.
 
-    Raises FileMissingError when an instant's file is not on the active timeline any more: another archiver
-    took it, so the plan does not hold.
+    Raises FileMissingError when an instant is neither archived nor on the active timeline: it was undone.
     """
     storage, folder = by.storage, history_of(plan.root)
-    if is_archived(storage, plan):
+    left = _left(storage, plan)
+    if left is None:
         return
     manifest = newest_manifest(storage, plan.root)
-    content = encode_archive_file(archived_rows(storage, plan))
+    content = encode_archive_file(archived_rows(storage, left))
     # A file of that name in no manifest: an archiver died, maybe in the middle of writing it.
-    _put_anew(by, join_path(folder, plan.file_name), content, lease, delete)
+    _put_anew(by, join_path(folder, left.file_name), content, lease, delete)
     hit(AFTER_ARCHIVE_FILE)
-    added = (*manifest.files, ArchiveFile(plan.file_name, len(content)))
+    added = (*manifest.files, ArchiveFile(left.file_name, len(content)))
     _publish_manifest(by, folder, manifest.version, added, lease, delete, hit)
 
 
@@ -163,15 +171,17 @@ def _put_anew(by: Publisher, path: str, content: bytes, lease: Lease, delete: De
 
 def take_back(storage: Storage, plan: ArchivePlan, delete: Delete) -> None:
     """Deletes what `publish_rows` made before its manifest counted: manifests that do not count yet, then the
-    plan's file. Does nothing when the newest manifest names it. Repeatable.
+    plan's file. Repeatable.
     """
-    folder, manifest = history_of(plan.root), newest_manifest(storage, plan.root)
-    if any(file.name == plan.file_name for file in manifest.files):
+    left = _left(storage, plan)
+    if left is None:
         return
+    folder, manifest = history_of(plan.root), newest_manifest(storage, plan.root)
     for name in sorted(storage.names(folder)):
         if (manifest_version(name) or 0) > (manifest.version or 0):
             delete(join_path(folder, name))
-    delete(join_path(folder, plan.file_name))
+    if all(file.name != left.file_name for file in manifest.files):
+        delete(join_path(folder, left.file_name))
 
 
 def delete_instants(

@@ -6,129 +6,39 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable
 from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
 
 from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
-from testing.memory_storage import InMemoryStorage
-from testing.terms import begin_term
-from tests.hudi_rules.table import DATA, HudiTable
+from tests.hudi_rules.table import DATA
+from tests.unit.hudi_format.table_services.archived_tables import (
+    HISTORY,
+    PLAN,
+    ROWS,
+    Turn,
+    archived,
+    check,
+    files_of,
+    names_of,
+    t,
+    table,
+)
 from tidemark.hudi_format.errors import FileMissingError, LockLostError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_services import archiving
-from tidemark.hudi_format.table_services.archive_planning import ArchivedName, ArchivePlan
+from tidemark.hudi_format.table_services.archive_planning import ArchivePlan
 from tidemark.hudi_format.table_services.archiving import (
-    FILES_OF_A_LEVEL,
-    Merge,
     delete_instants,
     delete_superseded,
-    is_archived,
     merge_plan,
     newest_manifest,
-    publish_merged,
     publish_rows,
     take_back,
-    write_merged,
 )
-from tidemark.hudi_format.timeline import ArchivedInstant, ArchivedTimeline, load_timeline
-from tidemark.hudi_format.timeline.archive_files import ArchiveFile, Manifest
+from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.archive_rows import encode_archive_file
-
-HISTORY = f"{DATA}/history"
-
-
-def t(n: int) -> str:
-    return f"202601010000{n:05d}"
-
-
-def files_of(n: int, action: str = "deltacommit", done: str | None = None) -> dict[str, bytes]:
-    return {
-        f"{t(n)}.{action}.requested": b"requested %d" % n,
-        f"{t(n)}.{action}.inflight": b"" if action == "clustering" else b"inflight %d" % n,
-        f"{t(n)}_{t(n + 5)}.{done or action}": b"completed %d" % n,
-    }
-
-
-KINDS = {
-    10: ("deltacommit", "deltacommit"),
-    20: ("compaction", "commit"),
-    30: ("clean", "clean"),
-    40: ("replacecommit", "replacecommit"),
-    50: ("clustering", "replacecommit"),
-    60: ("rollback", "rollback"),
-    70: ("logcompaction", "deltacommit"),
-}
-PLAN = ArchivePlan(False, tuple(ArchivedName(t(n), t(n + 5), kind) for n, (kind, _) in KINDS.items()))
-GOING = [ArchivedInstant(t(n), t(n + 5), done, b"completed %d" % n, b"") for n, (_, done) in KINDS.items()]
-PLANS = {
-    20: b"requested 20", 30: b"requested 30", 40: b"inflight 40", 50: b"requested 50", 70: b"requested 70",
-}  # fmt: skip
-ROWS = [row._replace(plan=PLANS.get(int(row.requested[-5:]), b"")) for row in GOING]
-
-
-def table() -> InMemoryStorage:
-    storage = InMemoryStorage()
-    for n, (action, done) in KINDS.items():
-        for name, content in files_of(n, action, done).items():
-            storage.create(f"{DATA}/{name}", content)
-    for name, content in (files_of(80) | {f"{t(90)}.deltacommit.requested": b""}).items():
-        storage.create(f"{DATA}/{name}", content)
-    return storage
-
-
-def check(storage: Storage) -> None:
-    """All that counted counts, and nothing else."""
-
-    def names(folder: str) -> list[str]:
-        return [info.name for info in storage.list(folder) if not info.is_dir]
-
-    by_rules = HudiTable(names, storage.read, {}).timeline
-    ours = load_timeline(storage)
-    for n in (*KINDS, 80):
-        assert by_rules.counts(t(n))
-        assert by_rules.completion(t(n)) == t(n + 5)
-        assert ours.is_committed(t(n))
-        assert ours.completion_time(t(n)) == t(n + 5)
-    for n in (85, 90, 99):
-        assert not by_rules.counts(t(n))
-        assert not ours.is_committed(t(n))
-    assert [each.requested for each in ours.pending()] == [t(90)]
-
-
-def archived(storage: Storage) -> list[ArchivedInstant]:
-    return ArchivedTimeline(storage).instants()
-
-
-class Turn:
-    """One coordinator's turn, with the lock."""
-
-    def __init__(self, storage: FaultyStorage, number: int) -> None:
-        self.storage = storage
-        self.term = begin_term(storage, number)
-        self.term.lock.acquire(0, ends_epoch=True)
-        self.hits: list[str] = []
-
-    def delete(self, path: str) -> bool:
-        self.term.lock.check()
-        return self.storage.delete(path)
-
-    def archive(self, plan: ArchivePlan = PLAN, hit: Callable[[str], None] | None = None) -> None:
-        hit = hit or self.hits.append
-        publish_rows(self.term, plan, self.term.lock.lease(), self.delete, hit)
-        assert delete_instants(self.storage, plan, self.delete, hit, lambda: False)
-
-    def merge(self, merge: Merge) -> bool:
-        sink = io.BytesIO()
-        write_merged(self.storage, merge, sink)
-        ticket = self.term.prepare(merge.path, sink.getvalue())
-        return publish_merged(self.term, merge, ticket, self.term.lock.lease(), self.delete, self.hits.append)
-
-
-def names_of(storage: Storage, folder: str = DATA) -> list[str]:
-    return sorted(info.name for info in storage.list(folder) if not info.is_dir)
 
 
 def test_archived_instants_keep_their_bytes_and_only_the_others_stay_active() -> None:
@@ -201,26 +111,40 @@ def test_every_step_is_named_and_may_be_the_last_of_a_coordinator(step: str) -> 
     assert archived(storage) == ROWS
 
 
-def test_another_archivers_work_is_not_undone() -> None:
-    """Before our manifest counts, Hudi's archiver takes the first instants, and cleans our file away."""
+def dies(at: str) -> None:
+    raise InjectedFaultError(at)
+
+
+def test_another_archivers_rows_are_not_written_again() -> None:
+    """Before our manifest counts, Hudi's archiver takes the first instants."""
     storage = FaultyStorage(table())
-
-    def dies(at: str) -> None:
-        raise InjectedFaultError(at)
-
     with pytest.raises(InjectedFaultError):
         Turn(storage, 1).archive(hit=dies)
-    other = ArchivePlan(False, PLAN.instants[:3])
-    Turn(storage, 2).archive(other)
+    Turn(storage, 2).archive(ArchivePlan(False, PLAN.instants[:3]))
     turn = Turn(storage, 3)
+    turn.archive()
+    assert archived(storage) == ROWS
+    check(storage)
+    names = [file.name for file in newest_manifest(storage, ".hoodie").files]
+    assert names == [f"{t(10)}_{t(30)}_0.parquet", f"{t(40)}_{t(70)}_0.parquet"]
+    assert delete_superseded(storage, ".hoodie", turn.delete, lambda: False)
+    assert f"{t(10)}_{t(70)}_0.parquet" not in names_of(storage, HISTORY), "nobody needs our first file"
+
+
+def test_what_was_undone_is_not_archived_and_is_taken_back() -> None:
+    storage = FaultyStorage(table())
+    with pytest.raises(InjectedFaultError):
+        Turn(storage, 1).archive(hit=dies)
+    for name in files_of(60, "rollback"):
+        storage.delete(f"{DATA}/{name}")
+    turn = Turn(storage, 2)
     with pytest.raises(FileMissingError):
         turn.archive()
     take_back(storage, PLAN, turn.delete)
-    assert f"{t(10)}_{t(70)}_0.parquet" not in names_of(storage, HISTORY)
-    check(storage)
-    take_back(storage, other, turn.delete)
-    assert is_archived(storage, other)
-    assert not is_archived(storage, PLAN)
+    assert names_of(storage, HISTORY) == []
+    Turn(storage, 3).archive(ArchivePlan(False, PLAN.instants[:3]))
+    take_back(storage, ArchivePlan(False, PLAN.instants[:3]), turn.delete)
+    assert len(archived(storage)) == 3, "what is archived stays"
 
 
 def test_an_instant_that_the_archive_lacks_is_not_deleted() -> None:
@@ -275,99 +199,47 @@ def test_without_the_lock_nothing_is_deleted() -> None:
     assert names_of(storage) == before
 
 
-# ------------------------------------------------------------ levels
+@pytest.mark.parametrize("seed", range(30))
+def test_two_archivers_take_turns_and_either_may_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours goes on with its plan after a death, or takes it back where the other one was faster. The other
+    one merges files and deletes what it does not know, as Hudi does.
+    """
+    monkeypatch.setattr(archiving, "FILES_OF_A_LEVEL", 2)
+    chance, storage = random.Random(seed), FaultyStorage(table())
+    plan: ArchivePlan | None = None
+    for number in range(1, 12):
+        plan = plan or some_of_the_oldest(storage, chance)
+        if chance.random() < 0.7:
+            storage.fail("*", chance.randrange(1, 30), chance.choice(list(When)))
+        try:
+            turn = Turn(storage, number)
+            if chance.random() < 0.4:
+                turn.archive(some_of_the_oldest(storage, chance))
+                merge = merge_plan(newest_manifest(storage, ".hoodie"), ".hoodie")
+                assert merge is None or turn.merge(merge)
+                assert delete_superseded(storage, ".hoodie", turn.delete, lambda: False)
+            else:
+                plan = go_on(turn, plan)
+        except InjectedFaultError:
+            storage.crash(lambda _: chance.random() < 0.5)
+        storage.fail_no_more()
+        check(storage)
+    Turn(storage, 20).archive(some_of_the_oldest(storage, None))
+    check(storage)
+    assert archived(storage) == ROWS
 
 
-def many_files(count: int, each: int = 4) -> FaultyStorage:
-    """An archive of so many files of level 0."""
-    storage = FaultyStorage(InMemoryStorage())
-    for number in range(count):
-        instants = []
-        for n in range(number * each, (number + 1) * each):
-            for name, content in files_of(n).items():
-                storage.create(f"{DATA}/{name}", content)
-            instants.append(ArchivedName(t(n), t(n + 5), "deltacommit"))
-        Turn(storage, number + 1).archive(ArchivePlan(False, tuple(instants)))
-    return storage
+def some_of_the_oldest(storage: Storage, chance: random.Random | None) -> ArchivePlan:
+    """A plan for some, or all, of the instants that may go; for the last one when all are gone."""
+    going = [name for name in PLAN.instants if load_timeline(storage).contains(name.requested)]
+    count = len(going) if chance is None else chance.randint(1, max(len(going), 1))
+    return ArchivePlan(False, tuple(going[:count]) or PLAN.instants[-1:])
 
 
-def test_ten_files_of_a_level_become_one_of_the_next() -> None:
-    storage = many_files(FILES_OF_A_LEVEL - 1)
-    assert merge_plan(newest_manifest(storage, ".hoodie"), ".hoodie") is None
-    storage = many_files(FILES_OF_A_LEVEL + 1)
-    before = archived(storage)
-    merge = merge_plan(newest_manifest(storage, ".hoodie"), ".hoodie")
-    assert merge is not None
-    assert merge.name == f"{t(0)}_{t(39)}_1.parquet"
-    turn = Turn(storage, 50)
-    assert turn.merge(merge)
-    assert turn.merge(merge)  # again: it is there
-    manifest = newest_manifest(storage, ".hoodie")
-    assert [file.name for file in manifest.files] == [f"{t(40)}_{t(43)}_0.parquet", merge.name]
-    assert manifest.files[1].size == len(storage.read(merge.path))
-    assert archived(storage) == before
-    assert merge_plan(manifest, ".hoodie") is None
-
-
-def test_only_the_newest_manifests_and_what_they_name_stays() -> None:
-    storage = many_files(FILES_OF_A_LEVEL)
-    merge = merge_plan(newest_manifest(storage, ".hoodie"), ".hoodie")
-    assert merge is not None
-    turn = Turn(storage, 50)
-    turn.merge(merge)
-    before = archived(storage)
-    storage.create(f"{HISTORY}/{t(98)}_{t(99)}_0.parquet", b"an archiver that died left it")
-    steps = 0
-    while True:
-        left = iter([False, False])
-        if delete_superseded(storage, ".hoodie", turn.delete, partial(next, left, True)):
-            break
-        steps += 1
-        assert archived(storage) == before
-    assert steps > 3
-    names = names_of(storage, HISTORY)
-    assert [name for name in names if name.startswith("manifest")] == [
-        "manifest_10",
-        "manifest_11",
-        "manifest_9",
-    ]
-    # The two older manifests name the files of level 0: their readers may still open them.
-    assert len([name for name in names if name.endswith("_0.parquet")]) == FILES_OF_A_LEVEL
-    assert f"{t(98)}_{t(99)}_0.parquet" not in names
-
-
-def test_files_that_another_archiver_merged_are_not_merged_again() -> None:
-    storage = many_files(FILES_OF_A_LEVEL)
-    merge = merge_plan(newest_manifest(storage, ".hoodie"), ".hoodie")
-    assert merge is not None
-    other = Merge(".hoodie", merge.files[:5])
-    assert Turn(storage, 50).merge(other)
-    assert not Turn(storage, 51).merge(merge)
-    assert len(archived(storage)) == 40
-
-
-def test_a_merged_file_has_each_row_once_in_order_whatever_its_files_repeat() -> None:
-    storage = InMemoryStorage()
-    rows = [ArchivedInstant(t(n), t(n + 5), "deltacommit", b"m%d" % n, b"") for n in range(0, 60, 2)]
-    for part in (rows[:12], rows[6:20], rows[20:]):
-        name = f"{part[0].requested}_{part[-1].requested}_0.parquet"
-        storage.create(f"{HISTORY}/{name}", encode_archive_file(part))
-    files = [ArchiveFile(name, 1) for name in storage.names(HISTORY)]
-    sink = io.BytesIO()
-    write_merged(storage, Merge(".hoodie", tuple(files)), sink)
-    merged = pq.ParquetFile(io.BytesIO(sink.getvalue())).read()
-    assert merged.column("instantTime").to_pylist() == [row.requested for row in rows]
-    assert merged.column("metadata").to_pylist() == [row.metadata for row in rows]
-
-
-def test_files_that_are_too_large_together_are_not_merged() -> None:
-    def of(*megabytes: int) -> list[str] | None:
-        files = [ArchiveFile(f"{t(n)}_{t(n)}_2.parquet", size << 20) for n, size in enumerate(megabytes)]
-        merge = merge_plan(Manifest(1, tuple(files)), ".hoodie")
-        return [str(file.size // (1 << 20)) for file in merge.files if file.size] if merge else None
-
-    assert of(*[1] * 9) is None
-    assert of(*[1] * 12) == ["1"] * 10
-    assert of(1100, 1200, *[1] * 8) == ["1"] * 8
-    assert of(400, 500, 300, *[1] * 8) == ["400", "500", "300"]
-    assert of(*[1100] * 10) is None
+def go_on(turn: Turn, plan: ArchivePlan) -> ArchivePlan | None:
+    """What is left to do of the plan."""
+    try:
+        turn.archive(plan)
+    except FileMissingError:
+        take_back(turn.storage, plan, turn.delete)
+    return None
