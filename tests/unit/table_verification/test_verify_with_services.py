@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testing.terms import begin_term
 from tests.unit.table_files import existing_table, orders
 from tests.unit.table_verification.compacting import Faults, Services
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table
@@ -15,6 +16,14 @@ from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.table_services import archiving
+from tidemark.hudi_format.table_services.archive_planning import (
+    ArchiveBounds,
+    ArchivedName,
+    ArchivePlan,
+    plan_data_archive,
+    plan_metadata_archive,
+)
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 from tidemark.table_verification import compactions, compare_changed, slice_check
 from tidemark.table_verification.compactions import is_read_by_turn
@@ -224,6 +233,41 @@ def test_archived_instant_with_a_log_file_in_use_is_named(table: Path) -> None:
     result = verify_table(storage, lambda _: None)
     assert result.findings.counts[Kind.ARCHIVED_LOG] >= 1
     assert first in result.findings.examples[Kind.ARCHIVED_LOG][0]
+
+
+@pytest.mark.parametrize("is_index", [False, True], ids=["data", "index"])
+def test_archival_that_is_cut_anywhere_is_no_difference(table: Path, is_index: bool) -> None:
+    services = Services(table)
+    services.compact_data()
+    services.compact_index()
+    for at in (50, 60):
+        existing_table(table).commit(orders(("k0", DAYS[0], at)))
+    storage = LocalStorage(table)
+    data, metadata = load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT)
+    bounds = ArchiveBounds(least=2)
+    if is_index:
+        going = plan_metadata_archive(
+            metadata, data, bounds, in_slices=lambda _: (), with_logs=tuple
+        ).instants
+    else:
+        going = plan_data_archive(data, metadata, bounds, is_gone=lambda _: True, with_logs=tuple).instants
+    names = tuple(ArchivedName(each.requested, str(each.completion), each.action.value) for each in going)
+    assert names
+    plan, term, found = ArchivePlan(is_index, names), begin_term(storage), []
+    term.lock.acquire(0, ends_epoch=True)
+
+    def look(_: str = "") -> None:
+        found.append(verify_table(storage, lambda _: None).findings.examples)
+
+    def delete(path: str) -> bool:
+        gone = storage.delete(path)
+        look()
+        return gone
+
+    archiving.publish_rows(term, plan, term.lock.lease(), delete, look)
+    assert archiving.delete_instants(storage, plan, delete, lambda _: None, lambda: False)
+    assert len(found) > 3 * len(names)
+    assert [each for each in found if each] == []
 
 
 def test_long_slices_are_a_warning_and_no_difference(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
