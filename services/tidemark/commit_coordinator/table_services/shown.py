@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.table_services.held_back import held_back
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
-from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.config.table_services_model import ServicesRun, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceOutcome, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import FoldState
@@ -34,6 +34,7 @@ from tidemark.table_status.services import (
 
 _SLICES_MS: Final = 2_000
 _HELD_MS: Final = 5_000
+_UNTAKEN_MS: Final = 60_000
 _BEHIND: Final = 2
 """Compaction is behind when a slice has so many times what triggers it."""
 _BEHIND_SHOWN: Final = 3
@@ -101,11 +102,24 @@ class ShownServices:
         kinds = [kind for kind in ServiceKind if kind in self._runner.handlers]
         shown = [self._kind(kind, state, seen, now_ms) for kind in kinds]
         self._forget(state)
-        return msgspec.structs.replace(paused, enabled=True, kinds=shown, behind=self._behind())
+        return msgspec.structs.replace(paused, enabled=True, kinds=shown, behind=self._behind(shown, now_ms))
 
-    def _behind(self) -> list[str]:
+    def _behind(self, kinds: Sequence[ServiceKindState], now_ms: int) -> list[str]:
         words = self._runner.backpressure.words
-        return [*([words] if words else []), *self._slices.behind]
+        return [*([words] if words else []), *self._untaken(kinds, now_ms), *self._slices.behind]
+
+    def _untaken(self, kinds: Sequence[ServiceKindState], now_ms: int) -> Iterator[str]:
+        """Actions whose tasks nobody has asked for, because no worker runs or can reach us."""
+        serve = self._config.run is ServicesRun.SEPARATE
+        start = "`tidemark services serve`" if serve else "a writer"
+        for state in kinds:
+            action = state.open
+            if action is None or action.step != "planned" or action.worker or action.groups_done:
+                continue
+            if not self._runner.handlers[ServiceKind(state.kind)].has_tasks:
+                continue
+            if (waits_ms := now_ms - action.planned_ms) > _UNTAKEN_MS:
+                yield (f"nobody has taken the tasks of {state.kind} for {waits_ms // 1_000} s: start {start}")
 
     def _kind(self, kind: ServiceKind, state: FoldState, seen: SeenServices, now_ms: int) -> ServiceKindState:
         held, ended, known = state.services.get(kind), self._runner.ended.get(kind), seen.kind(kind)

@@ -30,6 +30,7 @@ from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 from tidemark.table_status.services import OwnServices, ServiceKindState
 
 NOW_MS = 1_764_000_000_000
+COMPACTIONS = (ServiceKind.COMPACT_DATA, ServiceKind.COMPACT_INDEX)
 OPERATION = MergeOperation("p", "f", "1", "b", ("l",), 30, 70)
 PLAN = encode_plan(CompactionPlan("T7", False, "", (OPERATION, OPERATION, OPERATION), dropped=(1,)))
 
@@ -61,7 +62,7 @@ class World:
         self.plans_read = 0
         self.runner = SimpleNamespace(
             rules=ServiceRules(enabled=enabled),
-            handlers=dict.fromkeys(ServiceKind),
+            handlers={kind: SimpleNamespace(has_tasks=kind in COMPACTIONS) for kind in ServiceKind},
             ended={},
             plan_of=self._plan_of,
             progress_of=lambda _: self.progress,
@@ -141,6 +142,19 @@ def test_unreadable_plan_leaves_the_figures_out() -> None:
     shown = world.of(ServiceKind.COMPACT_DATA).open
     assert shown is not None
     assert (shown.groups, shown.bytes) == (0, 0)
+
+
+def test_tasks_that_nobody_takes_for_a_minute_are_behind() -> None:
+    world = World()
+    world.open()
+    assert world.now(NOW_MS + 55_000).behind == []
+    text = "nobody has taken the tasks of compact-data for 61 s: start a writer"
+    assert world.now(NOW_MS + 56_000).behind == [text]
+    world.progress = ServiceProgress("writer-1", 0)
+    assert world.now(NOW_MS + 57_000).behind == []
+    world.progress = ServiceProgress()
+    world.open(decided=True)
+    assert world.now(NOW_MS + 58_000).behind == []
 
 
 def test_failures_and_what_is_due_are_told_by_kind() -> None:
