@@ -105,8 +105,8 @@ def test_caches_answer_right_beside_compaction_clean_and_archival(tmp_path: Path
 
 
 def test_no_slice_exceeds_three_times_its_trigger_however_slow_the_workers_are(tmp_path: Path) -> None:
-    life = LivedTable(tmp_path / "t", config(), groups=4, keys=30, seed=3, task_s=15.0)
-    for _ in range(60):
+    life = LivedTable(tmp_path / "t", config(), groups=4, keys=30, seed=3, task_s=40.0)
+    for _ in range(90):
         life.second()
         assert most_logs(newest_slices(life)) <= 3 * TRIGGER
     assert life.rests > 0

@@ -50,7 +50,7 @@ class DataCompactionConfig:
 
     enabled: bool = _field(values.boolean, True)
     log_ratio: float = _field(values.number(0.01, 100.0), 0.5)
-    """Compact a file group when its log files have this part of the bytes of its base file."""
+    """Compact a file group when its log files have this part of the bytes of its base file, and 1 MiB."""
     log_bytes: int = _field(values.size_bytes, 64 * _MIB)
     """Compact a file group with so many bytes of log files."""
     log_files: int = _field(values.integer(1, 100_000), 40)

@@ -12,8 +12,6 @@ from typing import Final, Protocol
 
 _MINUTE_MS: Final = 60_000
 _MIB: Final = 1 << 20
-# A score that no figure reaches: the log files of a slice without base file, which every reader merges whole.
-_BASE_BYTES_MIN: Final = 1
 
 
 class SliceLoad(Protocol):
@@ -36,14 +34,16 @@ class SliceLoad(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataCompactionRule:
     """A file group is due when one of the four values is reached: log bytes as a part of base bytes, log
-    bytes, log files, age of the oldest log file. ``max_groups`` and ``max_bytes`` (read, base and log files)
-    bound one action.
+    bytes, log files, age of the oldest log file. Log files of less than ``ratio_from_bytes`` are merged by
+    readers in no time: their part does not count, or a table of small file groups would be compacted after
+    every few commits. ``max_groups`` and ``max_bytes`` (read, base and log files) bound one action.
     """
 
     log_ratio: float = 0.5
     log_bytes: int = 64 * _MIB
     log_files: int = 40
     log_age_ms: int = 30 * _MINUTE_MS
+    ratio_from_bytes: int = _MIB
     max_groups: int = 64
     max_bytes: int = 4096 * _MIB
 
@@ -55,7 +55,7 @@ class DataCompactionRule:
             return 0.0
         age_ms = max(now_ms - (load.oldest_log_ms or now_ms), 0)
         return max(
-            load.log_bytes / max(self.log_ratio * load.base_bytes, _BASE_BYTES_MIN),
+            load.log_bytes / max(self.log_ratio * load.base_bytes, self.ratio_from_bytes),
             load.log_bytes / self.log_bytes,
             load.log_count / self.log_files,
             age_ms / self.log_age_ms,

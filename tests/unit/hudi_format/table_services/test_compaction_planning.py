@@ -72,9 +72,9 @@ def three_groups(logs: int = 2) -> History:
 
 
 def test_nothing_is_due_below_the_values_of_the_rule():
-    history = three_groups(logs=4)
-    assert plan_data_compaction(history.view(), history.files(), t(900), "{}", DataCompactionRule()) is None
-    assert len(planned(three_groups(logs=5), t(900), DataCompactionRule()).operations) == 3, "half the base"
+    history, rule = three_groups(logs=4), DataCompactionRule(ratio_from_bytes=1)
+    assert plan_data_compaction(history.view(), history.files(), t(900), "{}", rule) is None
+    assert len(planned(three_groups(logs=5), t(900), rule).operations) == 3, "half the base"
 
 
 def test_old_log_files_are_due():

@@ -28,8 +28,9 @@ class Load:
     ("load", "score"),
     [
         (Load(100, 0, 0, None), 0.0),
-        (Load(1000, 1, 250, NOW), 0.5),
-        (Load(1000, 1, 500, NOW), 1.0),
+        (Load(10 * MIB, 1, 5 * MIB // 2, NOW), 0.5),
+        (Load(10 * MIB, 1, 5 * MIB, NOW), 1.0),
+        (Load(1000, 1, MIB // 4, NOW), 0.25),
         (Load(1000 * MIB, 1, 128 * MIB, NOW), 2.0),
         (Load(1000 * MIB, 40, 10, NOW), 1.0),
         (Load(1000 * MIB, 1, 10, NOW - 45 * MINUTE), 1.5),
@@ -39,8 +40,8 @@ def test_a_file_group_is_due_by_the_value_that_is_reached_most(load, score):
     assert DataCompactionRule().score(load, NOW) == pytest.approx(score, rel=1e-3)
 
 
-def test_log_files_without_base_file_are_due():
-    assert DataCompactionRule().score(Load(0, 1, 10, NOW), NOW) >= 1.0
+def test_log_files_without_base_file_are_due_from_a_mebibyte_on():
+    assert DataCompactionRule().score(Load(0, 1, MIB, NOW), NOW) == 1.0
 
 
 def reason(*loads: Load, since_last_ms: int | None = None) -> str | None:
