@@ -56,7 +56,10 @@ def test_demo_proves_every_check_and_leaves_no_process(tmp_path: Path, table_typ
     assert (code, report["proved"]) == (0, True)
     assert report["records"] == 83_844
     assert report["epochs"] >= 2
-    assert len(report["checks"]) == 9
+    assert len(report["checks"]) == 12
+    done = {action["kind"] for action in report["table_services"]}
+    assert done >= {"compact-index", "clean-data", "clean-index", "archive"}
+    assert {"clean.retain", "archive.max"} <= {each["key"] for each in report["table_service_settings"]}
     assert left_of(folder) == {}
     assert not (folder / "state" / "run.json").exists()
     properties = (folder / "warehouse" / "flights" / ".hoodie" / "hoodie.properties").read_text()

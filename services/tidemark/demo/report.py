@@ -6,6 +6,7 @@ The demo command fills ``DemoReport``; ``print_report`` writes it. Only the verd
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rich.console import Console
 from rich.padding import Padding
@@ -17,6 +18,14 @@ from tidemark.demo.comparison import TableDifference
 from tidemark.demo.flights import StreamCounts
 from tidemark.demo.model import LifeEvent
 from tidemark.demo.text import duration, grouped, instant
+
+COUNTED: Final = {
+    "compact-index": "file groups",
+    "compact-data": "file groups",
+    "clean-data": "files",
+    "clean-index": "files",
+}
+"""What the actions of a kind of service count; those of others count instants."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,24 @@ class Query:
 
 
 @dataclass(frozen=True)
+class UpkeepAction:
+    """What one kind of service did last: `count` file groups, files or instants."""
+
+    kind: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class UpkeepSetting:
+    """A key of `table_services`, its value in the demo, and its default, both as texts of the file."""
+
+    key: str
+    here: str
+    default: str
+
+
+@dataclass(frozen=True)
 class DemoReport:
     """What the demo did and proved. ``seconds``: from the first record sent to the last one committed."""
 
@@ -68,6 +95,8 @@ class DemoReport:
     checks: tuple[Check, ...]
     stories: tuple[KeyStory, ...]
     queries: tuple[Query, ...]
+    upkeep: tuple[UpkeepAction, ...]
+    settings: tuple[UpkeepSetting, ...]
 
     @property
     def proved(self) -> bool:
@@ -134,6 +163,9 @@ def print_report(console: Console, report: DemoReport) -> None:
     """Writes the whole report. Commands and paths are not wrapped, so that they can be copied."""
     console.print(Rule("What ran", align="left"))
     _print_run(console, report)
+    if report.upkeep:
+        console.print(Rule("What was kept up", align="left"))
+        _print_upkeep(console, report)
     console.print(Rule("What was proved", align="left"))
     console.print(_check_table(report.checks))
     for story in report.stories:
@@ -171,6 +203,25 @@ def _print_run(console: Console, report: DemoReport) -> None:
     ]
     for line in lines:
         console.print(Text(line), soft_wrap=True)
+
+
+def _print_upkeep(console: Console, report: DemoReport) -> None:
+    """The last action of each table service, and the settings that differ from the defaults."""
+    ran = "Table services ran beside the epochs, and once more after the stream; the last action of each:"
+    console.print(Text(ran), soft_wrap=True)
+    actions = Table(box=None, padding=(0, 2, 0, 0))
+    for name, justify in (("service", "left"), ("last action", "right"), ("took", "right")):
+        actions.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for action in report.upkeep:
+        did = f"{grouped(action.count)} {COUNTED.get(action.kind, 'instants')}"
+        actions.add_row(action.kind, did, duration(action.seconds * 1000))
+    console.print(actions)
+    settings = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("table_services", "in this demo", "default"):
+        settings.add_column(name)
+    for setting in report.settings:
+        settings.add_row(setting.key, setting.here, setting.default)
+    console.print(settings)
 
 
 def _check_table(checks: tuple[Check, ...]) -> Table:

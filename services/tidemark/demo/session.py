@@ -2,7 +2,8 @@
 
 1. makes the folder and starts the services (`tidemark run`)
 2. sends the stream, and shows how it is committed
-3. flushes, asks for what the report needs, and stops the services
+3. flushes, asks for what the report needs, has the table compacted, cleaned and archived, and stops the
+   services
 4. compares the table with the model, verifies it, and prints the report
 """
 
@@ -30,8 +31,9 @@ from tidemark.demo.flights import EventStream
 from tidemark.demo.folder import prepare_folder
 from tidemark.demo.model import TableModel
 from tidemark.demo.progress import Progress
-from tidemark.demo.report import DemoReport, print_report, query_examples, table_checks
+from tidemark.demo.report import DemoReport, UpkeepAction, print_report, query_examples, table_checks
 from tidemark.demo.terminal import DemoView, open_view
+from tidemark.demo.upkeep import Upkeep, service_checks, settings_beside_defaults
 from tidemark.errors import TidemarkError
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.ledger_client.dead_letters import read_dead_letters
@@ -76,6 +78,7 @@ class _Streamed:
     progress: Progress
     dead_letters: int
     found: list[dict[str, Any]]
+    upkeep: tuple[UpkeepAction, ...]
 
 
 def play(options: DemoOptions) -> int:
@@ -151,7 +154,9 @@ class _Session:
             dead_letters = len(read_dead_letters(client, self._config.table.name, self._clock))
             keys = [key for key in (model.moved_key(), model.deleted_key()) if key is not None]
             locations = admin.lookup(keys)
-        return _Streamed(seconds, status, progress, dead_letters, locations)
+            retain_ms = self._config.table_services.clean.retain_ms
+            upkeep = Upkeep(admin, self._clock, self._view.say, retain_ms).finish()
+        return _Streamed(seconds, status, progress, dead_letters, locations, upkeep)
 
     def _wait_for_services(self, progress: Progress) -> None:
         deadline = Deadline(self._clock, _START_S)
@@ -225,6 +230,7 @@ def _report(
     verified: Verification,
 ) -> DemoReport:
     checks = table_checks(difference, model.counts.dead_letters, streamed.dead_letters)
+    upkeep = service_checks(open_storage(config.table.path), config.table_services.archive.max)
     key = model.moved_key() or "flight_date:2013-01-01,carrier:UA,flight:1545,origin:EWR"
     return DemoReport(
         table_path=config.table.path,
@@ -236,9 +242,11 @@ def _report(
         epochs=streamed.status.last_commit.epoch,
         commit_latency_ms_p50=streamed.progress.latency_ms(50),
         commit_latency_ms_p99=streamed.progress.latency_ms(99),
-        checks=(*checks, *proofs.index_checks(verified)),
+        checks=(*checks, *proofs.index_checks(verified), *upkeep),
         stories=proofs.stories(model, streamed.found),
         queries=query_examples(config.table.path, key),
+        upkeep=streamed.upkeep,
+        settings=settings_beside_defaults(config),
     )
 
 
@@ -263,6 +271,14 @@ def _document(report: DemoReport) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "epochs": report.epochs,
         "commit_latency_ms": {"p50": report.commit_latency_ms_p50, "p99": report.commit_latency_ms_p99},
+        "table_services": [
+            {"kind": action.kind, "count": action.count, "seconds": round(action.seconds, 3)}
+            for action in report.upkeep
+        ],
+        "table_service_settings": [
+            {"key": setting.key, "here": setting.here, "default": setting.default}
+            for setting in report.settings
+        ],
         "checks": [
             {"name": check.name, "expected": check.expected, "found": check.found, "passed": check.passed}
             for check in report.checks

@@ -10,7 +10,16 @@ import pytest
 from tidemark.demo.comparison import TableDifference
 from tidemark.demo.flights import StreamCounts
 from tidemark.demo.model import LifeEvent
-from tidemark.demo.report import Check, DemoReport, KeyStory, print_report, query_examples, table_checks
+from tidemark.demo.report import (
+    Check,
+    DemoReport,
+    KeyStory,
+    UpkeepAction,
+    UpkeepSetting,
+    print_report,
+    query_examples,
+    table_checks,
+)
 from tidemark.demo.terminal import CacheTierStats, DemoStats, DemoView, open_view, plain_line
 from tidemark.demo.text import duration, grouped, instant, share, sparkline
 
@@ -65,6 +74,8 @@ def _report(checks: tuple[Check, ...]) -> DemoReport:
         checks=checks,
         stories=(KeyStory("A flight that was cancelled", KEY, events, "in no tier"),),
         queries=query_examples("/data/warehouse/flights", KEY),
+        upkeep=(UpkeepAction("compact-data", 31, 4.2), UpkeepAction("archive", 40, 0.3)),
+        settings=(UpkeepSetting("clean.retain", "10s", "1h"),),
     )
 
 
@@ -145,6 +156,9 @@ def test_report_tells_checks_story_and_queries() -> None:
     assert "now: in no tier" in text
     assert KEY in text
     assert "Proved: all 6 checks passed." in text
+    assert re.search(r"compact-data +31 file groups +4.2 s", text)
+    assert re.search(r"archive +40 instants +300 ms", text)
+    assert re.search(r"clean.retain +10s +1h", text)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tidemark.commit_coordinator.status import document as status_document
 from tidemark.config import load_config
 from tidemark.config.run_file import RunFile, write_run_file
 from tidemark.demo.flights import StreamCounts
-from tidemark.demo.report import Check, DemoReport
+from tidemark.demo.report import Check, DemoReport, UpkeepAction, UpkeepSetting
 from tidemark.demo.session import DemoOptions, _tell
 from tidemark.epoch_protocol.input_topics import InputTopic, InputTopics, encode_input_topics
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
@@ -178,9 +178,9 @@ def _left_topic(folder: Path) -> tuple[str, Any]:
 
 
 def _demo() -> tuple[str, Any]:
-    report = DemoReport(
-        "t", "c", 1, 1, StreamCounts(), 1.0, 1, 1.0, 2.0, (Check("n", "1", "1", True),), (), ()
-    )
+    checks = (Check("n", "1", "1", True),)
+    upkeep, settings = (UpkeepAction("archive", 9, 1.0),), (UpkeepSetting("archive.min", "10", "300"),)
+    report = DemoReport("t", "c", 1, 1, StreamCounts(), 1.0, 1, 1.0, 2.0, checks, (), (), upkeep, settings)
     out = io.StringIO()
     with redirect_stdout(out):
         _tell(report, DemoOptions(1, "merge_on_read", Path("demo"), as_json=True, yes=True), [])
