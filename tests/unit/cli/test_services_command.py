@@ -184,11 +184,13 @@ def test_describe_names_what_keeps_other_writers_from_the_services_where_tidemar
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_config(tmp_path)
+    written = file.read_text()
     new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
+    file.write_text(f"{written}table_services: {{enabled: false}}\n")
     assert main(["table", "describe", "-c", str(file), "--json"]) == 0
     before = json.loads(capsys.readouterr().out)["foreign_writer_options"]
     archive = "{min: 20, max: 70, batch: 10}"
-    file.write_text(f"{file.read_text()}table_services: {{enabled: true, archive: {archive}}}\n")
+    file.write_text(f"{written}table_services: {{enabled: true, archive: {archive}}}\n")
     assert main(["table", "describe", "-c", str(file), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     options = document["foreign_writer_options"]
