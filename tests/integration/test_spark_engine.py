@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.table_services.operations import MergeOperation
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
@@ -25,6 +26,12 @@ from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.epoch_stream import EpochStream
 from tidemark.stream_writer.errors import EngineFailedError
 from tidemark.stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, start_engine
+from tidemark.stream_writer.table_services.bins import (
+    MergeBin,
+    NumberedOperation,
+    decode_report,
+    encode_bin,
+)
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 
 pytestmark = pytest.mark.spark
@@ -139,6 +146,43 @@ def test_job_that_takes_too_long_is_cancelled_and_the_session_lives_on(engine: S
 
 
 @pytest.mark.kafka
+def _bin(folder: Path) -> bytes:
+    operation = NumberedOperation(0, MergeOperation("p", "g", "1", None, (".g_1.log.1_0-0-0",), 0, 0))
+    return encode_bin(
+        MergeBin(str(folder), "no-token", "20260101000000000", True, "{}", 1 << 20, "", True, (operation,))
+    )
+
+
+def test_bins_of_table_services_run_beside_the_job_of_an_epoch(engine: SparkEngine, tmp_path: Path) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        release = tmp_path / "release"
+        epoch = pool.submit(
+            _run, engine, {"do": "meet", "mine": str(tmp_path / "mine"), "others": str(release)}
+        )
+        (data,) = pool.submit(engine.run_bins, [_bin(tmp_path)]).result(60)
+        assert not epoch.done()
+        release.touch()
+        assert _only(epoch.result(60)).write_stats == (b"met",)
+    (failed,) = decode_report(data).failures
+    assert (failed.ordinal, failed.error) == (0, "FencedOutError"), failed
+
+
+def test_a_cancelled_bin_fails_its_job_alone(engine: SparkEngine, tmp_path: Path) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        release = tmp_path / "release"
+        epoch = pool.submit(
+            _run, engine, {"do": "meet", "mine": str(tmp_path / "mine"), "others": str(release)}
+        )
+        bins = pool.submit(engine.run_bins, [_bin(tmp_path)])
+        while not bins.done():
+            engine.cancel_bins()
+            time.sleep(0.02)
+        with pytest.raises(EngineFailedError, match="Spark gave the job up"):
+            bins.result()
+        release.touch()
+        assert _only(epoch.result(60)).write_stats == (b"met",)
+
+
 def test_workers_read_committed_ranges_and_keep_their_reader(
     engine: SparkEngine, kafka: EmbeddedKafka
 ) -> None:
