@@ -191,7 +191,7 @@ class ObjectTerm:
 
     def _of_service(self, service: int) -> dict[str, Upload]:
         uploads = self._store.uploads().items()
-        return {each: upload for each, upload in uploads if upload.tag.startswith(f"service-{service}-")}
+        return {handle: upload for handle, upload in uploads if upload.tag.startswith(f"service-{service}-")}
 
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
         if _read(self._store, TERM) != _term_content(self._term):

@@ -126,7 +126,7 @@ class ObjectStore:
 
     def names(self, path: str) -> Names:
         with self._mutex:
-            return [name_of(each) for each in self._names.get(checked_path(path), ())]
+            return [name_of(below) for below in self._names.get(checked_path(path), ())]
 
     def walk(self, path: str) -> Listing:
         with self._mutex:

@@ -52,13 +52,13 @@ SERVICE_STEPS: Final[Mapping[tuple[ServiceStatus, type[ServiceStep]], ServiceSta
 
 def open_service(services: Mapping[ServiceKind, OpenService], number: int) -> OpenService | None:
     """The open action with this number."""
-    return next((each for each in services.values() if each.planned.service == number), None)
+    return next((action for action in services.values() if action.planned.service == number), None)
 
 
 def decided_services(services: Mapping[ServiceKind, OpenService]) -> list[OpenService]:
     """The actions that are decided, in the order of their numbers."""
-    decided = (each for each in services.values() if each.decided is not None)
-    return sorted(decided, key=lambda each: each.planned.service)
+    decided = (action for action in services.values() if action.decided is not None)
+    return sorted(decided, key=lambda action: action.planned.service)
 
 
 def apply_service(

@@ -42,7 +42,7 @@ class Compactions:
     def __init__(self, storage: Storage, timeline: Timeline, root: str) -> None:
         self._storage = storage
         self._root = root
-        self._completed = {each.requested: each for each in timeline.completed(Action.COMPACTION)}
+        self._completed = {instant.requested: instant for instant in timeline.completed(Action.COMPACTION)}
         self._plans: dict[str, _Operations] = {}
         self._digests: dict[str, Mapping[str, Digest]] = {}
 
@@ -97,7 +97,7 @@ class Compactions:
             plan = decode_compaction_plan(self._storage.read(path), path)
         except (FileMissingError, CorruptFileError):
             return {}
-        return {(each.partition_path, each.file_id): each for each in plan.operations}
+        return {(operation.partition_path, operation.file_id): operation for operation in plan.operations}
 
     def _said(self, completed: Instant) -> Mapping[str, Digest]:
         path = instant_path(completed, self._root)

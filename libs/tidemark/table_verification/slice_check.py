@@ -38,7 +38,7 @@ def check_plans(
     ``newest``: the slices that readers see; ``every``: all slices of each group, oldest first, as far as
     their files are there; ``root``: the folder of the partitions.
     """
-    folding = {each.requested for each in timeline.completed(Action.LOG_COMPACTION)}
+    folding = {instant.requested for instant in timeline.completed(Action.LOG_COMPACTION)}
     for now in newest:
         operation = compactions.operation(now)
         instant = instant_of(now)
@@ -47,9 +47,9 @@ def check_plans(
         named = set(operation.log_files)
         former = {
             log
-            for each in every.get((now.partition_path, now.file_id), ())
-            if operation.base_instant <= each.base_instant < instant
-            for log in each.log_files
+            for file_slice in every.get((now.partition_path, now.file_id), ())
+            if operation.base_instant <= file_slice.base_instant < instant
+            for log in file_slice.log_files
             if _instant(log) not in folding
         }
         where = join_path(root, now.partition_path, now.base_file or "")
@@ -81,12 +81,13 @@ def check_archived_logs(
 def long_slices(root: str, slices: Iterable[FileSlice]) -> Iterator[str]:
     """Warnings about the longest slices with more than `LOG_FILES_WARN` log files."""
     long = sorted(
-        (each for each in slices if len(each.log_files) > LOG_FILES_WARN),
-        key=lambda each: -len(each.log_files),
+        (file_slice for file_slice in slices if len(file_slice.log_files) > LOG_FILES_WARN),
+        key=lambda file_slice: -len(file_slice.log_files),
     )
-    for each in long[:_SHOWN_MAX]:
-        where = join_path(root, each.partition_path, each.file_id)
-        yield f"{where} has {len(each.log_files)} log files behind its base file: nobody compacts it in time"
+    for file_slice in long[:_SHOWN_MAX]:
+        where = join_path(root, file_slice.partition_path, file_slice.file_id)
+        logs = len(file_slice.log_files)
+        yield f"{where} has {logs} log files behind its base file: nobody compacts it in time"
     if len(long) > _SHOWN_MAX:
         yield f"{len(long) - _SHOWN_MAX} more file groups have more than {LOG_FILES_WARN} log files each"
 

@@ -224,7 +224,7 @@ class _Run:
         check_plans(slices, every, Compactions(storage, data, DATA_ROOT), data, "", findings)
         names = {name: storage.names(join_path(METADATA_TABLE_PATH, name)) for name in snapshot.slices}
         check_plans(
-            [each for of_partition in snapshot.slices.values() for each in of_partition],
+            [file_slice for of_partition in snapshot.slices.values() for file_slice in of_partition],
             every_metadata_slice(names, snapshot.validity),
             Compactions(storage, metadata, METADATA_TABLE_ROOT),
             metadata,
@@ -234,7 +234,7 @@ class _Run:
         check_archived_logs(snapshot.slices, snapshot.validity, METADATA_TABLE_PATH, findings)
 
     def _warnings(self, slices: Iterable[FileSlice]) -> tuple[str, ...]:
-        index = (each for of_partition in self.snapshot.slices.values() for each in of_partition)
+        index = (file_slice for of_partition in self.snapshot.slices.values() for file_slice in of_partition)
         return (*long_slices("", slices), *long_slices(METADATA_TABLE_PATH, index))
 
     def _state(

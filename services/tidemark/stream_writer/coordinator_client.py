@@ -95,8 +95,8 @@ class GrpcCoordinator:
             timings_ms=written.timings_ms,
         )
         tickets = [
-            commit_pb2.Ticket(path=each.path, size=each.size, sha256=each.sha256, handle=each.handle)
-            for each in (*written.tickets, *(log.ticket for log in written.metadata_logs if log.ticket))
+            commit_pb2.Ticket(path=ticket.path, size=ticket.size, sha256=ticket.sha256, handle=ticket.handle)
+            for ticket in (*written.tickets, *(log.ticket for log in written.metadata_logs if log.ticket))
         ]
         parts = list(report_parts(base, written.write_stats, index_files, tickets))
         if len(parts) == 1:

@@ -149,7 +149,7 @@ class DataPartitionWriter:
                 self._make_partition(partition)
             files[partition] = names
         existing = self._view.slices(files, as_of=self._task.as_of)
-        slices = {(each.partition_path, each.file_id): each for each in existing}
+        slices = {(file_slice.partition_path, file_slice.file_id): file_slice for file_slice in existing}
         new = [group for group in groups if group.group not in slices]
         committed = self._committed_groups(files) if new else frozenset()
         for group in groups:
@@ -177,7 +177,7 @@ class DataPartitionWriter:
         )
         is_committed = self._view.timeline.is_committed
         return frozenset(
-            (partition, each.file_id) for partition, each in parsed if is_committed(each.instant)
+            (partition, name.file_id) for partition, name in parsed if is_committed(name.instant)
         )
 
     def _make_partition(self, partition: str) -> None:
@@ -282,9 +282,9 @@ def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[Gr
     """The last row of each (file group, key); one `GroupRows` for each file group, in the order of (partition
     path, file id).
     """
-    if not any(each.batch.num_rows for each in batches):
+    if not any(batch.batch.num_rows for batch in batches):
         return
-    rows = pa.concat_tables([_normalised(each.batch, schema) for each in batches]).unify_dictionaries()
+    rows = pa.concat_tables([_normalised(batch.batch, schema) for batch in batches]).unify_dictionaries()
     rows = rows.combine_chunks()
     partitions = _codes(rows.column(PARTITION))
     files = _codes(rows.column(FILE_ID))
@@ -309,7 +309,7 @@ def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[Gr
     groups = np.split(by_group, starts[1:])
     names = [(partitions[0][partitions[1][g[0]]], files[0][files[1][g[0]]], g) for g in groups]
     is_delete = pc.equal(rows.column(OP), DataOp.DELETE).to_numpy()
-    for partition_path, file_id, members in sorted(names, key=lambda each: each[:2]):
+    for partition_path, file_id, members in sorted(names, key=lambda group: group[:2]):
         deleted = rows.select([KEY, ORDERING]).take(members[is_delete[members]])
         yield GroupRows(
             partition_path=partition_path,

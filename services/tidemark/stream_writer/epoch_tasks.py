@@ -153,14 +153,14 @@ def _work(topic: Topic, partitions: Iterable[commit_pb2.PartitionRanges]) -> lis
     return [
         PartitionWork(
             topic,
-            each.partition,
+            partition.partition,
             [
                 NamedRange(
                     nonce=named.nonce,
                     order=named.order,
                     produced=Produced(
                         topic=topic,
-                        partition=each.partition,
+                        partition=partition.partition,
                         first=named.first,
                         last=named.last,
                         batches=named.batches,
@@ -168,8 +168,8 @@ def _work(topic: Topic, partitions: Iterable[commit_pb2.PartitionRanges]) -> lis
                         checksum=named.checksum,
                     ),
                 )
-                for named in each.ranges
+                for named in partition.ranges
             ],
         )
-        for each in partitions
+        for partition in partitions
     ]

@@ -300,7 +300,7 @@ def start_engine(
 def archived_jars(jars: Sequence[Path]) -> list[Path]:
     """The class path of a local driver as its JVM sees it: Spark's jars in their folder's order, `jars`."""
     with os.scandir(_spark_jars()) as entries:
-        return [*(Path(each.path) for each in entries if each.name.endswith(".jar")), *jars]
+        return [*(Path(entry.path) for entry in entries if entry.name.endswith(".jar")), *jars]
 
 
 def _spark_jars() -> Path:

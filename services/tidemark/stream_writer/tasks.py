@@ -75,7 +75,7 @@ def _write(
                 stats += writer.write(batches)
             else:
                 logs += write_index_partition(task, attempt, publishers, batches)
-        data, metadata_logs = [each.result() for each in stats], [each.result() for each in logs]
+        data, metadata_logs = [future.result() for future in stats], [future.result() for future in logs]
     return TaskSucceeded(
         write_stats=tuple(msgspec.json.encode(stat.to_avro()) for stat, _ in data),
         metadata_logs=tuple(metadata_logs),

@@ -55,10 +55,10 @@ class WriterMetrics(WriterObserver):
         self._attempts.labels("written" if written.taken else "failed").inc()
         self._epochs.observe((written.ended_ms - written.began_ms) / 1000)
         self._jobs.observe((written.job_ended_ms - written.job_began_ms) / 1000)
-        done = [each for each in written.outcomes if isinstance(each, TaskSucceeded)]
+        done = [outcome for outcome in written.outcomes if isinstance(outcome, TaskSucceeded)]
         self._ended.labels("succeeded").inc(len(done))
         self._ended.labels("failed").inc(len(written.outcomes) - len(done))
-        self._worker.set(max((each.worker_rss_bytes for each in done), default=0))
+        self._worker.set(max((outcome.worker_rss_bytes for outcome in done), default=0))
         for outcome in done:
             self._task(outcome)
 

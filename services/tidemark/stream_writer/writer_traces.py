@@ -17,14 +17,17 @@ class WriterTraces(WriterObserver):
 
     def ended(self, written: WrittenEpoch) -> None:
         planned = written.planned
-        failures = [each for each in written.outcomes if isinstance(each, TaskFailed)]
+        failures = [outcome for outcome in written.outcomes if isinstance(outcome, TaskFailed)]
         failed = None if written.taken else failures[0].message if failures else "Spark gave the job up"
         job = SpanFacts(
             "spark job",
             written.job_began_ms,
             written.job_ended_ms,
             {"tidemark.tasks": len(written.outcomes)},
-            [_event(number, each, written.job_ended_ms) for number, each in enumerate(written.outcomes)],
+            [
+                _event(number, outcome, written.job_ended_ms)
+                for number, outcome in enumerate(written.outcomes)
+            ],
         )
         parts = (
             SpanFacts("begin", written.began_ms, written.job_began_ms),

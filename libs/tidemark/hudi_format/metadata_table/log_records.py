@@ -89,10 +89,10 @@ def streamed_log_entries(
             if not file.size():
                 check_empty(storage, path)
             heads.extend(SourcedBlock(block, path) for block in scan_heads(file, path))
-    for path, blocks in groupby(merge_order(heads, is_valid), key=lambda each: each.path):
+    for path, blocks in groupby(merge_order(heads, is_valid), key=lambda sourced: sourced.path):
         with storage.open_input(path) as file:
-            for each in blocks:
-                yield stored_entries(SourcedBlock(read_block_at(file, path, each.block.offset), path))
+            for sourced in blocks:
+                yield stored_entries(SourcedBlock(read_block_at(file, path, sourced.block.offset), path))
 
 
 def stored_entries(source: SourcedBlock) -> StoredEntries:

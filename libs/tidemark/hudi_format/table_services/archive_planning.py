@@ -121,25 +121,25 @@ def plan_data_archive(
     instants are on an active timeline (TABLE_SERVICES.md, section 2.4).
     """
     limit = _Limit()
-    compacted = max((each.requested for each in metadata.completed(Action.COMPACTION)), default=None)
+    compacted = max((instant.requested for instant in metadata.completed(Action.COMPACTION)), default=None)
     if compacted is None:
         return Archivable((), "the metadata table was not compacted yet")
-    writes = [each.requested for each in data.completed() if each.action.is_write]
+    writes = [instant.requested for instant in data.completed() if instant.action.is_write]
     limit.at(writes[-bounds.least] if 0 < bounds.least <= len(writes) else "", "the writes that always stay")
     _below_pending_write(limit, data, writes)
-    for each in data.completed():
-        if str(each.completion) >= compacted:
-            limit.at(each.requested, "the metadata table's newest compaction")
+    for instant in data.completed():
+        if str(instant.completion) >= compacted:
+            limit.at(instant.requested, "the metadata table's newest compaction")
             break
     for savepoint in _savepoints(data):
         limit.at(savepoint, f"the savepoint {savepoint}")
     _own(limit, bounds, writes)
     _first_pending(limit, data)
-    for each in data.completed(*_REPLACING):
-        if each.requested >= limit.time:
+    for instant in data.completed(*_REPLACING):
+        if instant.requested >= limit.time:
             break
-        if not is_gone(each):
-            limit.at(each.requested, f"the file groups that {each.file_name} replaced are not cleaned")
+        if not is_gone(instant):
+            limit.at(instant.requested, f"the file groups that {instant.file_name} replaced are not cleaned")
             break
     return _prefix(data, limit, with_logs)
 
@@ -158,37 +158,39 @@ def plan_metadata_archive(
     would read them no more. ``with_logs``: as for the data table, of the metadata table's log files.
     """
     limit = _Limit()
-    compactions = [each.requested for each in metadata.completed(Action.COMPACTION)]
+    compactions = [instant.requested for instant in metadata.completed(Action.COMPACTION)]
     limit.at(max(compactions, default=""), "the newest compaction")
     limit.at(data.first_active or "", "the data table's timeline")
     _first_pending(limit, data)
     savepoints = _savepoints(data)
     if savepoints:
         oldest = min(savepoints)
-        before = [each for each in compactions if each < oldest]
+        before = [requested for requested in compactions if requested < oldest]
         # Hudi's restore deletes the metadata table and leaves a wrong index where it does not find this one.
         limit.at(max(before, default=oldest), f"the savepoint {oldest}")
-    _own(limit, bounds, [each.requested for each in metadata.completed() if each.action.is_write])
+    _own(limit, bounds, [instant.requested for instant in metadata.completed() if instant.action.is_write])
     _first_pending(limit, metadata)
-    below = {each.requested for each in metadata.completed() if each.requested < limit.time}
+    below = {instant.requested for instant in metadata.completed() if instant.requested < limit.time}
     limit.at(min(in_slices(below), default=None), "a log file that is not compacted yet")
     return _prefix(metadata, limit, with_logs)
 
 
 def _savepoints(timeline: Timeline) -> list[str]:
-    return [each.requested for each in timeline.instants if each.action is Action.SAVEPOINT]
+    return [instant.requested for instant in timeline.instants if instant.action is Action.SAVEPOINT]
 
 
 def _below_pending_write(limit: _Limit, timeline: Timeline, writes: Sequence[str]) -> None:
-    pending = next((each.requested for each in timeline.pending() if each.action.is_write), None)
+    pending = next((instant.requested for instant in timeline.pending() if instant.action.is_write), None)
     if pending is not None:
         # Hudi keeps the write before it, too.
-        before = max((each for each in writes if each < pending), default=pending)
+        before = max((requested for requested in writes if requested < pending), default=pending)
         limit.at(before, f"the pending write {pending}")
 
 
 def _first_pending(limit: _Limit, timeline: Timeline) -> None:
-    pending = next((each for each in timeline.pending() if each.action is not Action.SAVEPOINT), None)
+    pending = next(
+        (instant for instant in timeline.pending() if instant.action is not Action.SAVEPOINT), None
+    )
     if pending is not None:
         limit.at(pending.requested, f"the pending {pending.action.value} {pending.requested}")
 
@@ -197,22 +199,26 @@ def _own(limit: _Limit, bounds: ArchiveBounds, writes: Sequence[str]) -> None:
     for instant in bounds.open_instants:
         limit.at(instant, f"our open action {instant}")
     if bounds.last_commit is not None:
-        before = max((each for each in writes if each < bounds.last_commit), default=bounds.last_commit)
+        before = max(
+            (requested for requested in writes if requested < bounds.last_commit), default=bounds.last_commit
+        )
         limit.at(before, "the last committed epoch")
 
 
 def _prefix(timeline: Timeline, limit: _Limit, with_logs: Callable[[], Collection[str]]) -> Archivable:
-    staying = next((each for each in timeline.completed() if each.action in _STAYING), None)
+    staying = next((instant for instant in timeline.completed() if instant.action in _STAYING), None)
     if staying is not None and staying.requested < limit.time:
         logs = with_logs()
-        for each in timeline.completed():
-            if staying.requested < each.requested < limit.time and each.requested in logs:
+        for instant in timeline.completed():
+            if staying.requested < instant.requested < limit.time and instant.requested in logs:
                 reason = f"the {staying.action.value} {staying.requested}, and log files behind it"
-                limit.at(each.requested, reason)
+                limit.at(instant.requested, reason)
                 break
-    below = [each for each in timeline.completed() if each.requested < limit.time]
-    last = max((each.requested for each in below if each.action.is_write), default="")
+    below = [instant for instant in timeline.completed() if instant.requested < limit.time]
+    last = max((instant.requested for instant in below if instant.action.is_write), default="")
     going = (
-        each for each in below if each.action.is_write or (each.action in _BESIDE and each.requested < last)
+        instant
+        for instant in below
+        if instant.action.is_write or (instant.action in _BESIDE and instant.requested < last)
     )
     return Archivable(tuple(going), limit.reason)

@@ -88,10 +88,10 @@ def horizon(
     ``own``: requested times of our own pending instants, which read ``as_of``.
     """
     foreign = [
-        each.requested
+        instant.requested
         for timeline in timelines
-        for each in timeline.pending()
-        if each.action.is_write and each.requested not in own
+        for instant in timeline.pending()
+        if instant.action.is_write and instant.requested not in own
     ]
     return min([now, retained_since, *([as_of] if as_of is not None else []), *foreign])
 
@@ -127,9 +127,9 @@ def plan_data_clean(
         else:
             kept = _first_kept(of_group, bounds.of(group), seen_at)
             named = bounds.savepointed(group)
-            gone = [each for each in of_group[:kept] if not _is_named(each, named)]
-        left[group] = [each for each in of_group if each not in gone]
-        names = [name for each in gone for name in listed.of_slice(each)]
+            gone = [file_slice for file_slice in of_group[:kept] if not _is_named(file_slice, named)]
+        left[group] = [file_slice for file_slice in of_group if file_slice not in gone]
+        names = [name for file_slice in gone for name in listed.of_slice(file_slice)]
         if names:
             goes[group] = names
     taken, all_taken = _bounded(goes, files_max)
@@ -160,10 +160,12 @@ def plan_index_clean(
         kept = _first_kept(of_group, bounds.of(group), seen_at)
         if oldest is not None:
             with_base = [
-                n for n, each in enumerate(of_group) if each.base_file and each.base_instant <= oldest
+                n
+                for n, file_slice in enumerate(of_group)
+                if file_slice.base_file and file_slice.base_instant <= oldest
             ]
             kept = min(kept, max(with_base, default=0))
-        names = [name for each in of_group[:kept] for name in listed.of_slice(each)]
+        names = [name for file_slice in of_group[:kept] for name in listed.of_slice(file_slice)]
         if names:
             goes[group] = names
     taken, _ = _bounded(goes, files_max)
@@ -231,7 +233,7 @@ def _replaced_group_goes(
     group: FileGroupId, of_group: Sequence[FileSlice], completed: str, bounds: CleanBounds
 ) -> bool:
     named = bounds.savepointed(group)
-    is_kept = group in bounds.plans or any(_is_named(each, named) for each in of_group)
+    is_kept = group in bounds.plans or any(_is_named(file_slice, named) for file_slice in of_group)
     return completed <= bounds.horizon and not is_kept
 
 
@@ -263,18 +265,18 @@ def _retained(
     groups of later replacecommits; what savepoints name it looks for by itself. Its next clean looks only at
     partitions that were written since the instant, so what was left behind would stay for good.
     """
-    writes = [each for each in timeline.completed() if each.action.is_write]
-    earliest = next((each for each in writes if each.requested >= bounds.horizon), None)
+    writes = [instant for instant in timeline.completed() if instant.action.is_write]
+    earliest = next((instant for instant in writes if instant.requested >= bounds.horizon), None)
     if earliest is None:
         return None
     if bounds.first_pending is not None and earliest.requested > bounds.first_pending:
         return None
     for group, of_group in left.items():
         named = bounds.savepointed(group)
-        older = [each for each in of_group if each.base_instant < earliest.requested]
+        older = [file_slice for file_slice in of_group if file_slice.base_instant < earliest.requested]
         hidden = older if group in replaced else older[:-1]
         is_replaced_later = group in replaced and replaced[group] >= earliest.requested
-        if not is_replaced_later and any(not _is_named(each, named) for each in hidden):
+        if not is_replaced_later and any(not _is_named(file_slice, named) for file_slice in hidden):
             return None
     return earliest.requested, earliest.action.completed_word
 
@@ -287,7 +289,7 @@ def _plan(
     retained: tuple[str, str] | None,
     bounds: CleanBounds,
 ) -> CleanPlan:
-    writes = [each.requested for each in timeline.completed() if each.action.is_write]
+    writes = [instant.requested for instant in timeline.completed() if instant.action.is_write]
     last = max(writes, default="")
     savepoints = tuple(sorted(bounds.savepoints)) if not is_index else ()
     return CleanPlan(instant, is_index, files, last, retained, savepoints)

@@ -59,7 +59,7 @@ def plan_index_compaction(
     if reason is not None:
         return NotNow(reason)
     slices = metadata_slices(files, validity, as_of=before(instant))
-    operations = tuple(_operation(each, files) for each in slices if each.log_files)
+    operations = tuple(_operation(file_slice, files) for file_slice in slices if file_slice.log_files)
     return CompactionPlan(instant, True, commit_schema(), operations) if operations else None
 
 
@@ -105,7 +105,7 @@ def plan_data_compaction(
         else:
             behind.add(operation.partition)
     taken, left = _most_urgent(due, rule)
-    behind.update(each.partition for each in left)
+    behind.update(operation.partition for operation in left)
     if not taken:
         return None
     return CompactionPlan(instant, False, schema, tuple(taken), tuple(sorted(behind)))
@@ -117,7 +117,7 @@ def recheck_data_compaction(
     """The plan without the file groups that have other files than planned, a newer base file, or are
     replaced. Their partitions are among the missing ones then. Operations keep their numbers (`dropped`).
     """
-    now = {_group(each): each for each in _data_slices(view, files, plan.instant)}
+    now = {_group(file_slice): file_slice for file_slice in _data_slices(view, files, plan.instant)}
     newer = set(_with_newer_base(view.slices(files), plan))
     dropped = set(plan.dropped)
     for ordinal, operation in plan.kept():
@@ -138,20 +138,20 @@ def before(instant: str) -> str:
 
 
 def _why_index_waits(validity: InstantValidity, instant: str) -> str | None:
-    pending = {each.requested for each in validity.data.pending()}
-    for each in validity.metadata.completed(Action.DELTA_COMMIT):
-        if each.requested in pending:
-            return f"instant {each.requested} is completed in the metadata table and pending in the table"
-        late = str(each.completion) >= instant or is_bootstrap_instant(each.requested)
-        if not late and not validity.is_valid(each.requested):
-            return f"the metadata table has a commit of {each.requested}, which the table does not have"
-    merging = [each for each in validity.metadata.pending(*_PENDING_MERGES) if each.requested != instant]
+    pending = {instant.requested for instant in validity.data.pending()}
+    for commit in validity.metadata.completed(Action.DELTA_COMMIT):
+        if commit.requested in pending:
+            return f"instant {commit.requested} is completed in the metadata table and pending in the table"
+        late = str(commit.completion) >= instant or is_bootstrap_instant(commit.requested)
+        if not late and not validity.is_valid(commit.requested):
+            return f"the metadata table has a commit of {commit.requested}, which the table does not have"
+    merging = [merge for merge in validity.metadata.pending(*_PENDING_MERGES) if merge.requested != instant]
     if merging:
         return f"another engine is about to compact the metadata table ({merging[0].file_name})"
     # Its block would be merged on top of a base file that has a part of what it holds. In `files` an entry
     # and the tombstone that removed it are both missing in the block: the entry would be back.
     folded = validity.metadata.completed(Action.LOG_COMPACTION)
-    crossing = [each for each in folded if instant <= str(each.completion)]
+    crossing = [commit for commit in folded if instant <= str(commit.completion)]
     return f"log compaction {crossing[0].file_name} ran meanwhile" if crossing else None
 
 
@@ -166,9 +166,11 @@ def _is_taken(view: TableView, group: FileGroupId) -> bool:
 
 def _with_newer_base(slices: Sequence[FileSlice], plan: CompactionPlan) -> list[FileGroupId]:
     """The plan's groups whose newest base file is another one than planned."""
-    planned = {(each.partition, each.file_id): each.base_file for _, each in plan.kept()}
+    planned = {(operation.partition, operation.file_id): operation.base_file for _, operation in plan.kept()}
     return [
-        _group(each) for each in slices if _group(each) in planned and each.base_file != planned[_group(each)]
+        _group(file_slice)
+        for file_slice in slices
+        if _group(file_slice) in planned and file_slice.base_file != planned[_group(file_slice)]
     ]
 
 
@@ -178,7 +180,7 @@ def _most_urgent(
     """(what one action takes, in order of partition and file id; what it leaves). The most urgent group is
     taken however large it is.
     """
-    due.sort(key=lambda each: (-each[0], each[1].partition, each[1].file_id))
+    due.sort(key=lambda scored: (-scored[0], scored[1].partition, scored[1].file_id))
     taken: list[MergeOperation] = []
     left: list[MergeOperation] = []
     total = 0
@@ -187,7 +189,7 @@ def _most_urgent(
         fits = not taken or (len(taken) < rule.max_groups and total + size <= rule.max_bytes)
         (taken if fits else left).append(operation)
         total += size if fits else 0
-    return sorted(taken, key=lambda each: (each.partition, each.file_id)), left
+    return sorted(taken, key=lambda operation: (operation.partition, operation.file_id)), left
 
 
 def _operation(file_slice: FileSlice, files: SizedFiles) -> MergeOperation:

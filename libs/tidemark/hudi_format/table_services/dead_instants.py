@@ -36,13 +36,13 @@ def dead_instants(
     was made, and its last beat (Unix epoch, by the storage's clock); None where the file is not there.
     """
     dead = []
-    for each in timeline.pending(*_ROLLED_BACK):
-        if each.requested in own:
+    for instant in timeline.pending(*_ROLLED_BACK):
+        if instant.requested in own:
             continue
-        times = (begun_ms(each.requested), beaten_ms(each.requested))
+        times = (begun_ms(instant.requested), beaten_ms(instant.requested))
         newest = max((time for time in times if time is not None), default=None)
         if newest is not None and now_ms - newest > DEAD_AFTER_MS:
-            dead.append(each.requested)
+            dead.append(instant.requested)
     return dead
 
 
@@ -53,10 +53,10 @@ def leftovers(side_files: Iterable[FileInfo], timeline: Timeline, now_ms: int) -
     """
     return tuple(
         sorted(
-            each.path
-            for each in side_files
-            if is_instant_time(each.name)
-            and not timeline.contains(each.name)
-            and now_ms - each.mtime_ms > LEFT_AFTER_MS
+            file.path
+            for file in side_files
+            if is_instant_time(file.name)
+            and not timeline.contains(file.name)
+            and now_ms - file.mtime_ms > LEFT_AFTER_MS
         )
     )

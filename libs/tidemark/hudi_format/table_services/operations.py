@@ -58,7 +58,7 @@ class CompactionPlan(msgspec.Struct, frozen=True):
     def kept(self) -> list[tuple[int, MergeOperation]]:
         """(number, operation) of those that are not dropped."""
         gone = set(self.dropped)
-        return [(number, each) for number, each in enumerate(self.operations) if number not in gone]
+        return [(number, operation) for number, operation in enumerate(self.operations) if number not in gone]
 
     def without(self, dropped: Sequence[int], missing_partitions: Sequence[str]) -> CompactionPlan:
         """The plan in which these operations are dropped."""
@@ -150,7 +150,7 @@ def decode_clean(data: bytes, path: str) -> CleanPlan:
 
 def encode_outcomes(outcomes: tuple[MergeOutcome, ...]) -> bytes:
     """The outcomes of an action as a document, in order of their operations."""
-    return msgspec.json.encode(sorted(outcomes, key=lambda each: each.ordinal), order="deterministic")
+    return msgspec.json.encode(sorted(outcomes, key=lambda outcome: outcome.ordinal), order="deterministic")
 
 
 def decode_outcomes(data: bytes, path: str) -> tuple[MergeOutcome, ...]:

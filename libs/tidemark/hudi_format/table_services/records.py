@@ -46,14 +46,16 @@ def requested_compaction(plan: CompactionPlan) -> RequestedCompaction:
     return RequestedCompaction(
         operations=tuple(
             CompactionOperation(
-                partition_path=each.partition,
-                file_id=each.file_id,
-                base_instant=each.base_instant,
-                log_files=each.log_files,
-                base_file=each.base_file,
-                metrics=compaction_metrics(len(each.log_files), each.log_bytes, each.base_bytes),
+                partition_path=operation.partition,
+                file_id=operation.file_id,
+                base_instant=operation.base_instant,
+                log_files=operation.log_files,
+                base_file=operation.base_file,
+                metrics=compaction_metrics(
+                    len(operation.log_files), operation.log_bytes, operation.base_bytes
+                ),
             )
-            for _, each in plan.kept()
+            for _, operation in plan.kept()
         ),
         missing_partitions=plan.missing_partitions,
     )
@@ -65,8 +67,11 @@ def compaction_metadata(plan: CompactionPlan, outcomes: Sequence[MergeOutcome]) 
     files it merges.
     """
     kept = kept_outcomes(plan, outcomes)
-    digests = {plan.operations[each.ordinal].file_id: (each.digest_count, each.digest_sum) for each in kept}
-    stats = [_base_file_stat(plan.operations[each.ordinal], each) for each in kept]
+    digests = {
+        plan.operations[outcome.ordinal].file_id: (outcome.digest_count, outcome.digest_sum)
+        for outcome in kept
+    }
+    stats = [_base_file_stat(plan.operations[outcome.ordinal], outcome) for outcome in kept]
     return CommitMetadata(
         write_stats=group_stats(stats),
         extra_metadata={SCHEMA_KEY: plan.schema, DIGESTS_KEY: digests_text(digests)},
@@ -80,15 +85,15 @@ def compacted_files(plan: CompactionPlan, outcomes: Sequence[MergeOutcome]) -> l
     nothing: no row moves to another file group.
     """
     return [
-        FileChange(plan.operations[each.ordinal].partition, each.name, each.size)
-        for each in kept_outcomes(plan, outcomes)
+        FileChange(plan.operations[outcome.ordinal].partition, outcome.name, outcome.size)
+        for outcome in kept_outcomes(plan, outcomes)
     ]
 
 
 def kept_outcomes(plan: CompactionPlan, outcomes: Sequence[MergeOutcome]) -> list[MergeOutcome]:
     """The outcomes of the operations that are not dropped."""
     kept = {ordinal for ordinal, _ in plan.kept()}
-    return [each for each in outcomes if each.ordinal in kept]
+    return [outcome for outcome in outcomes if outcome.ordinal in kept]
 
 
 def requested_clean(plan: CleanPlan, base_uri: str) -> RequestedClean:

@@ -178,12 +178,12 @@ class KeptArchive:
             if self._manifest[0] == content and self._manifest[1].version == version:
                 return self._manifest[1]
         manifest = _decoded(version, content, path)
-        names = {each.name for each in manifest.files}
+        names = {file.name for file in manifest.files}
         with self._mutex:
             self._manifest = (content, manifest)
-            self._groups = {name: each for name, each in self._groups.items() if name in names}
-            self._derived = {key: each for key, each in self._derived.items() if key[0] in names}
-            for key in [each for each in self._rows if each[0] not in names]:
+            self._groups = {name: groups for name, groups in self._groups.items() if name in names}
+            self._derived = {key: derived for key, derived in self._derived.items() if key[0] in names}
+            for key in [row for row in self._rows if row[0] not in names]:
                 self._rows_kept -= len(self._rows.pop(key).requested)
         return manifest
 
@@ -255,7 +255,7 @@ def newest_version(storage: Storage, folder: str) -> int | None:
     if text.strip().isdigit() and len(text) <= _VERSION_DIGITS_MAX:
         return int(text)
     versions = (manifest_version(name) for name in storage.names(folder))
-    return max((each for each in versions if each is not None), default=None)
+    return max((version for version in versions if version is not None), default=None)
 
 
 def _decoded(version: int, content: bytes, path: str) -> Manifest:
@@ -264,7 +264,7 @@ def _decoded(version: int, content: bytes, path: str) -> Manifest:
             ArchiveFile(str(entry["fileName"]), _size(entry.get("fileLen")))
             for entry in json.loads(content)["files"]
         )
-        if any("/" in each.name or not each.name.isprintable() for each in files):
+        if any("/" in file.name or not file.name.isprintable() for file in files):
             raise ValueError("a file name with '/' or a control character")
     return Manifest(version, files)
 

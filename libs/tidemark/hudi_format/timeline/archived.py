@@ -123,7 +123,7 @@ class ArchivedTimeline:
             rows = self._kept.rows(self._storage, self._folder, group)
             return any(completion > time for completion in rows.completion)
 
-        return self._of_files(lambda files: any(is_any(each) for each in self._groups(files, EVER)))
+        return self._of_files(lambda files: any(is_any(group) for group in self._groups(files, EVER)))
 
     def newest_completion(self, above: str | None, counts: Callable[[str], bool]) -> str | None:
         """The newest completion time of the archived instants of which `counts(requested time)` is true, if
@@ -141,7 +141,7 @@ class ArchivedTimeline:
                     continue
                 rows = self._kept.rows(self._storage, self._folder, group)
                 times = zip(rows.completion, rows.requested, strict=True)
-                later = sorted((each for each in times if newest is None or each[0] > newest), reverse=True)
+                later = sorted((time for time in times if newest is None or time[0] > newest), reverse=True)
                 newest = next((time for time, requested in later if counts(requested)), newest)
             return newest
 
@@ -200,7 +200,7 @@ class ArchivedTimeline:
     def _groups(self, files: Sequence[ArchiveFile], span: Range) -> Iterator[RowGroup]:
         for file in files:
             if touches(file.range, span):
-                yield from (each for each in self._groups_of(file) if touches(each.requested, span))
+                yield from (group for group in self._groups_of(file) if touches(group.requested, span))
 
     def _groups_of(self, file: ArchiveFile) -> tuple[RowGroup, ...]:
         return self._kept.groups(self._storage, self._folder, file)
@@ -224,7 +224,7 @@ class ArchivedTimeline:
                 looked.append((version, missing))
                 self._manifest = None
         version, error = looked[-1]
-        if any(each != version for each, _ in looked):
+        if any(read_version != version for read_version, _ in looked):
             raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
         # Archivers publish a manifest before they delete the files of the former one.
         raise CorruptFileError(

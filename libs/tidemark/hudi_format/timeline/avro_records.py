@@ -59,7 +59,7 @@ class WriteStat:
 
     def to_avro(self) -> AvroRecord:
         """The stat as HoodieWriteStat; fields that this class lacks are null."""
-        record = {_avro_name(each.name): getattr(self, each.name) for each in fields(self)}
+        record = {_avro_name(field.name): getattr(self, field.name) for field in fields(self)}
         record["logFiles"] = list(self.log_files) if self.log_files is not None else None
         for absent in ("cdcStats", "runtimeStats", "tempPath"):
             record[absent] = None
@@ -114,9 +114,9 @@ class ReplaceCommitMetadata:
 def group_stats(stats: list[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
     """Partition path -> its stats, both in order, as `CommitMetadata.write_stats` takes them."""
     grouped: dict[str, list[WriteStat]] = {}
-    for stat in sorted(stats, key=lambda each: (each.partition_path, each.path)):
+    for stat in sorted(stats, key=lambda stat: (stat.partition_path, stat.path)):
         grouped.setdefault(stat.partition_path, []).append(stat)
-    return {partition: tuple(each) for partition, each in grouped.items()}
+    return {partition: tuple(stats_of) for partition, stats_of in grouped.items()}
 
 
 def encode_commit_metadata(metadata: CommitMetadata) -> bytes:

@@ -69,7 +69,7 @@ def encode_clean_plan(plan: RequestedClean) -> bytes:
         "filesToBeDeletedPerPartition": {},
         "version": _VERSION,
         "filePathsToBeDeletedPerPartition": {
-            partition: [{"filePath": each, "isBootstrapBaseFile": False} for each in files]
+            partition: [{"filePath": path, "isBootstrapBaseFile": False} for path in files]
             for partition, files in sorted(plan.files.items())
         },
         "partitionsToBeDeleted": list(plan.deleted_partitions),
@@ -86,7 +86,7 @@ def decode_clean_plan(data: bytes, path: str) -> RequestedClean:
         retained = record.get("earliestInstantToRetain")
         return RequestedClean(
             files={
-                partition: tuple(each.get("filePath") or "" for each in of_partition or ())
+                partition: tuple(file.get("filePath") or "" for file in of_partition or ())
                 for partition, of_partition in files.items()
             },
             last_completed=record.get("lastCompletedCommitTimestamp") or "",
@@ -102,7 +102,7 @@ def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
     record = {
         "startCleanTime": metadata.start_clean_time,
         "timeTakenInMillis": metadata.time_taken_ms,
-        "totalFilesDeleted": sum(len(each) for each in metadata.deleted.values()),
+        "totalFilesDeleted": sum(len(files) for files in metadata.deleted.values()),
         "earliestCommitToRetain": metadata.earliest_commit_to_retain,
         "lastCompletedCommitTimestamp": metadata.last_completed,
         "partitionMetadata": {
@@ -131,10 +131,11 @@ def decode_clean_metadata(data: bytes, path: str) -> CleanMetadata:
         return CleanMetadata(
             earliest_commit_to_retain=record.get("earliestCommitToRetain") or "",
             deleted={
-                each: tuple(found.get("successDeleteFiles") or ()) for each, found in partitions.items()
+                partition: tuple(found.get("successDeleteFiles") or ())
+                for partition, found in partitions.items()
             },
             deleted_partitions=frozenset(
-                each for each, found in partitions.items() if found.get("isPartitionDeleted")
+                partition for partition, found in partitions.items() if found.get("isPartitionDeleted")
             ),
             start_clean_time=record.get("startCleanTime") or "",
             time_taken_ms=record.get("timeTakenInMillis") or 0,
@@ -146,7 +147,9 @@ def decode_savepoint(data: bytes, path: str) -> Mapping[str, tuple[str, ...]]:
     """Partition path -> names of the files that a savepoint keeps. Raises `CorruptFileError`."""
     partitions: Mapping[str, Any] = _required(decode_container(data, path), "partitionMetadata", path)
     with damage_in(path, "what the savepoint keeps"):
-        return {each: tuple(kept.get("savepointDataFile") or ()) for each, kept in partitions.items()}
+        return {
+            partition: tuple(kept.get("savepointDataFile") or ()) for partition, kept in partitions.items()
+        }
 
 
 def _required(record: AvroRecord, name: str, path: str) -> Any:

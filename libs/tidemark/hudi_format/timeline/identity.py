@@ -18,12 +18,14 @@ _PASSED_OVER_WORDS: Final = frozenset(action.completed_word for action in _PASSE
 
 def judged_instants(timeline: Timeline) -> dict[str, Instant]:
     """Identity -> instant, for all completed instants of the active timeline except cleans and savepoints."""
-    return {each.file_name: each for each in timeline.completed() if each.action not in _PASSED_OVER}
+    return {
+        instant.file_name: instant for instant in timeline.completed() if instant.action not in _PASSED_OVER
+    }
 
 
 def completions(timeline: Timeline) -> dict[str, str]:
     """Identity -> completion time, for the instants of `judged_instants`."""
-    return {name: str(each.completion) for name, each in judged_instants(timeline).items()}
+    return {name: str(instant.completion) for name, instant in judged_instants(timeline).items()}
 
 
 def is_judged(identity: str) -> bool:

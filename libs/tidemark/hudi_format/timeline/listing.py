@@ -28,33 +28,33 @@ class Instants:
     @cached_property
     def by_requested(self) -> dict[str, Instant]:
         """Requested time -> instant; without savepoints."""
-        return {each.requested: each for each in self.all if each.action is not Action.SAVEPOINT}
+        return {instant.requested: instant for instant in self.all if instant.action is not Action.SAVEPOINT}
 
     @cached_property
     def completed(self) -> tuple[Instant, ...]:
         """The completed ones, in the same order."""
-        return tuple(each for each in self.all if each.state is State.COMPLETED)
+        return tuple(instant for instant in self.all if instant.state is State.COMPLETED)
 
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
         """The requested and inflight ones, in the same order."""
-        return tuple(each for each in self.all if each.state is not State.COMPLETED)
+        return tuple(instant for instant in self.all if instant.state is not State.COMPLETED)
 
     @cached_property
     def latest_completion(self) -> str | None:
         """The newest completion time; None when nothing is completed."""
-        return max((str(each.completion) for each in self.completed), default=None)
+        return max((str(instant.completion) for instant in self.completed), default=None)
 
     @cached_property
     def first_write(self) -> str | None:
         """The requested time of the first write instant, in any state."""
-        return next((each.requested for each in self.all if each.action.is_write), None)
+        return next((instant.requested for instant in self.all if instant.action.is_write), None)
 
     @cached_property
     def first_unkept_write(self) -> str:
         """The requested time of the first write instant that no savepoint keeps; "" when there is none."""
-        kept = {each.requested for each in self.all if each.action is Action.SAVEPOINT}
-        writes = (each.requested for each in self.all if each.action.is_write)
+        kept = {instant.requested for instant in self.all if instant.action is Action.SAVEPOINT}
+        writes = (instant.requested for instant in self.all if instant.action.is_write)
         return next((requested for requested in writes if requested not in kept), "")
 
 
@@ -102,7 +102,9 @@ class KeptListing:
             # The next listing begins anew, and meets the same name.
             self._requested, self._names, self._merged, self._lacking = {}, {}, {}, set()
             raise
-        self._shown = Instants(tuple(each for key in sorted(self._merged) for each in self._merged[key]))
+        self._shown = Instants(
+            tuple(instant for key in sorted(self._merged) for instant in self._merged[key])
+        )
 
     def _merge(self, requested: str) -> None:
         self._lacking.discard(requested)
@@ -115,8 +117,8 @@ class KeptListing:
             self._merged.pop(requested, None)
         if not names:
             del self._names[requested]
-        if any(each.action is not Action.SAVEPOINT for each in merged) and not any(
-            each.state is State.REQUESTED for each in states
+        if any(instant.action is not Action.SAVEPOINT for instant in merged) and not any(
+            state.state is State.REQUESTED for state in states
         ):
             self._lacking.add(requested)
 
@@ -134,7 +136,7 @@ def merge_states(found: Iterable[Instant]) -> list[Instant]:
         by_requested.setdefault((instant.requested, instant.action is Action.SAVEPOINT), []).append(instant)
     merged: list[Instant] = []
     for (requested, _), states in sorted(by_requested.items()):
-        states.sort(key=lambda each: (_RANK[each.state], each.completion or ""))
-        last = next((each for each in states if each.is_completed), states[-1])
+        states.sort(key=lambda state: (_RANK[state.state], state.completion or ""))
+        last = next((state for state in states if state.is_completed), states[-1])
         merged.append(Instant(requested, states[0].action, last.state, last.completion))
     return merged

@@ -176,11 +176,15 @@ def decode_rollback_metadata(data: bytes, path: str) -> RollbackMetadata:
     record = decode_container(data, path)
     start = _required(record, "startRollbackTime", path)
     with damage_in(path, "what the rollback did"):
-        instants = [(each["commitTime"], each["action"]) for each in record.get("instantsRollback") or ()]
+        instants = [
+            (rolled["commitTime"], rolled["action"]) for rolled in record.get("instantsRollback") or ()
+        ]
         return RollbackMetadata(
             start_rollback_time=start,
             time_taken_ms=record.get("timeTakenInMillis") or 0,
-            rolled_back=tuple(instants or [(each, "") for each in record.get("commitsRollback") or ()]),
+            rolled_back=tuple(
+                instants or [(requested, "") for requested in record.get("commitsRollback") or ()]
+            ),
             partitions=tuple(
                 RollbackPartition(
                     partition_path=partition,
@@ -225,7 +229,7 @@ def decode_restored_instants(data: bytes, path: str) -> tuple[str, ...]:
     """The requested times of the instants that a completed restore undid. Raises `CorruptFileError`."""
     found = _required(decode_container(data, path), "instantsToRollback", path)
     with damage_in(path, "what the restore took back"):
-        return tuple(str(each) for each in found)
+        return tuple(str(requested) for requested in found)
 
 
 def decode_compaction_plan(data: bytes, path: str) -> RequestedCompaction:
@@ -264,9 +268,9 @@ def decode_clustering_plan(data: bytes, path: str) -> tuple[tuple[str, str], ...
     """
     plan = decode_container(data, path).get("clusteringPlan") or {}
     return tuple(
-        (each.get("partitionPath") or "", each.get("fileId") or "")
+        (file_slice.get("partitionPath") or "", file_slice.get("fileId") or "")
         for group in plan.get("inputGroups") or ()
-        for each in group.get("slices") or ()
+        for file_slice in group.get("slices") or ()
     )
 
 

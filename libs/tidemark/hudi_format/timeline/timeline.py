@@ -51,14 +51,14 @@ class Timeline:
     def completed(self, *actions: Action) -> tuple[Instant, ...]:
         """The completed instants, ordered by requested time; only those of `actions` when any are given."""
         every = self._of.completed
-        return tuple(each for each in every if each.action in actions) if actions else every
+        return tuple(instant for instant in every if instant.action in actions) if actions else every
 
     def pending(self, *actions: Action) -> tuple[Instant, ...]:
         """The requested and inflight instants, ordered by requested time; only those of `actions` when
         any are given.
         """
         every = self._of.pending
-        return tuple(each for each in every if each.action in actions) if actions else every
+        return tuple(instant for instant in every if instant.action in actions) if actions else every
 
     @property
     def first_active(self) -> str | None:
@@ -104,7 +104,7 @@ class Timeline:
         """The newest completion time on the active timeline; None when nothing is completed there."""
         if not actions:
             return self._of.latest_completion
-        return max((str(each.completion) for each in self.completed(*actions)), default=None)
+        return max((str(instant.completion) for instant in self.completed(*actions)), default=None)
 
     def newest_completion(self) -> str | None:
         """The newest completion time of all committed instants; None when there are none.
@@ -123,7 +123,10 @@ class Timeline:
     def times(self) -> list[str]:
         """All requested and completion times, for `InstantGenerator.observe`."""
         return [
-            time for each in self.instants for time in (each.requested, each.completion) if time is not None
+            time
+            for instant in self.instants
+            for time in (instant.requested, instant.completion)
+            if time is not None
         ]
 
 

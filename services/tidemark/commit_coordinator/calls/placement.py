@@ -142,9 +142,9 @@ class Placement:
         """
         with self._lock:
             book = self._index if is_index else self._data
-            for each in done:
-                known = book.of(each.partition_path, each.file_id)
-                slice_ = known.compacted(each.base_bytes, each.log_count, each.log_bytes, at_ms)
+            for outcome in done:
+                known = book.of(outcome.partition_path, outcome.file_id)
+                slice_ = known.compacted(outcome.base_bytes, outcome.log_count, outcome.log_bytes, at_ms)
                 book.put(slice_)
                 if not is_index:
                     self._planner.compacted(*slice_.group, slice_.size)

@@ -83,7 +83,7 @@ class ServiceCalls:
             outcomes = decode_outcomes(document, "the report")
         except (zlib.error, CorruptFileError) as error:
             raise BadOutcomesError(f"the outcomes cannot be read: {error}") from error
-        tickets = tuple(each.ticket for each in outcomes if each.ticket is not None)
+        tickets = tuple(outcome.ticket for outcome in outcomes if outcome.ticket is not None)
         return ServiceReport(document, tickets)
 
 

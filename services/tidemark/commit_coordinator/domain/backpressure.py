@@ -229,21 +229,23 @@ def decide_backpressure(
     """What is done from now on. ``interval_ms``: the configured one. Asked every second or so, and after each
     commit; the level changes by one step.
     """
-    behind = [each for each in compactions if each.works]
-    reach = max((each.load.reach for each in behind), default=0.0)
-    files = max((each.load.files for each in behind), default=0.0)
-    left_behind = max((each.load.left_behind for each in behind), default=0.0)
+    behind = [compaction for compaction in compactions if compaction.works]
+    reach = max((compaction.load.reach for compaction in behind), default=0.0)
+    files = max((compaction.load.files for compaction in behind), default=0.0)
+    left_behind = max((compaction.load.left_behind for compaction in behind), default=0.0)
     level = _next_level(before.level, reach, is_behind=left_behind >= BEHIND)
     since_ms = before.since_ms if level is before.level else now_ms
-    worst = max(behind, key=lambda each: max(each.load.reach, each.load.left_behind), default=None)
+    worst = max(
+        behind, key=lambda compaction: max(compaction.load.reach, compaction.load.left_behind), default=None
+    )
     if level is BackpressureLevel.NONE or worst is None:
         return Backpressure(BackpressureLevel.NONE, interval_ms, since_ms=since_ms)
     stretched_ms, rest = interval_ms, 0.0
     if level in (BackpressureLevel.STRETCHED, BackpressureLevel.SLOWED):
         stretched_ms = _stretched(interval_ms, files)
     if level is BackpressureLevel.SLOWED:
-        waiting = [each for each in behind if not _is_stalled(each, since_ms, now_ms)]
-        slowing = max((each.load.reach for each in waiting), default=0.0)
+        waiting = [compaction for compaction in behind if not _is_stalled(compaction, since_ms, now_ms)]
+        slowing = max((compaction.load.reach for compaction in waiting), default=0.0)
         rest = min(max((slowing - _RESTS_FROM) / (_RESTS_WHOLLY_FROM - _RESTS_FROM), 0.0), 1.0)
     return Backpressure(level, stretched_ms, rest, since_ms, _reason(worst))
 

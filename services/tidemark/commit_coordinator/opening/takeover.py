@@ -46,7 +46,7 @@ def take_over(
     log.catch_up()
     if fold().state.coordinator_term != term:
         raise SupersededError("a newer coordinator has claimed this table")
-    opened.remove_older(keep=[each.planned.service for each in fold().state.services.values()])
+    opened.remove_older(keep=[action.planned.service for action in fold().state.services.values()])
     return opened
 
 

@@ -100,8 +100,8 @@ class ServiceMetrics:
             ("metadata", slices.index),
         )
         for timeline, of_table in tables:
-            files.add_metric([timeline], max((each.log_count for each in of_table), default=0))
-            size.add_metric([timeline], max((each.log_bytes for each in of_table), default=0))
+            files.add_metric([timeline], max((figures.log_count for figures in of_table), default=0))
+            size.add_metric([timeline], max((figures.log_bytes for figures in of_table), default=0))
         return files, size
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:

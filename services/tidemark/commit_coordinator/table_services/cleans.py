@@ -133,7 +133,7 @@ class _Clean:
         partitions, replaced = self._partitions(step)
         until_s = clock.monotonic_s() + LOOK_S
         files: dict[str, Collection[str]] = {}
-        ahead = [each for each in partitions if each >= self._next_partition] or partitions
+        ahead = [partition for partition in partitions if partition >= self._next_partition] or partitions
         taken = 0
         for partition in ahead:
             if taken and clock.monotonic_s() >= until_s:
@@ -156,7 +156,7 @@ class _Clean:
         now_ms = min(context.clock.now_ms(), instant_to_ms(instant))
         planned = context.fold().state.planned
         as_of = planned.as_of if planned is not None and planned.instant is not None else None
-        writes = [each.requested for each in timelines.data.pending() if each.action.is_write]
+        writes = [instant.requested for instant in timelines.data.pending() if instant.action.is_write]
         return CleanBounds(
             horizon=horizon(
                 instant_from_ms(now_ms),
@@ -228,7 +228,7 @@ class CleanData(_Clean):
         replaced: dict[str, set[str]] = {}
         for partition, file_id in view_of(step.context, step.timelines.data).replaced:
             replaced.setdefault(partition, set()).add(file_id)
-        known = {each.partition_path for each in self._placement.snapshot().data}
+        known = {figures.partition_path for figures in self._placement.snapshot().data}
         return sorted(known | set(replaced)), replaced
 
     def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
@@ -272,7 +272,7 @@ class CleanIndex(_Clean):
         super().__init__(ServiceKind.CLEAN_INDEX, root, folder, config, config.retained_index_ms)
 
     def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
-        return sorted(each.name for each in PARTITIONS), {}
+        return sorted(partition.name for partition in PARTITIONS), {}
 
     def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
         context, timeline = step.context, step.timelines.metadata

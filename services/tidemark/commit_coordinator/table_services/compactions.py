@@ -166,7 +166,7 @@ class _Compaction:
         _delete_other_outputs(step, merged, action.planned.instant)
         for outcome in merged.outcomes:
             step.delete(merged.path(outcome))
-        for partition in sorted({each.partition for _, each in merged.plan.kept()}):
+        for partition in sorted({operation.partition for _, operation in merged.plan.kept()}):
             storage.sync_dir(join_path(self._folder, partition))
         take_back_instant(step, action.planned.instant, Action.COMPACTION, self._root)
 
@@ -265,7 +265,7 @@ class CompactData(_Compaction):
         too_soon = ended_ms is not None and now_ms - ended_ms < self._min_ms
         if too_soon or not slices.is_listed or not self._may_look(now_ms):
             return None
-        due = sum(self._rule.score(each, now_ms) >= 1.0 for each in slices.data)
+        due = sum(self._rule.score(figures, now_ms) >= 1.0 for figures in slices.data)
         return f"{due} file groups have many log files" if due else None
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
@@ -274,11 +274,13 @@ class CompactData(_Compaction):
         groups = _most_urgent(slices, rule, instant_to_ms(instant))
         if not groups:
             return self._document(context, None)
-        left = (each for each in slices.data if each.log_count and each.group not in groups)
-        unlisted = {each.partition_path for each in left}
+        left = (figures for figures in slices.data if figures.log_count and figures.group not in groups)
+        unlisted = {figures.partition_path for figures in left}
         view, files = view_of(context, step.timelines.data), group_files(context.storage, groups)
         # Another engine may have compacted what the figures still show as due.
-        newest = (listed_figures(each, files[each.partition_path]) for each in view.slices(files))
+        newest = (
+            listed_figures(file_slice, files[file_slice.partition_path]) for file_slice in view.slices(files)
+        )
         self._placement.listed(newest, is_index=False)
         plan = plan_data_compaction(
             view,
@@ -292,7 +294,7 @@ class CompactData(_Compaction):
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_plan(plan, planned.plan_path)
-        groups = {(each.partition, each.file_id) for _, each in document.kept()}
+        groups = {(operation.partition, operation.file_id) for _, operation in document.kept()}
         found = recheck_data_compaction(
             document,
             view_of(step.context, step.timelines.data),
@@ -311,10 +313,10 @@ class CompactData(_Compaction):
 def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:
     """The groups that need it most: as many as one action may have."""
     scored: list[tuple[float, SliceFigures]] = [
-        (score, each) for each in slices.data if (score := rule.score(each, now_ms)) >= 1.0
+        (score, figures) for figures in slices.data if (score := rule.score(figures, now_ms)) >= 1.0
     ]
-    scored.sort(key=lambda each: (-each[0], each[1].group))
-    return {each.group for _, each in scored[: rule.max_groups]}
+    scored.sort(key=lambda scored: (-scored[0], scored[1].group))
+    return {figures.group for _, figures in scored[: rule.max_groups]}
 
 
 def _validity(step: LockedStep) -> InstantValidity:
@@ -324,7 +326,7 @@ def _validity(step: LockedStep) -> InstantValidity:
 def _delete_other_outputs(step: LockedStep, merged: _Merged, instant: str) -> None:
     """Deletes base files of the instant in the plan's groups that are not ours (step 2)."""
     ours = {merged.path(outcome) for outcome in merged.outcomes}
-    groups = {(each.partition, each.file_id) for _, each in merged.plan.kept()}
+    groups = {(operation.partition, operation.file_id) for _, operation in merged.plan.kept()}
     for partition in sorted({partition for partition, _ in groups}):
         for info in step.context.storage.list(join_path(merged.folder, partition)):
             found = BaseFileName.parse(info.name)

@@ -36,7 +36,7 @@ def _archival(
     timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
 ) -> Iterator[str]:
     data = timelines.data
-    writes = [each.requested for each in data.completed() if each.action.is_write]
+    writes = [instant.requested for instant in data.completed() if instant.action.is_write]
     archive = config.archive
     if len(writes) <= archive.max + archive.batch:
         return
@@ -44,28 +44,28 @@ def _archival(
     stays = writes[-archive.min]
     if not timelines.metadata.completed(Action.COMPACTION):
         yield "the metadata table has no completed compaction on its timeline: compact-index comes first"
-    for each in data.instants:
-        if each.requested >= stays:
+    for instant in data.instants:
+        if instant.requested >= stays:
             break
-        if each.action is Action.SAVEPOINT:
-            yield f"savepoint {each.requested}: it and what is newer stays on the timeline"
-        elif each.action is Action.RESTORE and each.is_completed:
-            yield f"the restore {each.requested}: what is newer stays while it has log files"
-        elif each.action in _REPLACING and _is_old(each, now_ms, config.clean.retain_ms + _USUAL_MS):
-            yield f"{each.file_name}: the file groups that it replaced are not all cleaned"
-        elif _is_stuck(each, own, now_ms, _USUAL_MS):
-            yield f"{each.file_name} of another writer is pending since {_minutes(each, now_ms)} min"
+        if instant.action is Action.SAVEPOINT:
+            yield f"savepoint {instant.requested}: it and what is newer stays on the timeline"
+        elif instant.action is Action.RESTORE and instant.is_completed:
+            yield f"the restore {instant.requested}: what is newer stays while it has log files"
+        elif instant.action in _REPLACING and _is_old(instant, now_ms, config.clean.retain_ms + _USUAL_MS):
+            yield f"{instant.file_name}: the file groups that it replaced are not all cleaned"
+        elif _is_stuck(instant, own, now_ms, _USUAL_MS):
+            yield f"{instant.file_name} of another writer is pending since {_minutes(instant, now_ms)} min"
 
 
 def _cleaning(
     timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
 ) -> Iterator[str]:
     for timeline in (timelines.data, timelines.metadata):
-        for each in timeline.pending():
-            if _is_stuck(each, own, now_ms, config.clean.retain_ms + _USUAL_MS):
+        for instant in timeline.pending():
+            if _is_stuck(instant, own, now_ms, config.clean.retain_ms + _USUAL_MS):
                 yield (
-                    f"{each.file_name} of another writer is pending since {_minutes(each, now_ms)} min: "
-                    "files of that time stay"
+                    f"{instant.file_name} of another writer is pending since "
+                    f"{_minutes(instant, now_ms)} min: files of that time stay"
                 )
                 return
 

@@ -76,7 +76,7 @@ def is_completed(timelines: Timelines, instant: str, root: str) -> bool:
     if root == DATA_ROOT:
         asked.append(timelines.data)
     found = [timeline.find(instant) for timeline in asked]
-    return any(each is not None and each.is_completed for each in found)
+    return any(instant is not None and instant.is_completed for instant in found)
 
 
 def take_back_instant(step: LockedStep, instant: str, action: Action, root: str) -> None:

@@ -25,14 +25,14 @@ _TIMELINE_FOLDER: Final = ".hoodie"
 
 def index_files(storage: Storage) -> SizedFiles:
     """The files of the metadata table by partition."""
-    return sized_files(storage, [each.name for each in PARTITIONS], METADATA_TABLE_PATH)
+    return sized_files(storage, [partition.name for partition in PARTITIONS], METADATA_TABLE_PATH)
 
 
 def unknown_index(storage: Storage) -> str | None:
     """The name of a partition of the metadata table that we do not know, None when there is none. A
     compaction has to take all of them.
     """
-    known = {_TIMELINE_FOLDER, *(each.name for each in PARTITIONS)}
+    known = {_TIMELINE_FOLDER, *(partition.name for partition in PARTITIONS)}
     listing = storage.list(METADATA_TABLE_PATH)
     return next((info.name for info in listing if info.is_dir and info.name not in known), None)
 
@@ -82,14 +82,14 @@ def open_plans(context: Context, kind: ServiceKind) -> Mapping[FileGroupId, str]
     planned = held.planned
     document = load_document(context.storage, planned.plan_path, planned.plan_sha256)
     operations = decode_plan(document, planned.plan_path).operations
-    return {(each.partition, each.file_id): planned.instant for each in operations}
+    return {(operation.partition, operation.file_id): planned.instant for operation in operations}
 
 
 def own_pending(context: Context) -> Collection[str]:
     """The requested times of instants that are ours, and may be pending."""
     state = context.fold().state
-    instants = {each.planned.instant for each in state.services.values()}
-    instants.update(each.instant for each in state.voided if each.instant is not None)
+    instants = {action.planned.instant for action in state.services.values()}
+    instants.update(voided.instant for voided in state.voided if voided.instant is not None)
     if state.planned is not None and state.planned.instant is not None:
         instants.add(state.planned.instant)
     return instants

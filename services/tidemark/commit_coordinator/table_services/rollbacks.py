@@ -66,9 +66,9 @@ class RollBackDead:
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         still = set(_dead(step))
         kept = [
-            each
-            for each in _decode(plan, planned.plan_path)
-            if each in still or not step.timelines.data.contains(each)
+            instant
+            for instant in _decode(plan, planned.plan_path)
+            if instant in still or not step.timelines.data.contains(instant)
         ]
         if not kept:
             return Dropped("the writers of all instants beat again, or completed them")

@@ -57,8 +57,8 @@ def plan_figures(document: bytes) -> PlanFigures:
         return PlanFigures()
     if "operations" in plan:
         gone = set(plan.get("dropped", ()))
-        kept = [each for number, each in enumerate(plan["operations"]) if number not in gone]
-        return PlanFigures(len(kept), sum(each["log_bytes"] + each["base_bytes"] for each in kept))
+        kept = [operation for number, operation in enumerate(plan["operations"]) if number not in gone]
+        return PlanFigures(len(kept), sum(outcome["log_bytes"] + outcome["base_bytes"] for outcome in kept))
     if isinstance(plan.get("files"), dict):
         return PlanFigures(sum(map(len, plan["files"].values())))
     return PlanFigures(len(plan.get("instants", ())))
@@ -229,11 +229,11 @@ class ShownServices:
             log_files=data.log_files,
             log_age_ms=data.log_age_ms,
         )
-        base = sum(each.base_bytes for each in slices.index)
-        logs = sum(each.log_bytes for each in slices.index)
+        base = sum(file_slice.base_bytes for file_slice in slices.index)
+        logs = sum(file_slice.log_bytes for file_slice in slices.index)
         return _OfSlices(
-            data_reached=max((rule.score(each, now_ms) for each in slices.data), default=0.0),
-            index_logs=max((each.log_count for each in slices.index), default=0),
+            data_reached=max((rule.score(file_slice, now_ms) for file_slice in slices.data), default=0.0),
+            index_logs=max((file_slice.log_count for file_slice in slices.index), default=0),
             index_ratio=logs / base if base else 0.0,
             behind=(
                 *_behind("", slices.data, data.log_files),
@@ -248,11 +248,13 @@ def _soon(wait_ms: int) -> str:
 
 def _behind(what: str, slices: Sequence[SliceFigures], log_files: int) -> Iterator[str]:
     long = sorted(
-        (each for each in slices if each.log_count >= _BEHIND * log_files), key=lambda each: -each.log_count
+        (file_slice for file_slice in slices if file_slice.log_count >= _BEHIND * log_files),
+        key=lambda file_slice: -file_slice.log_count,
     )
-    for each in long[:_BEHIND_SHOWN]:
-        where = f"{each.partition_path} {each.file_id}".strip()
-        yield f"{what}file group {where} has {each.log_count} log files, its compaction is due at {log_files}"
+    for figures in long[:_BEHIND_SHOWN]:
+        where = f"{figures.partition_path} {figures.file_id}".strip()
+        logs = figures.log_count
+        yield f"{what}file group {where} has {logs} log files, its compaction is due at {log_files}"
     if len(long) > _BEHIND_SHOWN:
         more = len(long) - _BEHIND_SHOWN
         yield f"{more} more {what}file groups have at least {_BEHIND * log_files} log files"

@@ -92,13 +92,13 @@ def divided(operations: Sequence[MergeOperation], tasks: int) -> list[list[Numbe
     count = max(min(max(worth, -(-total // BIN_BYTES)), len(operations)), 1)
     heap = [(0, number) for number in range(count)]
     bins: list[list[NumberedOperation]] = [[] for _ in heap]
-    numbered = [NumberedOperation(ordinal, each) for ordinal, each in enumerate(operations)]
-    for each in sorted(numbered, key=lambda one: weight(one.operation), reverse=True):
+    waiting = [NumberedOperation(ordinal, operation) for ordinal, operation in enumerate(operations)]
+    for numbered in sorted(waiting, key=lambda one: weight(one.operation), reverse=True):
         held, number = heapq.heappop(heap)
-        bins[number].append(each)
-        heapq.heappush(heap, (held + weight(each.operation), number))
+        bins[number].append(numbered)
+        heapq.heappush(heap, (held + weight(numbered.operation), number))
     filled = [some for some in bins if some]
-    return sorted(filled, key=lambda some: sum(weight(each.operation) for each in some), reverse=True)
+    return sorted(filled, key=lambda some: sum(weight(numbered.operation) for numbered in some), reverse=True)
 
 
 def encode_bin(work: MergeBin) -> bytes:

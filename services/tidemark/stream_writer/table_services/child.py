@@ -70,8 +70,12 @@ def main() -> None:
     def say(message: ChildMessage) -> None:
         write_message(output, msgspec.msgpack.encode(message))
 
-    def emit(each: MergeOutcome | MergeFailed) -> None:
-        say(ChildMessage(failure=each) if isinstance(each, MergeFailed) else ChildMessage(outcome=each))
+    def emit(outcome: MergeOutcome | MergeFailed) -> None:
+        say(
+            ChildMessage(failure=outcome)
+            if isinstance(outcome, MergeFailed)
+            else ChildMessage(outcome=outcome)
+        )
 
     merge_bin(work, storage, files, emit)
     say(ChildMessage(peak_bytes=peak_bytes()))

@@ -82,8 +82,8 @@ def _followed(child: Child, work: MergeBin, errors: IO[bytes]) -> BinReport:
         write_message(child.stdin, encode_bin(work))
     # The last message is the child's memory. It comes early when the action is over.
     for number in range(len(work.operations) + 1):
-        each = work.operations[min(number, len(work.operations) - 1)]
-        silence_s = _SILENCE_S + weight(each.operation) / _BYTES_PER_S
+        numbered = work.operations[min(number, len(work.operations) - 1)]
+        silence_s = _SILENCE_S + weight(numbered.operation) / _BYTES_PER_S
         timer = threading.Timer(silence_s, child.kill)
         timer.daemon = True
         timer.start()
@@ -91,7 +91,7 @@ def _followed(child: Child, work: MergeBin, errors: IO[bytes]) -> BinReport:
         timer.cancel()
         if message is None:
             if number < len(work.operations):
-                failures.append(_death(child, each.ordinal, silence_s, errors))
+                failures.append(_death(child, numbered.ordinal, silence_s, errors))
             break
         said = msgspec.msgpack.decode(message, type=ChildMessage)
         if said.peak_bytes:
@@ -120,6 +120,6 @@ def _environment() -> dict[str, str]:
     """The child finds our code where this process does, and its allocations count against its limit: Arrow's
     own pool reserves memory in large pieces.
     """
-    path = os.pathsep.join(each for each in sys.path if each)
+    path = os.pathsep.join(path for path in sys.path if path)
     settings = {"PYTHONPATH": path, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
     return {**os.environ, **settings}

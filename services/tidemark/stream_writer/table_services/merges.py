@@ -35,11 +35,11 @@ def merge_bin(work: MergeBin, storage: Storage, files: ServiceFiles, emit: Emit)
     action is over, the rest is not tried.
     """
     rules = None if work.is_index else _row_rules(storage, work.schema)
-    for each in work.operations:
+    for numbered in work.operations:
         try:
-            emit(_merged(work, storage, files, rules, each))
+            emit(_merged(work, storage, files, rules, numbered))
         except Exception as error:
-            failed = MergeFailed(each.ordinal, type(error).__name__, str(error), kind_of(error))
+            failed = MergeFailed(numbered.ordinal, type(error).__name__, str(error), kind_of(error))
             emit(failed)
             if failed.kind is ErrorKind.FENCED:
                 return
@@ -52,11 +52,11 @@ def _row_rules(storage: Storage, schema_avro: str) -> RowRules:
 
 
 def _merged(
-    work: MergeBin, storage: Storage, files: ServiceFiles, rules: RowRules | None, each: NumberedOperation
+    work: MergeBin, storage: Storage, files: ServiceFiles, rules: RowRules | None, numbered: NumberedOperation
 ) -> MergeOutcome:
-    name = base_name(each.operation, each.ordinal, work.instant, is_index=work.is_index)
+    name = base_name(numbered.operation, numbered.ordinal, work.instant, is_index=work.is_index)
     root = METADATA_TABLE_PATH if work.is_index else ""
-    path = join_path(root, each.operation.partition, name)
+    path = join_path(root, numbered.operation.partition, name)
     former = files.prepared(path)
     if former is not None:
         return _outcome_of(former, path)
@@ -65,10 +65,10 @@ def _merged(
         file = files.grow(path)
         try:
             if rules is None:
-                counts = merge_index_shard(storage, each.operation, work.instant, file, bounds)
+                counts = merge_index_shard(storage, numbered.operation, work.instant, file, bounds)
             else:
-                counts = merge_data_group(storage, each.operation, rules, name, file, bounds)
-            return _finished(files, file, path, _outcome(each.ordinal, name, counts))
+                counts = merge_data_group(storage, numbered.operation, rules, name, file, bounds)
+            return _finished(files, file, path, _outcome(numbered.ordinal, name, counts))
         finally:
             file.discard()
 

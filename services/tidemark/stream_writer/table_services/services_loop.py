@@ -207,7 +207,9 @@ class ServicesLoop:
             for operations in wave
         ]
         try:
-            reports = [decode_report(each) for each in self._engine.run_bins([encode_bin(b) for b in bins])]
+            reports = [
+                decode_report(report) for report in self._engine.run_bins([encode_bin(b) for b in bins])
+            ]
         except EngineFailedError as error:
             return [MergeFailed(wave[0][0].ordinal, type(error).__name__, str(error), error.kind)]
         for report in reports:

@@ -75,7 +75,7 @@ def merge_index_shard(
 
 
 def _partition(name: str) -> MetadataPartition[Any, Any]:
-    found = next((each for each in PARTITIONS if each.name == name), None)
+    found = next((partition for partition in PARTITIONS if partition.name == name), None)
     if found is None:
         raise UnsupportedTableError(
             f"the metadata table has a partition {name}, whose entries cannot be merged here",

@@ -94,7 +94,7 @@ class SpilledLogs:
                 changes.unconditional,
                 changes.row >= 0,
             ]
-            self._changes[number].write(pa.table([pa.array(each) for each in columns], schema=_CHANGES))
+            self._changes[number].write(pa.table([pa.array(column) for column in columns], schema=_CHANGES))
             has = pa.nulls(part.rows.num_rows, pa.binary()) if part.has is None else _packed(part.has)
             columns_of_rows = [*part.rows.columns, pa.chunked_array([has])]
             self._rows[number].write(pa.table(columns_of_rows, schema=self._rows[number].schema))
@@ -185,7 +185,7 @@ def _packed(has: npt.NDArray[np.bool_]) -> pa.Array:
 def _unpacked(stored: pa.Array, columns: int) -> npt.NDArray[np.bool_] | None:
     if stored.null_count or not len(stored):
         return None
-    rows = np.stack([np.frombuffer(each, np.uint8) for each in stored.to_pylist()])
+    rows = np.stack([np.frombuffer(packed, np.uint8) for packed in stored.to_pylist()])
     return np.unpackbits(rows, axis=1)[:, :columns].astype(np.bool_)
 
 
