@@ -13,6 +13,9 @@ from typing import Final
 Figure = Sequence[float | None]
 
 GROWTH_MAX: Final = 1.15
+SLACK_BYTES: Final = 2 << 20
+"""So many bytes more are no growth of memory or disk, however little there was before."""
+_BYTES: Final = ("memory: ", "heap: ", "disk: ")
 RATE_MIN: Final = 0.95
 """The share of the rate that a soak reaches at least: below it, it did not measure what it names."""
 MINUTES_MIN: Final = 8
@@ -69,7 +72,7 @@ def grown(figures: Mapping[str, Figure]) -> Iterator[str]:
 
 def unsettled(figures: Mapping[str, Figure], settled: int) -> Iterator[str]:
     """What does not stay flat: one line for each figure that has, in minute `settled` (counted from 0) or
-    later, more than 1.15 times the greatest value before.
+    later, more than 1.15 times the greatest value before (of bytes: and `SLACK_BYTES` more).
     """
     for name, measured in sorted(figures.items()):
         values = [value or 0.0 for value in measured]
@@ -77,7 +80,8 @@ def unsettled(figures: Mapping[str, Figure], settled: int) -> Iterator[str]:
             raise ValueError(f"{name}: {len(values)} minutes, of which {settled} come before")
         before = max(values[:settled])
         worst = max(range(settled, len(values)), key=lambda minute: values[minute])
-        if values[worst] > GROWTH_MAX * before:
+        slack = SLACK_BYTES if name.startswith(_BYTES) else 0
+        if values[worst] > max(GROWTH_MAX * before, before + slack):
             yield (
                 f"{name} grows: {values[worst]:,.0f} in minute {worst + 1}, at most {before:,.0f} in minutes "
                 f"1 to {settled}; {GROWTH_MAX} times that is allowed"

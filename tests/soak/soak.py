@@ -79,12 +79,13 @@ class Settings:
 
     @property
     def settled(self) -> int | None:
-        """The minute (counted from 0) from which nothing may grow any more: twice the retention, or a third
-        of the run if that is longer. None without table services.
+        """The minute (counted from 0) from which nothing may grow any more: twice the retention, the table's
+        or Kafka's, or a third of the run if that is longer. None without table services.
         """
         if self.retain_s is None:
             return None
-        return max(-(-2 * self.retain_s // 60), -(-self.minutes // 3))
+        retained_s = max(self.retain_s, self.retention_s)
+        return max(-(-2 * retained_s // 60), -(-self.minutes // 3))
 
 
 @dataclass

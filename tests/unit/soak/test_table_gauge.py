@@ -42,10 +42,17 @@ def test_no_minute_after_the_settled_one_is_much_above_those_before(last: float,
         list(unsettled({"timeline: data": figure}, 6))
 
 
+def test_a_few_more_bytes_of_little_are_no_growth() -> None:
+    assert list(unsettled({"disk: state": [1 << 20, 3 << 20]}, 1)) == []
+    assert list(unsettled({"disk: state": [1 << 20, (3 << 20) + 1]}, 1))
+    assert list(unsettled({"disk: table": [100 << 20, 116 << 20]}, 1))
+
+
 def test_a_figure_settles_after_twice_the_retention_and_a_third_of_the_run() -> None:
     assert Settings(Path(), 60, retain_s=600).settled == 20
-    assert Settings(Path(), 10, retain_s=60).settled == 4
+    assert Settings(Path(), 15, retain_s=60).settled == 5
     assert Settings(Path(), 10, retain_s=150).settled == 5
+    assert Settings(Path(), 8, retain_s=60, retention_s=120).settled == 4, "Kafka keeps two minutes"
     assert Settings(Path(), 10).settled is None
 
 
