@@ -4,6 +4,7 @@ that archives at the same time, and what has to stay.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.epoch_protocol.state import Committed
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
-from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.file_group.names import LogFileName, parse_data_file
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
@@ -36,6 +37,8 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import (
     record_index_log,
     write_record_index_log,
 )
+from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
+from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.base import join_path
@@ -48,6 +51,7 @@ from tidemark.hudi_format.timeline import (
     ArchivedTimeline,
     Instant,
     State,
+    Timeline,
     load_timeline,
 )
 from tidemark.hudi_format.timeline.avro_container import encode_container
@@ -320,3 +324,29 @@ def test_a_replacecommit_is_archived_once_its_groups_are_cleaned(story: Story) -
 
 def story_rows(story: Story) -> list[dict[str, object]]:
     return [{"id": k, "region": r, "ts": ts, "name": name} for k, (r, ts, name) in story.live.items()]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_log_files_of_current_slices_are_those_that_slicing_finds(seed: int) -> None:
+    """The short way and the long one, with late commits, and compactions that are pending."""
+    chance = random.Random(seed)
+    times = [f"202601010000{n:05d}" for n in range(400)]
+    metadata, names = [], []
+    for n in range(0, 300, 10):
+        action = Action.COMPACTION if n % 50 == 40 else Action.DELTA_COMMIT
+        is_done = chance.random() < 0.9
+        completion = times[n + chance.choice([3, 25, 60])] if is_done else None
+        metadata.append(
+            Instant(times[n], action, State.COMPLETED if is_done else State.REQUESTED, completion)
+        )
+        for file_id in ("record-index-0000-0", "record-index-0001-0"):
+            if chance.random() < 0.7:
+                log = f".{file_id}_{times[n]}.log.1_0-0-0"
+                names.append(f"{file_id}_0-0-0_{times[n]}.hfile" if action is Action.COMPACTION else log)
+    data = [each for each in metadata if each.action is Action.DELTA_COMMIT]
+    validity = InstantValidity(Timeline(tuple(data)), Timeline(tuple(metadata)))
+    done = {each.requested for each in metadata if each.is_completed}
+    slices = metadata_slices({"record_index": names}, validity)
+    parsed = [LogFileName.parse(name) for each in slices for name in each.log_files]
+    expected = {each.instant for each in parsed if each is not None}
+    assert archivals._in_slices({"record_index": names}, validity, done) == expected & done
