@@ -13,6 +13,7 @@ COMPOSE_TEST_ARGS ?=
 PROFILES ?=
 DOWN_ARGS ?=
 DEMO_ARGS ?=
+RANGES_ARGS ?=
 TEST_ARGS ?=
 
 VENV := .venv
@@ -41,7 +42,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
 
 ##@ Use
 
@@ -176,6 +177,9 @@ alerts-check: ## Check alert rules, their cases and the scrape configuration wit
 	promtool check rules deploy/observability/alerts.yml
 	promtool check config deploy/observability/prometheus.yml
 	promtool test rules deploy/observability/alerts_test.yml
+
+version-ranges: setup ## Tests with the oldest and with the newest versions that pyproject.toml permits; half an hour (RANGES_ARGS="--end oldest tests/golden")
+	$(PY) -m tools.version_ranges $(RANGES_ARGS)
 
 lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
 	CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --extra demo --extra dev --generate-hashes \
