@@ -50,6 +50,7 @@ from tidemark.hudi_format.commit.instants import completed_file
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.storage.base import join_path, name_of
@@ -231,7 +232,12 @@ class CompactIndex(_Compaction):
         if (unknown := unknown_index(storage)) is not None:
             plan = NotNow(f"the metadata table has a partition {unknown}, which is unknown")
         else:
-            plan = plan_index_compaction(_validity(step), index_files(storage), instant)
+            validity, files = _validity(step), index_files(storage)
+            # As for data: another engine may have compacted what the figures still show as due.
+            newest = metadata_slices(files, validity)
+            figures = (listed_figures(file_slice, files[file_slice.partition_path]) for file_slice in newest)
+            self._placement.listed(figures, is_index=True)
+            plan = plan_index_compaction(validity, files, instant)
         return self._document(step.context, plan)
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:

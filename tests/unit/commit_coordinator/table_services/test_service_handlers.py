@@ -77,6 +77,21 @@ def test_an_index_compaction_takes_every_group_with_log_files(story: Story):
     assert not story.served.state.services
 
 
+@pytest.mark.parametrize("kind", COMPACTIONS)
+def test_a_plan_corrects_figures_that_another_engines_compaction_made_old(story: Story, kind: ServiceKind):
+    """Else the group would seem due for ever, and be compacted again and again."""
+    placement, is_index = story.served.placement, kind is ServiceKind.COMPACT_INDEX
+    story.served.list_files()
+    right = placement.snapshot()
+    of_kind = right.index if is_index else right.data
+    placement.listed([replace(each, log_count=900, log_bytes=1 << 30) for each in of_kind], is_index=is_index)
+    assert story.served.plan(kind)
+    now = placement.snapshot()
+    assert {each.group: each for each in (now.index if is_index else now.data)} == {
+        each.group: each for each in of_kind
+    }
+
+
 @pytest.mark.parametrize("kind", CLEANS)
 def test_a_clean_deletes_superseded_files_once_readers_are_gone(story: Story, kind: ServiceKind):
     assert not story.served.act(kind), "nothing is superseded"
