@@ -33,6 +33,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 )
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     DELETED,
+    RECORD_INDEX_FOLDER,
     RecordIndexEntries,
     record_index_log,
     write_record_index_log,
@@ -55,6 +56,7 @@ from tidemark.hudi_format.timeline import (
     load_timeline,
 )
 from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
 ARCHIVE = ServiceKind.ARCHIVE
 COMPACTIONS = (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA)
@@ -350,3 +352,47 @@ def test_log_files_of_current_slices_are_those_that_slicing_finds(seed: int) -> 
     parsed = [LogFileName.parse(name) for each in slices for name in each.log_files]
     expected = {each.instant for each in parsed if each is not None}
     assert archivals._in_slices({"record_index": names}, validity, done) == expected & done
+
+
+def build_of_another_index(story: Story) -> None:
+    """What a writer leaves on the metadata table's timeline that adds an index: the timeline begins there."""
+    built = Instant("00000000000000005", Action.DELTA_COMMIT, State.COMPLETED, "20200101000000000")
+    for name in (f"{built.requested}.deltacommit.requested", built.file_name):
+        content = encode_commit_metadata(CommitMetadata())
+        story.storage.create(f"{METADATA_TABLE_ROOT}/timeline/{name}", content)
+
+
+def test_another_index_may_be_added_behind_our_archival(story: Story) -> None:
+    assert story.served.act(ARCHIVE)
+    assert story.served.act(ARCHIVE)
+    build_of_another_index(story)
+    story.check_readers()
+
+
+def test_without_the_newest_compaction_another_index_would_make_the_table_unreadable(story: Story) -> None:
+    """Why the planner leaves it (design: counterexample 13)."""
+    assert story.served.act(ServiceKind.COMPACT_INDEX)
+    story.commit((2, 32))
+    assert story.served.act(ARCHIVE)
+    assert story.served.act(ARCHIVE)
+    compaction = load_timeline(story.storage, METADATA_TABLE_ROOT).completed(Action.COMPACTION)[-1]
+    for name in story.storage.names(f"{METADATA_TABLE_ROOT}/timeline"):
+        if name.startswith(compaction.requested):
+            story.storage.delete(f"{METADATA_TABLE_ROOT}/timeline/{name}")
+    story.check_readers()
+    build_of_another_index(story)
+    with pytest.raises(AssertionError):
+        story.check_readers()
+
+
+def test_instants_stay_whose_log_files_a_compaction_left_out(story: Story) -> None:
+    """Hudi reads a log block only while its instant is on an active timeline."""
+    assert story.served.act(ARCHIVE)
+    for name in story.storage.names(RECORD_INDEX_FOLDER):
+        if name.startswith("record-index-0001-0") and name.endswith(".hfile"):
+            story.storage.delete(join_path(RECORD_INDEX_FOLDER, name))
+    logs = [LogFileName.parse(name) for name in story.storage.names(RECORD_INDEX_FOLDER)]
+    left = {each.instant for each in logs if each is not None and each.file_id == "record-index-0001-0"}
+    story.served.act(ARCHIVE, asked=True)
+    assert left & set(archived(story)), "the data table's timeline does not keep them"
+    assert left <= set(active(story, METADATA_TABLE_ROOT))
