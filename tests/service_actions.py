@@ -118,6 +118,11 @@ class ServedTable:
 
     def begin(self) -> None:
         """A coordinator begins its term: the first one, or the successor of one that died."""
+        self.begin_without_listing()
+        self.list_files()
+
+    def begin_without_listing(self) -> None:
+        """As `begin`; what is known of the table's slices is nothing."""
         self._term += 1
         self._dies_at = None
         self.term = begin_term(self.storage, self._term, cast(Any, self.clock))
@@ -134,7 +139,6 @@ class ServedTable:
                 Archive(self.config.archive, _AtOnce()),
             )
         }
-        self.list_files()
 
     def _context(self) -> Context:
         is_on_read = self.table_config.is_merge_on_read
