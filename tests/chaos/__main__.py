@@ -40,6 +40,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
     parser.add_argument("--spark", action="store_true", help="Hudi on Spark reads beside hudi-rs")
     parser.add_argument("--no-spark", action="store_true", help="a writer without Spark: faster, less real")
+    parser.add_argument("--services", action="store_true", help="the table is compacted meanwhile")
     parser.add_argument("--dir", type=Path, default=Path("chaos"), help="where tables and logs go (./chaos)")
     return parser.parse_args()
 
@@ -69,6 +70,7 @@ def main() -> int:
             chosen.rate,
             hudi_on_spark=chosen.spark,
             no_spark=chosen.no_spark,
+            services=chosen.services,
         )
         say(f"== round {number}: seed {seed}, {settings.table_type}, {nodes} brokers, in {folder}")
         try:
@@ -98,7 +100,7 @@ class Plan:
     def steps(self, world: Round, settings: Settings) -> Iterator[Step]:
         """Those of one round."""
         only = set(filter(None, self._chosen.faults.split(",")))
-        every = catalogue(settings.nodes, world.disks.keys(), settings.no_spark)
+        every = catalogue(settings.nodes, world.disks.keys(), settings.no_spark, settings.services)
         orders = [order for order in every if not only or order.fault in only]
         random = Random(settings.seed)
         if self._chosen.each_kind_once and self._once is None:

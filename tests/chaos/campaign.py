@@ -57,6 +57,7 @@ class Settings:
     keys: int = 250
     hudi_on_spark: bool = False
     no_spark: bool = False
+    services: bool = False
 
 
 class Round:
@@ -70,7 +71,12 @@ class Round:
         places = {name: disk.folder for name, disk in self.disks.items()}
         try:
             self.cluster = Cluster(
-                settings.folder, settings.table_type, settings.nodes, places, settings.no_spark
+                settings.folder,
+                settings.table_type,
+                settings.nodes,
+                places,
+                settings.no_spark,
+                settings.services,
             )
         except BaseException:
             self._close_disks()

@@ -41,13 +41,22 @@ COORDINATOR: Final = "coordinator"
 ADMIN: Final = "admin"
 SERVICES: Final = (COORDINATOR, *ASSIGNERS, WRITER)
 _END_S: Final = 180.0
+_COMPACTIONS: Final[Mapping[str, Any]] = {
+    "enabled": True,
+    "clock_skew": "200ms",
+    "compact_index": {"log_files": 4, "min_interval": "1s"},
+    "compact_data": {"log_files": 4, "min_interval": "1s"},
+    "clean": {"enabled": False},
+    "archive": {"enabled": False},
+}
 # For services that start: below the range that brokers take theirs from, and links theirs.
 _PORTS: Final = range(12_000, 15_000)
 
 
 class Cluster:
     """Use it from one thread. `places`: folders by what they are for (table, state, kafka), where those are
-    to lie on disks of their own. `no_spark`: `local_writer` writes.
+    to lie on disks of their own. `no_spark`: `local_writer` writes. `services`: the table and its index are
+    compacted all the time; what the campaign looks back at is not cleaned or archived.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class Cluster:
         nodes: int = 1,
         places: Mapping[str, Path] | None = None,
         no_spark: bool = False,
+        services: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         places = places or {}
@@ -65,6 +75,7 @@ class Cluster:
         self.state = places.get("state", folder) / "state"
         self.logs = folder / "logs"
         self._table_type = table_type
+        self._services = _COMPACTIONS if services else {"enabled": False}
         self._writer = ("tests.chaos.local_writer",) if no_spark else ()
         (folder / "schema.avsc").write_text(json.dumps(SCHEMA))
         self.brokers = Brokers(places.get("kafka", folder) / "kafka", SERVICES, nodes)
@@ -194,6 +205,7 @@ class Cluster:
             "services": {"coordinator": coordinator, "metrics": "127.0.0.1:0"},
             "limits": {"lease": f"{LEASE_S:.0f}s"},
             "spark": {"spark.master": "local[2]", "spark.driver.memory": "512m"},
+            "table_services": self._services,
         }
         file = self.folder / f"{name}.yaml"
         partial = file.with_suffix(".partial")

@@ -78,18 +78,18 @@ def run(config: TableConfigFile) -> None:
     service = WriterService(coordinator, LocalEngine(), plan_tasks, SystemClock(), failpoints.hit)
     try:
         wait_until_serving(config.services.coordinator, stop)
-        with _services(config) if share_in_writer(config) else nullcontext():
+        with _services(config, failpoints) if share_in_writer(config) else nullcontext():
             service.run(stop)
     finally:
         coordinator.close()
 
 
 @contextmanager
-def _services(config: TableConfigFile) -> Iterator[None]:
+def _services(config: TableConfigFile, failpoints: FailpointRegistry) -> Iterator[None]:
     engine, services = ProcessEngine(slots=2), open_services(config, SystemIds(), IN_THE_CLEAR)
     scratch = config.state.path / "writer" / "merges"
     try:
-        with beside_epochs(services_loop(config, services, engine, scratch), engine.cancel):
+        with beside_epochs(services_loop(config, services, engine, scratch, failpoints.hit), engine.cancel):
             yield
     finally:
         services.close()

@@ -20,6 +20,16 @@ from tidemark.stream_writer.failpoints import WriterFailpoint
 _COORDINATOR_POINTS: Final = [
     point.value for point in CoordinatorFailpoint if point not in SERVICE_FAILPOINTS
 ]
+# Compactions pass these all the time. Nothing is taken back, void or swept without another fault.
+_SERVICE_POINTS: Final = sorted(
+    SERVICE_FAILPOINTS
+    - {
+        CoordinatorFailpoint.IN_TAKE_BACK,
+        CoordinatorFailpoint.AFTER_SERVICE_VOIDED,
+        CoordinatorFailpoint.IN_SWEEP,
+    }
+)
+_MERGE_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("merges_")]
 _ASSIGNER_POINTS: Final = [point.value for point in AssignerFailpoint]
 _DRIVER_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("writer_")]
 _TASK_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("first_")]
@@ -80,8 +90,12 @@ class Order:
 Step = tuple[Order, ...]
 
 
-def catalogue(nodes: int, disks: Collection[str], no_spark: bool = False) -> list[Order]:
-    """Every fault on everything, once. `nodes`: of Kafka; `disks`: those that can be filled."""
+def catalogue(
+    nodes: int, disks: Collection[str], no_spark: bool = False, services: bool = False
+) -> list[Order]:
+    """Every fault on everything, once. `nodes`: of Kafka; `disks`: those that can be filled; `services`: the
+    table is compacted meanwhile.
+    """
     orders = [Order("kill", name) for name in SERVICES]
     orders += [Order("exit-at", f"{COORDINATOR}:{point}") for point in _COORDINATOR_POINTS]
     orders += [Order("exit-at", f"{ASSIGNERS[n % 2]}:{p}") for n, p in enumerate(_ASSIGNER_POINTS)]
@@ -104,6 +118,10 @@ def catalogue(nodes: int, disks: Collection[str], no_spark: bool = False) -> lis
     orders += [Order("full-disk", disk) for disk in disks if disk != "kafka" or nodes == 1]
     orders += [Order("damage-cache", name) for name in ASSIGNERS]
     orders += [Order("lose-state", name) for name in (*ASSIGNERS, WRITER)]
+    if services:
+        orders += [Order("exit-at", f"{COORDINATOR}:{point}") for point in _SERVICE_POINTS]
+        orders += [Order("freeze-coordinator-at", point) for point in _SERVICE_POINTS]
+        orders += [Order("exit-at", f"{WRITER}:{point}") for point in _MERGE_POINTS]
     skews = [(name, skew) for name in (COORDINATOR, *ASSIGNERS) for skew in _SKEWS]
     orders += [Order("skew-clock", f"{name}:{skew}") for name, skew in skews]
     return orders

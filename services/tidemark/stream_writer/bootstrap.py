@@ -90,7 +90,7 @@ def run_writer(
         try:
             wait_until_serving(config.services.coordinator, stop, security)
             ready.set()
-            with _services(config, engine, ids, security, scratch) if share else nullcontext():
+            with _services(config, engine, ids, security, scratch, failpoints) if share else nullcontext():
                 EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
         finally:
             coordinator.close()
@@ -99,13 +99,20 @@ def run_writer(
 
 @contextmanager
 def _services(
-    config: TableConfigFile, engine: SparkEngine, ids: IdSource, security: ClientSecurity, scratch: Path
+    config: TableConfigFile,
+    engine: SparkEngine,
+    ids: IdSource,
+    security: ClientSecurity,
+    scratch: Path,
+    failpoints: FailpointRegistry,
 ) -> Iterator[None]:
     """Works on service actions while the block runs."""
     here = scratch / MERGES if read_master(config.spark).is_local else None
     coordinator = open_services(config, ids, security)
     try:
-        with beside_epochs(services_loop(config, coordinator, engine, here), engine.cancel_bins):
+        with beside_epochs(
+            services_loop(config, coordinator, engine, here, failpoints.hit), engine.cancel_bins
+        ):
             yield
     finally:
         coordinator.close()

@@ -9,13 +9,17 @@ from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointReg
 
 
 class WriterFailpoint(StrEnum):
-    """The driver passes `WRITER_*`, after the step of that name. Spark's Python workers pass `FIRST_TASK_*`,
-    only in the first attempt of a task; armed once, they act in every worker process.
+    """The driver passes `WRITER_*`, after the step of that name, and `MERGES_*` on the thread that works on
+    service actions: after one was begun, after a wave of merges, after the report. Spark's Python workers
+    pass `FIRST_TASK_*`, only in the first attempt of a task; armed once, they act in every worker process.
     """
 
     WRITER_BEGUN = "writer_begun"
     WRITER_WRITTEN = "writer_written"
     WRITER_REPORTED = "writer_reported"
+    MERGES_BEGUN = "merges_begun"
+    MERGES_WAVE = "merges_wave"
+    MERGES_REPORTED = "merges_reported"
     FIRST_TASK_ATTEMPT = "first_task_attempt"
     FIRST_TASK_PUBLISHED = "first_task_published"
 

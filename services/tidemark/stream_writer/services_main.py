@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import threading
@@ -11,22 +12,29 @@ from pathlib import Path
 
 from tidemark.config import Address, TableConfigFile
 from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_runtime.rpc.health import wait_until_serving
 from tidemark.stream_runtime.security.client import client_security
 from tidemark.stream_runtime.service_http import served
+from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.services_worker import open_services, services_loop
 from tidemark.stream_writer.table_services.process_engine import ProcessEngine
 
 
-def run(config: TableConfigFile, http: Address | None = None) -> None:
+def run(
+    config: TableConfigFile,
+    foreign_failpoints: frozenset[str] = frozenset(),
+    http: Address | None = None,
+) -> None:
     """Runs until SIGTERM or SIGINT. Children that merge then are ended: what is merged stays prepared, and
     the coordinator hands the action out again.
 
     Raises ListenError, StreamRuntimeError, HudiFormatError.
     """
+    failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
     stop, ready, clock, table = threading.Event(), threading.Event(), SystemClock(), config.table.name
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -44,7 +52,7 @@ def run(config: TableConfigFile, http: Address | None = None) -> None:
         engine = ProcessEngine()
         coordinator = open_services(config, SystemIds(), security)
         try:
-            loop = services_loop(config, coordinator, engine, Path(scratch))
+            loop = services_loop(config, coordinator, engine, Path(scratch), failpoints.hit)
             worker = threading.Thread(target=loop.run, args=(stop,), daemon=True)
             worker.start()
             stop.wait()

@@ -15,6 +15,7 @@ from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_services.operations import CompactionPlan
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.security.client import ClientSecurity
+from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.same_table import check_same_ledger
 from tidemark.stream_writer.table_services.services_client import GrpcServices, read_plan
 from tidemark.stream_writer.table_services.services_loop import MergeEngine, MergeSettings, ServicesLoop
@@ -49,7 +50,11 @@ def open_services(config: TableConfigFile, ids: IdSource, security: ClientSecuri
 
 
 def services_loop(
-    config: TableConfigFile, coordinator: GrpcServices, engine: MergeEngine, scratch: Path | None
+    config: TableConfigFile,
+    coordinator: GrpcServices,
+    engine: MergeEngine,
+    scratch: Path | None,
+    reached: Callable[[WriterFailpoint], None] = lambda _: None,
 ) -> ServicesLoop:
     """The loop. `scratch`: a folder of this machine for what does not fit the memory; None: executors run
     elsewhere, and take their systems' folders for temporary files.
@@ -63,7 +68,7 @@ def services_loop(
         services.share,
         "" if scratch is None else str(scratch),
     )
-    return ServicesLoop(coordinator, engine, settings)
+    return ServicesLoop(coordinator, engine, settings, reached)
 
 
 @contextmanager

@@ -36,6 +36,19 @@ def test_every_failpoint_of_every_service_is_died_and_frozen_at():
     assert {each.fault for each in shortened} == FAULTS.keys(), "the short campaign has one of each"
 
 
+def test_with_services_their_failpoints_are_died_and_frozen_at_as_well():
+    without, orders = catalogue(1, SIZES_MIB), catalogue(1, SIZES_MIB, services=True)
+    added = [order for order in orders if order not in without]
+    merges = {point for point in WriterFailpoint if point.startswith("merges_")}
+    rare = {
+        CoordinatorFailpoint.IN_TAKE_BACK,
+        CoordinatorFailpoint.AFTER_SERVICE_VOIDED,
+        CoordinatorFailpoint.IN_SWEEP,
+    }
+    assert places(added, "exit-at") == (SERVICE_FAILPOINTS - rare) | merges
+    assert places(added, "freeze-coordinator-at") == SERVICE_FAILPOINTS - rare
+
+
 @pytest.mark.parametrize(("nodes", "no_spark"), [(1, False), (1, True), (3, False)])
 def test_schedule_comes_from_its_seed_and_breaks_no_part_twice_at_once(nodes: int, no_spark: bool):
     orders = catalogue(nodes, SIZES_MIB, no_spark)

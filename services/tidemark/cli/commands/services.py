@@ -130,8 +130,10 @@ def run_writer(options: argparse.Namespace) -> int:
 def run_table_services(options: argparse.Namespace) -> int:
     """Works on the table's service actions until SIGTERM or SIGINT."""
     use_arrow_alone()
+    from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
     from tidemark.config.table_services_model import ServicesRun
     from tidemark.console.errors import WRONG_USE, CliError
+    from tidemark.index_assigner.failpoints import AssignerFailpoint
     from tidemark.stream_writer.services_main import run
 
     config = _service_config(options, "services")
@@ -142,7 +144,7 @@ def run_table_services(options: argparse.Namespace) -> int:
             "table_services.run: separate, for the coordinator and the writer, too",
             WRONG_USE,
         )
-    run(config, options.http)
+    run(config, frozenset(AssignerFailpoint) | frozenset(CoordinatorFailpoint), options.http)
     return 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
@@ -20,6 +20,7 @@ from tidemark.hudi_format.table_services.operations import CompactionPlan, Merge
 from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer.errors import EngineFailedError
+from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.table_services.bins import (
     MergeBin,
     MergeFailed,
@@ -117,11 +118,13 @@ class ServicesLoop:
         coordinator: ServiceCoordinator,
         engine: MergeEngine,
         settings: MergeSettings,
+        reached: Callable[[WriterFailpoint], None] = lambda _: None,
         *,
         keep_s: float = KEEP_S,
     ) -> None:
+        """`reached` is called after each step, for failpoints."""
         self._coordinator, self._engine, self._settings = coordinator, engine, settings
-        self._keep_s = keep_s
+        self._reached, self._keep_s = reached, keep_s
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set, which is checked between waves. An error ends nothing: the loop asks
@@ -154,6 +157,7 @@ class ServicesLoop:
 
     def _work(self, planned: PlannedService, stop: threading.Event) -> bool:
         begun = self._coordinator.begin_service(planned.number)
+        self._reached(WriterFailpoint.MERGES_BEGUN)
         plan = begun.plan
         waiting = divided(plan.operations, self._tasks(begun.share))
         size = sum(map(weight, plan.operations)) >> 20
@@ -164,6 +168,7 @@ class ServicesLoop:
                 tasks = self._tasks(begun.share)
                 wave, waiting = waiting[:tasks], waiting[tasks:]
                 failures = self._run_wave(begun, wave, done)
+                self._reached(WriterFailpoint.MERGES_WAVE)
                 if any(failed.kind is ErrorKind.FENCED for failed in failures):
                     _log.info("the action is over: %s", failures[0].message)
                     return False
@@ -181,6 +186,7 @@ class ServicesLoop:
             self._failed(planned.number, [MergeFailed(missing[0], "NotTried", "its process left it out")])
             return False
         self._coordinator.report_service(planned.number, [done[number] for number in sorted(done)])
+        self._reached(WriterFailpoint.MERGES_REPORTED)
         _log.info("all operations are done")
         return True
 
