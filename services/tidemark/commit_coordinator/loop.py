@@ -2,7 +2,7 @@
 
 1. takes the requests of other threads;
 2. carries out one action (`Coordinator.step`);
-3. lists the table's files anew after a rewind;
+3. lists the table's files anew after a rewind, or when services find other files than they knew of;
 4. writes the ledger's record, and trims the topics when that is due;
 5. shows a new view to other threads.
 
@@ -111,6 +111,8 @@ class TableLoop:
         generation = self._context.fold().state.generation
         if generation != self._generation and self._guarded(load_sizes, "listing the table's files"):
             self._generation = generation
+        elif self._coordinator.services.wants_listing(self._context.clock.now_ms()):
+            self._guarded(load_sizes, "listing the table's files")
         self._guarded(lambda: self._keep(self._context.fold().state), "keeping the ledger's record")
         self._guarded(lambda: self._trimmer.run_if_due(self._context), "trimming")
         self._show()

@@ -4,10 +4,13 @@ time.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 from testing.kafka import MemoryKafkaClient
+from testing.objects.publication import ObjectServiceFiles
+from testing.objects.store import ObjectStore
 from tests.simulation.world.deadly_input import SETTINGS
 from tests.simulation.world.edges import Edges, SwitchboardServer
 from tests.simulation.world.ports import PlaceFailpoints, gated_clock, gated_kafka, gated_storage
@@ -20,8 +23,11 @@ from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.publication.locate import service_files_of
+from tidemark.hudi_format.publication.port import ServiceFiles
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.table_services.operations import MergeOutcome
 from tidemark.index_assigner.assign_stage import assign_work
 from tidemark.index_assigner.bootstrap import AssignerService, shuffle_work
 from tidemark.index_assigner.bootstrap import Ports as AssignerPorts
@@ -39,6 +45,16 @@ from tidemark.stream_writer.coordinator_client import GrpcCoordinator
 from tidemark.stream_writer.epoch_tasks import table_facts, task_planner
 from tidemark.stream_writer.errors import EngineFailedError
 from tidemark.stream_writer.service import PlanTasks, WriterService
+from tidemark.stream_writer.table_services.bins import (
+    BinReport,
+    MergeBin,
+    MergeFailed,
+    decode_bin,
+    encode_report,
+)
+from tidemark.stream_writer.table_services.merges import merge_bin
+from tidemark.stream_writer.table_services.services_client import GrpcServices, read_plan
+from tidemark.stream_writer.table_services.services_loop import MergeSettings, ServicesLoop
 from tidemark.stream_writer.task_entry import run_one
 from tidemark.stream_writer.tasks import run_task
 from tidemark.stream_writer.worker_context import WorkerContext
@@ -48,6 +64,7 @@ _EXPIRE_EVERY_S: Final = 0.2
 _STOP_WAITS_MAX: Final = 40
 _TASK_ATTEMPTS: Final = 4
 _SLOTS: Final = 2
+_NEVER_S: Final = 1e6
 _ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
 
 
@@ -250,6 +267,25 @@ class SimulatedEngine:
         raise AssertionError("the loop returns or raises")
 
 
+class _InProcess:
+    """`MergeEngine` without processes: the merges of a bin one after the other, on this thread."""
+
+    slots = _SLOTS
+
+    def __init__(self, files_of: Callable[[str], ServiceFiles]) -> None:
+        self._files_of = files_of
+
+    def run_bins(self, bins: Sequence[bytes]) -> list[bytes]:
+        return [self._run(decode_bin(each)) for each in bins]
+
+    def _run(self, work: MergeBin) -> bytes:
+        said: list[MergeOutcome | MergeFailed] = []
+        files = self._files_of(work.token)
+        merge_bin(work, files.storage, files, said.append)
+        outcomes = tuple(each for each in said if isinstance(each, MergeOutcome))
+        return encode_report(BinReport(outcomes, tuple(e for e in said if isinstance(e, MergeFailed))))
+
+
 class WriterActor:
     """A stream-writer driver with its workers."""
 
@@ -267,12 +303,29 @@ class WriterActor:
             coordinator = GrpcCoordinator(
                 config.services.coordinator, config.table.name, process.name, config.limits.rpc_message_bytes
             )
+            services = GrpcServices(
+                config.services.coordinator,
+                config.table.name,
+                process.name,
+                config.limits.rpc_message_bytes,
+                lambda begun: read_plan(self._storage, begun.plan_path, begun.plan_sha256),
+            )
         self._plan: PlanTasks | None = None
         self.service = WriterService(coordinator, self.engine, self._plan_tasks, self._clock)
+        files_of = ObjectServiceFiles if isinstance(around.storage.memory, ObjectStore) else service_files_of
+        self.services = ServicesLoop(
+            services,
+            _InProcess(lambda token: files_of(cast(Any, self._storage), token)),
+            MergeSettings(self._uri, config.table_services.task_memory_bytes, 1.0),
+            keep_s=_NEVER_S,
+        )
+        self._works_on_services = config.table_services.enabled
 
     def step(self) -> None:
         try:
             self.service.run_once(0.0)
+            if self._works_on_services:
+                self.services.run_once(0.0, threading.Event())
         except RpcError as error:
             if error.kind not in _ASK_AGAIN:
                 raise

@@ -4,6 +4,7 @@
 gRPC server and channel           a switchboard: a call runs the product's handler on the caller's thread
 RocksDB folder                    `LightRocks`, a dictionary; a machine's crash takes its newest batches
 Storage that tasks open by URI    the world's storage, as the writer's process sees it
+Process that merges for a service its code, on the writer's thread
 Threads that publish files        none: files are published in the order in which they are made
 Thread that finds a batch's end   none
 Schema registry                   a dictionary (`encoding`)
@@ -33,6 +34,7 @@ import tidemark.index_assigner.index.limits as index_limits
 import tidemark.index_assigner.input.lane_skips as lane_skips
 import tidemark.record_formats.choose as choose
 import tidemark.stream_writer.coordinator_client as writer_client
+import tidemark.stream_writer.table_services.services_client as services_client
 import tidemark.stream_writer.tasks as writer_tasks
 from testing.objects.publication import ObjectAttempt, ObjectPublication
 from tests.simulation.world.deadly_input import DeadlyInput
@@ -43,6 +45,7 @@ from tests.simulation.world.rocks import LightRocks
 from tests.simulation.world.script import Setup
 from tests.simulation.world.watched_caches import WatchedCaches
 from tidemark.commit_coordinator.commit import trimming
+from tidemark.commit_coordinator.table_services import kinds
 from tidemark.config.model import Address
 from tidemark.hudi_format.hfile.reader import HFileReader
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
@@ -185,6 +188,8 @@ class Edges:
             patch.object(writer_tasks, "open_storage", self.storages.__getitem__),
             patch.object(writer_tasks, "Publishers", _InOrder),
             patch.object(choose, "ConfluentSchemaSource", Registry),
+            patch.object(services_client, "open_channel", self._open_channel),
+            patch.object(kinds, "ThreadPoolExecutor", lambda *_, **__: _InOrder()),
             patch.object(lane_skips, "in_background", _InOrder().submit),
             patch.object(memory_readers, "_WAIT_STEP_S", _READ_WAIT_S),
             patch.object(trimming, "EPOCHS_BETWEEN", setup.trim or 1 << 30),

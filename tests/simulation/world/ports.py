@@ -21,7 +21,7 @@ _READING: Final = frozenset({
 _SAME_PLACE: Final = {"names": "list"}
 _WRITING: Final = frozenset({
     "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "sync_dir", "touch",
-    "upload", "abort",
+    "upload", "abort", "link", "write_in_pieces",
 })  # fmt: skip
 _CLIENT: Final = frozenset({
     "init", "flush", "send_offsets", "commit", "abort", "assign", "add", "poll", "read", "read_many",

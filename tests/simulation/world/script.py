@@ -116,7 +116,8 @@ class Setup:
     and `format`; what `checkers.layout` says of ``partition`` and ``keys``; how long tombstones live.
     ``start``: `input.start`. ``tagged`` and ``shuffled`` (transactions) and ``tagged_bytes``: limits of what
     is not committed, 0 for the usual ones; with others a script waits for a second between two rounds.
-    ``store``: objects for a table without folders and renames.
+    ``store``: objects for a table without folders and renames. ``services``: Tidemark compacts, cleans and
+    archives, as often as it can.
     """
 
     type: str = "mor"
@@ -146,6 +147,7 @@ class Setup:
     tagged_bytes: int = 0
     shuffled: int = 0
     store: str = "folders"
+    services: bool = False
 
     @property
     def is_sharded(self) -> bool:

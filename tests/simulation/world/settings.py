@@ -16,6 +16,14 @@ from tests.simulation.world.encoding import input_settings
 from tests.simulation.world.script import Setup
 from tidemark.config import InputStart, TableConfigFile, load_config
 from tidemark.config.model import ConfiguredTableType, InputPartitioning
+from tidemark.config.table_services_model import (
+    ArchiveConfig,
+    CleanConfig,
+    DataCompactionConfig,
+    IndexCompactionConfig,
+    RollbackConfig,
+    TableServicesConfig,
+)
 from tidemark.hudi_format.schema import TableSchema
 
 TABLE: Final = "t"
@@ -23,6 +31,18 @@ INPUT: Final = "in"
 NOTE: Final = "note"
 """The column that comes later."""
 _PARTITION: Final = {"day": ["day"], "none": [], "two": ["day", "zone"]}
+
+
+EAGER: Final = TableServicesConfig(
+    enabled=True,
+    clock_skew_ms=100,
+    compact_index=IndexCompactionConfig(log_files=4, min_interval_ms=100, max_age_ms=2_000),
+    compact_data=DataCompactionConfig(log_files=2, min_interval_ms=100, max_groups=2),
+    clean=CleanConfig(retain_ms=1_000, interval_ms=500),
+    archive=ArchiveConfig(min=3, max=5, batch=2),
+    rollback=RollbackConfig(interval_ms=500),
+)
+"""Services that have something to do after a few epochs."""
 
 
 def layout_of(setup: Setup) -> Layout:
@@ -112,6 +132,7 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
             memory_bytes=setup.cache_bytes or loaded.state.memory_bytes,
         ),
         epoch=replace(loaded.epoch, interval_ms=setup.interval_ms),
+        table_services=EAGER if setup.services else TableServicesConfig(enabled=False),
         limits=replace(
             limits,
             batch_bytes=setup.batch_bytes or limits.batch_bytes,

@@ -10,10 +10,12 @@ from typing import Final
 from tests.simulation.world.actors import (
     StageActor,
 )
+from tests.simulation.world.checkers.services import ServiceActions
 from tests.simulation.world.checkers.table import BrokenTableError
 from tests.simulation.world.events import Events
 from tests.simulation.world.script import Script
 from tests.simulation.world.settings import inputs_of
+from tidemark.hudi_format.model import instant_from_ms
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 _EVENT_S: Final = 0.01
@@ -29,6 +31,7 @@ _HARMLESS: Final = frozenset(
 _LEASE_MS: Final = 3_000
 _OWN_PENDING: Final = "rollback of its own pending write"
 _ZOMBIE_STEPS: Final = 3
+_CLOCKS_MS: Final = 5_000
 
 
 def _is_cause(event: Sequence[str]) -> bool:
@@ -97,6 +100,7 @@ class World(Events):
             "tombstone ended": self.judge._model.ended,
             "reader ended by a deadly record": self.deadly.deaths.total(),
             **self._rich(len(decisions.commits)),
+            **ServiceActions(self.judge.topics.decisions).ends,
         }
         return {state: count for state, count in states.items() if count}
 
@@ -160,7 +164,7 @@ class World(Events):
             if number % 3 == 0 and self._lost and self._skip():
                 left = _ROUNDS_MAX
             if number % 3 == 0 and self._is_settled:
-                waits = self.judge.waits_for(self._input_ends())
+                waits = self.judge.waits_for(self._input_ends()) or self._services_go_on()
         for _ in range(4):
             self._round()
         if self.judge.violations:
@@ -169,6 +173,18 @@ class World(Events):
         self._judge_skips()
         self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
         self.judge.check_traces(self.storage.paths(), self._deletions_lost)
+
+    def _services_go_on(self) -> str | None:
+        """Pauses services, as nothing else ends them, and says what of them is open. What waits for clocks of
+        others stays open: nothing of it is on the table.
+        """
+        actor = self._coordinator()
+        if self.setup.services and actor is not None and actor.loop is not None:
+            actor.loop._coordinator.pause_services(True, "the world comes to rest")
+        actions = ServiceActions(self.judge.topics.decisions)
+        soon = instant_from_ms(self.clock.now_ms() + _CLOCKS_MS)
+        left = [n for n, plan in actions.open.items() if n in actions.decided or plan["instant"] < soon]
+        return f"service actions {sorted(left)} are open" if left else None
 
     def _gave_up(self) -> bool:
         """Whether the coordinator says that an operator has to restart it: an epoch had too many attempts, or

@@ -70,7 +70,9 @@ class ServicePressure:
         for kind, watch in self._watches.items():
             of_kind = slices.data if kind is ServiceKind.COMPACT_DATA else slices.index
             load = watch.look(of_kind, slices.listing)
-            works = not state.services_paused and seen.kind(kind).failures < FAILING
+            noted = seen.kind(kind)
+            # What can make no compaction now must not hold tagging up: nothing would end that.
+            works = not (state.services_paused or noted.failures >= FAILING or noted.found_nothing)
             progress_ms = self._progress_ms(state, seen, kind, now_ms)
             compactions.append(Compactions(kind.value, load, works, progress_ms))
         self.now = decide_backpressure(self.now, compactions, self._interval_ms, now_ms)

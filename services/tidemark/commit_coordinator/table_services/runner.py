@@ -51,6 +51,7 @@ from tidemark.table_status.services import OwnServices
 _NOTHING_MS: Final = 5_000
 """How long a kind waits that was due and had nothing to do."""
 _LOCK_MS: Final = 500
+_LIST_EVERY_MS: Final = 60_000
 STEP_TRIES_MAX: Final = 5
 """An action that could so often not be offered or decided is void."""
 _log = logging.getLogger("tidemark.coordinator")
@@ -109,6 +110,7 @@ class ServiceRunner:
         self.ended: dict[ServiceKind, EndedAction] = {}
         self._wanted: dict[ServiceKind, list[Answer]] = {}
         self.show: Show = lambda *_: NO_SERVICES
+        self._stale, self._listed_ms = False, 0
 
     def want(self, kind: ServiceKind, answer: Answer) -> None:
         """Plans an action of the kind as soon as possible, whether or not it is due, also while services are
@@ -122,6 +124,15 @@ class ServiceRunner:
             answer(0, f"there is no service {kind} for this table")
         else:
             self._wanted.setdefault(kind, []).append(answer)
+
+    def wants_listing(self, now_ms: int) -> bool:
+        """Whether the figures of file groups are to be listed anew: they said that a compaction was due, and
+        there was nothing to compact. Another engine has compacted meanwhile. At most once a minute.
+        """
+        if not self._stale or 0 <= now_ms - self._listed_ms < _LIST_EVERY_MS:
+            return False
+        self._stale, self._listed_ms = False, now_ms
+        return True
 
     def plan_of(self, planned: ServicePlanned) -> bytes:
         """The plan of an action, as its kind stores it. Raises OSError, HudiFormatError."""
@@ -275,9 +286,12 @@ class ServiceRunner:
             self._answer(action.kind, 0, planned.reason)
             return
         if planned is None:
-            seen.kind(action.kind).not_before_ms = now_ms + _NOTHING_MS
+            kind = seen.kind(action.kind)
+            kind.not_before_ms, kind.found_nothing = now_ms + _NOTHING_MS, True
+            self._stale = self._stale or handler.has_tasks
             self._answer(action.kind, 0, "there is nothing to do")
             return
+        seen.kind(action.kind).found_nothing = False
         self._answer(action.kind, planned.service, "")
         _log.info("service action %d (%s) is planned: %s", planned.service, planned.kind, action.reason)
         self._begin(planned, seen)

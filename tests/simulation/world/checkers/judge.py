@@ -36,7 +36,7 @@ from tests.simulation.world.checkers.topics import (
     Topics,
     keyed_positions,
 )
-from tests.simulation.world.checkers.traces import traces_of
+from tests.simulation.world.checkers.traces import cleaned_files, traces_of
 from tests.simulation.world.checkers.transactions import count_faults, faults_of
 
 FOREIGN_KEY: Final = "sim.foreign"
@@ -261,11 +261,13 @@ class Judge:
         self._expected = Content(dict(self._model.rows), {}, {})
 
     def _check_listing(self, view: Any, instant: str) -> None:
-        """G5: the `files` partition lists what is there and committed."""
+        """G5: the `files` partition lists what is there and committed. A clean deletes after its commit."""
         there: dict[str, set[str]] = {}
+        cleaned = cleaned_files(self._reader._names(DATA_TIMELINE), self._read)
         for file in view.data:
             folder, _, name = file.path.rpartition("/")
-            there.setdefault(folder, set()).add(name)
+            if file.path not in cleaned:
+                there.setdefault(folder, set()).add(name)
         listed = {folder: names for folder, names in self._reader.listing(view).items() if names}
         if listed != there:
             self.say("G5", f"commit {instant}: the files partition lists {listed}, but there is {there}")

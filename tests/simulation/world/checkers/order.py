@@ -34,6 +34,6 @@ def order_faults(
         if instant not in m_after.completed:
             yield "G4", f"data instant {instant} completes before its metadata deltacommit"
     for instant in m_after.completed.keys() - m_before.completed.keys():
-        known = instant in after.pending or instant in after.completed or instant in after.others
+        known = instant in after.hudi.instants
         if not known and instant not in m_after.compactions and not instant.startswith("0000000000"):
             yield "G4", f"metadata deltacommit {instant} without a data instant on the timeline"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.table import parse_file
@@ -33,19 +33,23 @@ def traces_of(
         yield f"orphans {sorted(files - named)}, missing {sorted(named - files)}"
 
 
+def cleaned_files(names: Iterable[str], read: Read) -> set[str]:
+    """The files that completed cleans have deleted. ``names``: of the files of the data timeline."""
+    found: set[str] = set()
+    for name in names:
+        if "_" in name and name.endswith(".clean"):
+            document = decode.avro_document(read(f"{DATA_TIMELINE}/{name}"))
+            for partition, part in document["partitionMetadata"].items():
+                found |= {f"{partition}/{file}".lstrip("/") for file in part["successDeleteFiles"]}
+    return found
+
+
 def _named_files(paths: list[str], read: Read) -> set[str]:
     """The data files that completed instants say they made, and that no clean says it deleted."""
     made: set[str] = set()
-    cleaned: set[str] = set()
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        if folder != DATA_TIMELINE or "_" not in name or not name.endswith(("commit", ".clean")):
-            continue
-        document = decode.avro_document(read(path))
-        if name.endswith(".clean"):
-            for partition, part in document["partitionMetadata"].items():
-                cleaned |= {f"{partition}/{file}".lstrip("/") for file in part["successDeleteFiles"]}
-        else:
-            stats = document["partitionToWriteStats"] or {}
+    timeline = [path.rpartition("/")[2] for path in paths if path.rpartition("/")[0] == DATA_TIMELINE]
+    for name in timeline:
+        if "_" in name and name.endswith("commit"):
+            stats = decode.avro_document(read(f"{DATA_TIMELINE}/{name}"))["partitionToWriteStats"] or {}
             made |= {stat["path"] for each in stats.values() for stat in each}
-    return made - cleaned
+    return made - cleaned_files(timeline, read)

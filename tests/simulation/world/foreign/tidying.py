@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,8 +26,6 @@ class Tidying:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._archives = 0
-        self._archived: list[dict[str, Any]] = []
 
     def plan_clean(self, look: Look, policy: str, keep: int) -> None:
         """``keep``: commits, versions or, by time, seconds."""
@@ -96,8 +93,15 @@ class Tidying:
             instants.delete(bench.storage, each.requested)
 
     def _write_history(self, old: list[Instant]) -> None:
+        """As Hudi does, also beside an archival of ours that died: what is there of that name is written
+        again.
+        """
         storage, folder = self._bench.storage, instants.DATA
-        self._archives += 1
+        history = join_path(folder, "history")
+        version, archived = 0, []
+        if storage.exists(f"{history}/_version_"):
+            version = int(storage.memory.read(f"{history}/_version_"))
+            archived = json.loads(storage.memory.read(f"{history}/manifest_{version}"))["files"]
         name = f"{old[0].requested}_{old[-1].requested}_0.parquet"
         plans = [f"{folder}/{each.requested}.{each.action}.requested" for each in old]
         table = pa.table(
@@ -113,11 +117,11 @@ class Tidying:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
         content = sink.getvalue().to_pybytes()
-        self._archived.append({"fileName": name, "fileLen": len(content)})
-        storage.create(join_path(folder, "history", name), content)
-        manifest = json.dumps({"files": self._archived}).encode()
-        storage.create(join_path(folder, "history", f"manifest_{self._archives}"), manifest)
-        storage.replace(join_path(folder, "history", "_version_"), str(self._archives).encode())
+        archived = [each for each in archived if each["fileName"] != name]
+        archived.append({"fileName": name, "fileLen": len(content)})
+        storage.replace(f"{history}/{name}", content)
+        storage.replace(f"{history}/manifest_{version + 1}", json.dumps({"files": archived}).encode())
+        storage.replace(f"{history}/_version_", str(version + 1).encode())
 
 
 def _clean_plan(plan: cleaning.CleanPlan, paths: dict[str, list[str]], saved: frozenset[str]) -> bytes:

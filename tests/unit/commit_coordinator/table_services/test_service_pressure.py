@@ -65,14 +65,17 @@ def test_a_slice_that_nobody_compacts_in_time_raises_the_share_and_then_slows_ta
     assert world.pressure.now.words == ""
 
 
-def test_nothing_is_slowed_for_services_that_are_off_paused_or_failing() -> None:
+def test_nothing_is_slowed_for_services_that_are_off_paused_failing_or_find_nothing_to_do() -> None:
+    """Else nothing would end it: another engine has what is to be compacted, or the figures are old."""
     off = World(TableServicesConfig())
+    idle = World()
+    idle.seen.kind(ServiceKind.COMPACT_DATA).found_nothing = True
     paused = World()
     paused.state.services_paused = True
     failing = World()
     for _ in range(FAILING):
         failing.seen.kind_failed(ServiceKind.COMPACT_DATA, "the disk is full", 0)
-    for world in (off, paused, failing):
+    for world in (off, idle, paused, failing):
         world.commits(40)
         assert world.level is BackpressureLevel.NONE
         assert world.pressure.now.interval_ms == 1_000

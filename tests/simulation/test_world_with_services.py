@@ -1,0 +1,35 @@
+"""Whole worlds in which Tidemark's services run beside another engine that compacts, cleans and archives, and
+in which coordinators die at their steps.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.world.serviced import with_services
+from tests.simulation.world.world import Outcome, run_script
+
+SEEDS = (1, 2, 7, 12)
+REACHED = ("compact-index done", "compact-data done", "clean-data done", "clean-index done", "archive done")
+PASSED: dict[int, Outcome] = {}
+
+
+def run_seed(seed: int) -> Outcome:
+    if seed not in PASSED:
+        PASSED[seed] = run_script(with_services(seed))
+    return PASSED[seed]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_guarantee_holds(seed: int) -> None:
+    outcome = run_seed(seed)
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+
+
+def test_every_kind_has_work_to_do() -> None:
+    reached = [run_seed(seed).reached for seed in SEEDS]
+    assert [kind for kind in REACHED if not any(kind in states for states in reached)] == []
+
+
+def test_a_script_has_the_same_outcome_again() -> None:
+    assert run_script(with_services(SEEDS[0])) == run_seed(SEEDS[0])
