@@ -239,6 +239,10 @@ class ObjectTerm:
     def keep_pending(self, path: str) -> None:
         self._store.touch(path, create=False)
 
+    def written_ms(self, path: str) -> int | None:
+        info = self._store.stat(path)
+        return None if info is None else info.mtime_ms
+
     def replace(self, path: str, data: FileContent) -> None:
         with _fenced(path):
             self._store.replace(path, data, self._here)

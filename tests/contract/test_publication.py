@@ -259,9 +259,11 @@ def test_a_pending_file_stays_as_it_was_made_and_tells_when_it_was_kept(table: T
     term, beat = table.begin(), ".hoodie/.heartbeat/1"
     term.keep_pending(beat)
     assert table.publication.written_ms(beat) is None
+    assert term.written_ms(beat) is None
     term.put_pending(beat, b"")
     term.put_pending(beat, b"other")
     first = table.publication.written_ms(beat)
+    assert term.written_ms(beat) == first
     assert (table.content(beat), first is not None) == (b"", True)
     term.keep_pending(beat)
     assert (table.publication.written_ms(beat) or 0) >= (first or 0)

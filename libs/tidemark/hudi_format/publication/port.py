@@ -206,6 +206,12 @@ class Term(Publisher, Protocol):
         """Sets the time of a pending file to now. Never makes the file."""
         ...
 
+    def written_ms(self, path: str) -> int | None:
+        """When a file or folder was last written or kept, in milliseconds since the Unix epoch by the
+        storage's clock; None when it is not there.
+        """
+        ...
+
     def replace(self, path: str, data: FileContent) -> None:
         """Writes a document of Tidemark's own, in place of one that is there. Raises `FencedOutError` when
         the term is over.

@@ -120,6 +120,9 @@ class PosixTerm:
     def keep_pending(self, path: str) -> None:
         self._storage.touch(path, create=False)
 
+    def written_ms(self, path: str) -> int | None:
+        return _written_ms(self._storage, path)
+
     def replace(self, path: str, data: FileContent) -> None:
         self._storage.publish(self._folder, path, data, overwrite=True)
 
@@ -156,5 +159,9 @@ class PosixPublication:
             self._storage.delete_tree(folder)
 
     def written_ms(self, path: str) -> int | None:
-        info = self._storage.stat(path)
-        return None if info is None else info.mtime_ms
+        return _written_ms(self._storage, path)
+
+
+def _written_ms(storage: FolderStorage, path: str) -> int | None:
+    info = storage.stat(path)
+    return None if info is None else info.mtime_ms

@@ -28,7 +28,7 @@ FILES_MAX: Final = 2_000
 """How many files one clean deletes at most."""
 
 Slices: TypeAlias = Mapping[FileGroupId, Sequence[FileSlice]]
-Names: TypeAlias = Mapping[str, Collection[str]]
+ListedNames: TypeAlias = Mapping[str, Collection[str]]
 """Folder of a partition -> names of files in it."""
 
 
@@ -98,7 +98,7 @@ def horizon(
 
 def plan_data_clean(
     slices: Slices,
-    files: Names,
+    files: ListedNames,
     timeline: Timeline,
     replaced: Mapping[FileGroupId, str],
     bounds: CleanBounds,
@@ -142,7 +142,7 @@ def plan_data_clean(
 
 def plan_index_clean(
     slices: Slices,
-    files: Names,
+    files: ListedNames,
     timeline: Timeline,
     bounds: CleanBounds,
     instant: str,
@@ -197,7 +197,7 @@ class _Listed:
     one task left, and which are in no slice.
     """
 
-    def __init__(self, files: Names) -> None:
+    def __init__(self, files: ListedNames) -> None:
         self._files = files
         self._bases: dict[tuple[str, str, str], list[str]] = {}
         for partition, names in files.items():

@@ -1,6 +1,5 @@
 """Finds what failed writers left: pending writes whose writer is gone, and side files of instants that are on
 no timeline any more. Pure.
-timeline any more. Pure.
 
 Pending writes hold back compactions, the horizon of cleans, and archival. A writer that lives beats at least
 every minute (`commit/heartbeat.py`). A failed write is for whoever finds it without a beat (FORMAT.md,
@@ -14,7 +13,7 @@ from typing import Final
 
 from tidemark.hudi_format.commit.heartbeat import INTERVAL_MS, MISSES_TOLERATED
 from tidemark.hudi_format.model import is_instant_time
-from tidemark.hudi_format.storage.base import FileInfo
+from tidemark.hudi_format.storage.base import name_of
 from tidemark.hudi_format.timeline import Action, Timeline
 
 DEAD_AFTER_MS: Final = INTERVAL_MS * MISSES_TOLERATED
@@ -46,17 +45,20 @@ def dead_instants(
     return dead
 
 
-def leftovers(side_files: Iterable[FileInfo], timeline: Timeline, now_ms: int) -> tuple[str, ...]:
+def leftovers(
+    side_files: Iterable[str], timeline: Timeline, now_ms: int, written_ms: Callable[[str], int | None]
+) -> tuple[str, ...]:
     """The paths of those that belong to no instant of the data timeline, and were not changed for an hour.
 
-    ``side_files``: entries of `.hoodie/.temp` and `.hoodie/.heartbeat`, which are named by instants.
+    ``side_files``: paths of entries of `.hoodie/.temp` and `.hoodie/.heartbeat`, which are named by instants.
+    ``written_ms``: when one was written last; None when it is gone.
     """
-    return tuple(
-        sorted(
-            file.path
-            for file in side_files
-            if is_instant_time(file.name)
-            and not timeline.contains(file.name)
-            and now_ms - file.mtime_ms > LEFT_AFTER_MS
-        )
-    )
+
+    def is_left(path: str) -> bool:
+        name = name_of(path)
+        if not is_instant_time(name) or timeline.contains(name):
+            return False
+        written = written_ms(path)
+        return written is not None and now_ms - written > LEFT_AFTER_MS
+
+    return tuple(sorted(filter(is_left, side_files)))

@@ -245,16 +245,17 @@ class CleanData(_Clean):
             view.replaced,
             self._bounds(step, instant, plans),
             instant,
-            seen_at=first_seen(context.storage, timeline),
+            seen_at=first_seen(context.publishing, timeline),
             files_max=files_max,
             is_whole_table=looked.is_whole_table,
         )
         return None if plan is None else plan.with_leftovers(self._leftovers(step))
 
     def _leftovers(self, step: LockedStep) -> tuple[str, ...]:
-        storage = step.context.storage
-        side_files = [info for folder in _SIDE_FOLDERS for info in storage.list(folder)]
-        return leftovers(side_files, step.timelines.data, step.context.clock.now_ms())
+        context = step.context
+        paths = [info.path for folder in _SIDE_FOLDERS for info in context.storage.list(folder)]
+        now_ms = context.clock.now_ms()
+        return leftovers(paths, step.timelines.data, now_ms, context.publishing.written_ms)
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, plan: CleanPlan) -> None:
         log = metadata_deltacommit(step, action, cleaned_files(plan))
@@ -285,7 +286,7 @@ class CleanIndex(_Clean):
             timeline,
             self._bounds(step, instant, plans),
             instant,
-            seen_at=first_seen(context.storage, timeline, METADATA_TABLE_ROOT),
+            seen_at=first_seen(context.publishing, timeline, METADATA_TABLE_ROOT),
             files_max=files_max,
         )
 

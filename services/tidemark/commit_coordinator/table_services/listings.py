@@ -13,6 +13,7 @@ from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_services.compaction_planning import SizedFiles
 from tidemark.hudi_format.table_services.operations import decode_plan
@@ -104,7 +105,7 @@ def savepoints(storage: Storage, timeline: Timeline) -> dict[str, Mapping[str, t
     return kept
 
 
-def first_seen(storage: Storage, timeline: Timeline, root: str = DATA_ROOT) -> Callable[[str], str | None]:
+def first_seen(term: Term, timeline: Timeline, root: str = DATA_ROOT) -> Callable[[str], str | None]:
     """Requested time of a committed instant -> when readers saw it first; None for one that is not committed.
 
     That is its completion time, or the time of its completed file where that is later: a successor finishes
@@ -114,16 +115,16 @@ def first_seen(storage: Storage, timeline: Timeline, root: str = DATA_ROOT) -> C
 
     def seen(requested: str) -> str | None:
         if requested not in known:
-            known[requested] = _first_seen(storage, timeline, root, requested)
+            known[requested] = _first_seen(term, timeline, root, requested)
         return known[requested]
 
     return seen
 
 
-def _first_seen(storage: Storage, timeline: Timeline, root: str, requested: str) -> str | None:
+def _first_seen(term: Term, timeline: Timeline, root: str, requested: str) -> str | None:
     completion = timeline.completion_time(requested)
     instant = timeline.find(requested)
     if completion is None or instant is None:
         return completion
-    info = storage.stat(instant_path(instant, root))
-    return completion if info is None else max(completion, instant_from_ms(info.mtime_ms))
+    written_ms = term.written_ms(instant_path(instant, root))
+    return completion if written_ms is None else max(completion, instant_from_ms(written_ms))

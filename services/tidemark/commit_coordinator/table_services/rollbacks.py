@@ -24,7 +24,7 @@ from tidemark.hudi_format.commit.heartbeat import heartbeat_path
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.table_services.dead_instants import dead_instants
 from tidemark.hudi_format.timeline import Instant, State, Timeline
 
@@ -95,26 +95,21 @@ class RollBackDead:
 
 
 def _dead(step: LockedStep) -> list[str]:
-    storage, timeline = step.context.storage, step.timelines.data
+    term, timeline = step.context.publishing, step.timelines.data
     return dead_instants(
         timeline,
         own_pending(step.context),
         step.context.clock.now_ms(),
-        begun_ms=lambda requested: _begun_ms(storage, timeline, requested),
-        beaten_ms=lambda requested: _changed_ms(storage, heartbeat_path(requested)),
+        begun_ms=lambda requested: _begun_ms(term, timeline, requested),
+        beaten_ms=lambda requested: term.written_ms(heartbeat_path(requested)),
     )
 
 
-def _begun_ms(storage: Storage, timeline: Timeline, requested: str) -> int | None:
+def _begun_ms(term: Term, timeline: Timeline, requested: str) -> int | None:
     found = timeline.find(requested)
     if found is None:
         return None
-    return _changed_ms(storage, instant_path(Instant(requested, found.action, State.REQUESTED)))
-
-
-def _changed_ms(storage: Storage, path: str) -> int | None:
-    info = storage.stat(path)
-    return None if info is None else info.mtime_ms
+    return term.written_ms(instant_path(Instant(requested, found.action, State.REQUESTED)))
 
 
 def _decode(plan: bytes, path: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.unit.hudi_format.table_services.histories import t
-from tidemark.hudi_format.storage.base import FileInfo
 from tidemark.hudi_format.table_services.dead_instants import (
     DEAD_AFTER_MS,
     LEFT_AFTER_MS,
@@ -43,13 +42,13 @@ def test_a_write_whose_requested_file_is_gone_is_not_dead():
 
 
 def test_side_files_of_no_instant_go_after_an_hour():
-    def entry(name: str, age_ms: int) -> FileInfo:
-        return FileInfo(f".hoodie/.temp/{name}", name, 0, NOW - age_ms, True)
-
-    entries = [
-        entry(t(7), LEFT_AFTER_MS + 1),
-        entry(t(8), LEFT_AFTER_MS),
-        entry(t(3), LEFT_AFTER_MS + 1),
-        entry("not-an-instant", LEFT_AFTER_MS + 1),
-    ]
-    assert leftovers(entries, TIMELINE, NOW) == (f".hoodie/.temp/{t(7)}",)
+    ages_ms = {
+        t(7): LEFT_AFTER_MS + 1,
+        t(8): LEFT_AFTER_MS,
+        t(3): LEFT_AFTER_MS + 1,
+        "not-an-instant": LEFT_AFTER_MS + 1,
+    }
+    written_ms = {f".hoodie/.temp/{name}": NOW - age_ms for name, age_ms in ages_ms.items()}
+    gone = f".hoodie/.temp/{t(9)}"
+    left = leftovers([gone, *written_ms], TIMELINE, NOW, written_ms.get)
+    assert left == (f".hoodie/.temp/{t(7)}",)
