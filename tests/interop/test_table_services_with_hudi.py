@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from tests.unit.commit_coordinator.table_services.test_service_handlers import C
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
@@ -178,6 +179,37 @@ def test_a_coordinator_dies_and_spark_goes_on(
     story.commit((2, 61), deletes=(4,))
     spark_upserts(judge, story, 3, 62)
     holds(judge, story)
+
+
+@every_case
+@pytest.mark.parametrize("kinds", [COMPACTIONS, (*COMPACTIONS, *CLEANS)], ids=["compacted", "and cleaned"])
+def test_an_upsert_in_flight_stands_beside_our_services(
+    judge: HudiJudge, tmp_path: Path, kinds: Sequence[ServiceKind]
+) -> None:
+    """With optimistic concurrency control, as other writers are told to. What the upsert reads is kept,
+    though readers keep nothing here.
+    """
+    story = story_of(tmp_path)
+    act(story, ServiceKind.COMPACT_INDEX)
+    story.commit((1,))
+    spark = SparkOperations(judge, story.path, foreign_writer_options(str(story.path)))
+    free_lock(story)
+    rows = story.changed((1, 2, 95))
+    with spark.in_flight(rows, "upsert"):
+        for kind in kinds:
+            story.served.list_files()
+            story.served.act(kind)
+        free_lock(story)
+    holds(judge, story)
+    story.commit((3, 96), deletes=(5,))
+    act(story, ServiceKind.COMPACT_DATA)
+    holds(judge, story)
+
+
+def free_lock(story: Story) -> None:
+    """The coordinator's loop gives the lock back once clocks agree again."""
+    time.sleep(0.3)
+    story.served.context.lock.tick()
 
 
 def overwritten(story: Story, spark: SparkOperations) -> None:
