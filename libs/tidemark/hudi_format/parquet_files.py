@@ -68,8 +68,10 @@ def read_columns(file: pq.ParquetFile, path: str, columns: list[str] | None = No
     return rows
 
 
-def read_in_batches(file: pq.ParquetFile, path: str, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """What `read_columns` reads, in tables of some MiB; at least one table. Open the file with a
+def read_in_batches(
+    file: pq.ParquetFile, path: str, columns: list[str] | None = None, batch_bytes: int = _BATCH_BYTES
+) -> Iterator[pa.Table]:
+    """What `read_columns` reads, in tables of about `batch_bytes`; at least one table. Open the file with a
     `buffer_size`: otherwise each row group's bytes are held whole. Raises `CorruptFileError`.
     """
     found, batches, size = 0, list[pa.RecordBatch](), 0
@@ -82,7 +84,7 @@ def read_in_batches(file: pq.ParquetFile, path: str, columns: list[str] | None =
             found += batch.num_rows
             batches.append(batch)
             size += batch.nbytes
-            if size >= _BATCH_BYTES:
+            if size >= batch_bytes:
                 yield pa.Table.from_batches(batches, schema)
                 batches, size = [], 0
         if batches or not found:

@@ -35,6 +35,7 @@ from tidemark.hudi_format.storage.base import Storage
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 ROW_GROUP_BYTES: Final = 64 << 20
 BLOOM_ENTRY: Final = "org.apache.hudi.bloomfilter"
+BATCH_BYTES: Final = 16 << 20
 _READ_BYTES: Final = 1 << 20
 _ZSTD_LEVEL: Final = 1
 # UTF-8 characters from U+E000 on begin with this byte or a higher one. Only such characters sort differently
@@ -203,9 +204,12 @@ def check_keeps_all(stored: pa.Schema, schema: TableSchema, path: str) -> None:
 
 
 def parquet_batches(
-    source: pa.NativeFile | pa.Buffer, path: str, columns: list[str] | None = None
+    source: pa.NativeFile | pa.Buffer,
+    path: str,
+    columns: list[str] | None = None,
+    batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[pa.Table]:
-    """What `read_parquet` reads, in tables of some MiB; at least one table. Errors are the same."""
+    """What `read_parquet` reads, in tables of about `batch_bytes`; at least one. Errors are the same."""
     file = open_parquet(source, path, buffer_size=_READ_BYTES)
     with parquet_damage(path):
         stored = file.schema_arrow
@@ -214,7 +218,7 @@ def parquet_batches(
         raise CorruptFileError(
             f"{path} has no column {RECORD_KEY}; tables without meta columns are not served"
         )
-    yield from read_in_batches(file, path, wanted)
+    yield from read_in_batches(file, path, wanted, batch_bytes)
 
 
 def read_parquet(

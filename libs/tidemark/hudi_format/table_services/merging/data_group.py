@@ -48,6 +48,7 @@ from tidemark.hudi_format.table_services.operations import MergeOperation
 
 # 16 parts, seven times divided: more is needed only where one key's changes alone do not fit.
 _DEPTH_MAX: Final = 7
+_BATCH_BYTES_MAX: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,10 @@ class _GroupMerge:
         if self._base_path is None:
             return
         with self._storage.open_input(self._base_path) as source:
-            for rows in parquet_batches(source, self._base_path):
+            # The larger they are, the fewer times the changes are looked through. A batch is there up to
+            # three times: as it was read, cast, and without the rows that changes replace.
+            size = min(self._bounds.held_bytes // 2, _BATCH_BYTES_MAX)
+            for rows in parquet_batches(source, self._base_path, batch_bytes=size):
                 yield cast_rows(rows, self._columns)
 
     def _merge(
