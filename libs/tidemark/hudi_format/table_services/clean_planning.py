@@ -137,6 +137,8 @@ def plan_data_clean(
         return None
     complete = all_taken and is_whole_table
     retained = _retained(timeline, left, replaced, bounds) if complete else None
+    stays = {completed for group, completed in replaced.items() if not _is_gone(group, left, listed, taken)}
+    retained = _not_behind(retained, timeline, stays)
     return _plan(instant, False, taken, timeline, retained, bounds)
 
 
@@ -186,7 +188,7 @@ def recheck_clean(plan: CleanPlan, again: CleanPlan | None) -> CleanPlan | None:
     }
     if not files:
         return None
-    retained = plan.retained if files == plan.files else None
+    retained = plan.retained if files == plan.files else again.retained
     return CleanPlan(
         plan.instant, plan.is_index, files, plan.last_completed, retained, again.savepoints, plan.leftovers
     )
@@ -206,6 +208,13 @@ class _Listed:
                 if isinstance(parsed, BaseFileName):
                     key = (partition, parsed.file_id, parsed.instant)
                     self._bases.setdefault(key, []).append(name)
+
+    def of_group(self, group: FileGroupId) -> Iterator[str]:
+        """The names of the group's files that are there."""
+        for name in self._files.get(group[0], ()):
+            parsed = parse_data_file(name)
+            if parsed is not None and parsed.file_id == group[1]:
+                yield name
 
     def of_slice(self, file_slice: FileSlice) -> Iterator[str]:
         """The names of the slice's files that are there."""
@@ -279,6 +288,34 @@ def _retained(
         if not is_replaced_later and any(not _is_named(file_slice, named) for file_slice in hidden):
             return None
     return earliest.requested, earliest.action.completed_word
+
+
+def _is_gone(
+    group: FileGroupId,
+    left: Mapping[FileGroupId, Sequence[FileSlice]],
+    listed: _Listed,
+    taken: Mapping[str, Sequence[str]],
+) -> bool:
+    """Whether nothing of a replaced group is left after the clean; False for one that was not looked at."""
+    if group not in left or left[group]:
+        return False
+    return all(name in taken.get(group[0], ()) for name in listed.of_group(group))
+
+
+def _not_behind(
+    retained: tuple[str, str] | None, timeline: Timeline, stays: Collection[str]
+) -> tuple[str, str] | None:
+    """An instant that is not behind a replacecommit whose file groups stay; ``stays``: when those completed.
+
+    Hudi's archival takes all replacecommits before this instant for cleaned, and those before the clean when
+    it names none. Archived, they hide their groups from nobody any more, and old rows are there again.
+    """
+    held = [
+        (instant.requested, instant.action.completed_word)
+        for instant in timeline.completed()
+        if instant.completion in stays
+    ]
+    return min([*held, *([retained] if retained is not None else [])], default=None) if held else retained
 
 
 def _plan(

@@ -24,6 +24,7 @@ from tidemark.epoch_protocol.state import FoldState
 _EVERY_MS: Final = 1_000
 # A shard's log files above this are behind, however large its base file is.
 _INDEX_LOG_BYTES: Final = 256 << 20
+_AHEAD_MS: Final = 5_000
 FAILING: Final = 3
 """After so many failures in a row, tagging does not wait for a kind any more."""
 
@@ -72,10 +73,16 @@ class ServicePressure:
             load = watch.look(of_kind, slices.listing)
             noted = seen.kind(kind)
             # What can make no compaction now must not hold tagging up: nothing would end that.
-            works = not (state.services_paused or noted.failures >= FAILING or noted.found_nothing)
+            waits = noted.found_nothing or self._waits_for_clocks(state, seen, kind, now_ms)
+            works = not (state.services_paused or noted.failures >= FAILING or waits)
             progress_ms = self._progress_ms(state, seen, kind, now_ms)
             compactions.append(Compactions(kind.value, load, works, progress_ms))
         self.now = decide_backpressure(self.now, compactions, self._interval_ms, now_ms)
+
+    def _waits_for_clocks(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> bool:
+        """Whether the kind's action is ahead of the clock: another engine's clock is, and times only grow."""
+        held = state.services.get(kind)
+        return held is not None and seen.action(held.planned.service).decide_at_ms - now_ms > _AHEAD_MS
 
     def _progress_ms(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> int:
         held = state.services.get(kind)

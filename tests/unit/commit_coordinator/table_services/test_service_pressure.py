@@ -75,7 +75,10 @@ def test_nothing_is_slowed_for_services_that_are_off_paused_failing_or_find_noth
     failing = World()
     for _ in range(FAILING):
         failing.seen.kind_failed(ServiceKind.COMPACT_DATA, "the disk is full", 0)
-    for world in (off, idle, paused, failing):
+    ahead = World()
+    ahead.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
+    ahead.seen.action(PLANNED.service).decide_at_ms = ahead.now_ms + 3_600_000
+    for world in (off, idle, ahead, paused, failing):
         world.commits(40)
         assert world.level is BackpressureLevel.NONE
         assert world.pressure.now.interval_ms == 1_000

@@ -146,6 +146,26 @@ def test_replaced_groups_stay_while_a_plan_or_a_savepoint_names_them():
         assert not any("a-0" in name for _, name in deleted(plan))
 
 
+@pytest.mark.parametrize(
+    ("horizon_at", "retained"),
+    [(300, None), (285, (t(280), "replacecommit")), (245, (t(250), "deltacommit"))],
+)
+def test_hudis_archival_keeps_a_replacecommit_whose_groups_stay(horizon_at, retained):
+    """It takes those before the named instant for cleaned, and those before the clean when none is named."""
+    history, group = compacted_twice(), ("p", "a-0")
+    replacing = Instant(t(280), Action.REPLACE_COMMIT, State.COMPLETED, t(290))
+    timeline = Timeline(tuple(sorted([*history.timeline().instants, replacing])))
+    view, files = history.view({group: t(290)}), history.files()
+    bounds = CleanBounds(horizon=t(horizon_at), savepoints={})
+    plan = plan_data_clean(
+        view.every_slice(files), files, timeline, view.replaced, bounds, t(9_000),
+        seen_at=timeline.completion_time,
+    )  # fmt: skip
+    assert plan.retained == retained
+    whole = {name for name in files["p"] if "a-0" in name} <= {name for _, name in deleted(plan)}
+    assert whole is (retained is None)
+
+
 def test_base_files_of_other_attempts_go_with_their_slice():
     history = compacted_twice()
     files = history.files()
