@@ -15,7 +15,7 @@ def timeline_of(timelines: Timelines, root: str) -> Timeline:
 
 
 def half_committed(timelines: Timelines) -> str | None:
-    """Why nothing may be planned now: a data instant is pending that the metadata table has completed.
+    """Why the metadata table may not be compacted now: a data instant is pending that it has completed.
 
     Its writer is between its two commits, or died there. A compaction that took it in would keep what is
     rolled back later.

@@ -302,8 +302,10 @@ def _standing(
 
 
 def _half_committed(step: LockedStep, handler: ServiceHandler) -> str | None:
-    """`half_committed`, of which a kind without an instant needs no care: rollback is what ends it."""
-    return half_committed(step.timelines) if handler.timeline is not None else None
+    """`half_committed`, for what the metadata table's timeline gets alone. No other kind merges what another
+    writer may take back, and rollback is what ends it.
+    """
+    return half_committed(step.timelines) if handler.timeline == METADATA_TABLE_ROOT else None
 
 
 def _check_standing(step: LockedStep, handler: ServiceHandler, action: DecidedAction) -> None:

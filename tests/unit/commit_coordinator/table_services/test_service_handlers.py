@@ -292,6 +292,8 @@ def test_a_half_committed_write_of_another_engine_holds_the_index_back(story: St
     finish_metadata_only(story, pending)
     assert not story.served.act(ServiceKind.COMPACT_INDEX)
     assert "pending in the table" in story.served.dropped
+    assert story.served.act(ServiceKind.COMPACT_DATA), "it merges nothing of that"
+    story.check_readers()
     story.later()
     assert story.served.act(ServiceKind.ROLLBACK), "it alone ends that"
     assert story.served.act(ServiceKind.COMPACT_INDEX)
