@@ -14,7 +14,6 @@ files. To take back: base files, then inflight, then requested.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -84,7 +83,6 @@ from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 # lock that found nothing to do.
 LOOK_EVERY_MS: Final = 1_000
 RETRY_AFTER_MS: Final = 10_000
-_log = logging.getLogger("tidemark.coordinator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +125,12 @@ class _Compaction:
         self._not_before_ms = now_ms + LOOK_EVERY_MS
         return True
 
-    def _document(self, context: Context, plan: CompactionPlan | NotNow | None) -> bytes | None:
+    def _document(self, context: Context, plan: CompactionPlan | NotNow | None) -> bytes | Dropped | None:
         """The plan as a document. Without one the next look is later."""
         if isinstance(plan, CompactionPlan):
             return encode_plan(plan)
-        if plan is not None:
-            _log.info("%s: not now: %s", self._kind, plan.reason)
         self._not_before_ms = context.clock.now_ms() + RETRY_AFTER_MS
-        return None
+        return None if plan is None else Dropped(plan.reason)
 
     def commit(self, step: LockedStep, action: DecidedAction) -> None:
         merged, context = self._merged(action), step.context
@@ -226,7 +222,7 @@ class CompactIndex(_Compaction):
         since_last_ms = None if ended_ms is None else now_ms - ended_ms
         return self._rule.reason(slices.index, now_ms, since_last_ms)
 
-    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+    def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         storage = step.context.storage
         plan: CompactionPlan | NotNow | None
         if (unknown := unknown_index(storage)) is not None:
@@ -274,7 +270,7 @@ class CompactData(_Compaction):
         due = sum(self._rule.score(figures, now_ms) >= 1.0 for figures in slices.data)
         return f"{due} file groups have many log files" if due else None
 
-    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+    def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         context, slices = step.context, self._placement.snapshot()
         rule = replace(self._rule, log_files=1) if step.asked else self._rule
         groups = _most_urgent(slices, rule, instant_to_ms(instant))

@@ -96,8 +96,8 @@ def plan(
         context.instants.observe([*step.timelines.times(), *context.rollbacks.named(step.timelines)])
         instant = context.instants.next()
         document = handler.plan(replace(step, asked=asked), instant)
-        if document is None:
-            return None
+        if document is None or isinstance(document, Dropped):
+            return document
         path, sha256 = store_document(context.storage, document)
         planned = ServicePlanned(
             term=context.term,

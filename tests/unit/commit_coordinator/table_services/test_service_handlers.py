@@ -19,9 +19,10 @@ from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit import heartbeat
-from tidemark.hudi_format.commit.instants import completed_file
+from tidemark.hudi_format.commit.instants import completed_file, create_requested
 from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_config import TableType
@@ -31,6 +32,7 @@ from tidemark.hudi_format.timeline.avro_records import (
     encode_commit_metadata,
     group_stats,
 )
+from tidemark.hudi_format.timeline.service_records import RequestedCompaction, encode_compaction_plan
 
 COMPACTIONS = (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA)
 CLEANS = (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX)
@@ -341,3 +343,12 @@ def test_a_kind_that_is_switched_off_is_never_due_and_an_operator_still_gets_it(
     facts, now_ms = ServiceFacts(served.state, {}), story.clock.now_ms()
     assert {handler.due(facts, now_ms) for handler in served.handlers.values()} == {None}
     assert served.act(ServiceKind.COMPACT_INDEX, asked=True)
+
+
+def test_an_operator_is_told_what_holds_the_index_up(story: Story):
+    """Another engine's compaction of it that is planned, and that any of its writes will execute."""
+    plan = encode_compaction_plan(RequestedCompaction(operations=()))
+    instant = instant_from_ms(story.clock.now_ms())
+    create_requested(Unfenced(story.storage), instant, Action.COMPACTION, plan, root=METADATA_TABLE_ROOT)
+    assert not story.served.act(ServiceKind.COMPACT_INDEX)
+    assert "another engine is about to compact the metadata table" in story.served.dropped
