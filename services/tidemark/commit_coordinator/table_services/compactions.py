@@ -330,12 +330,13 @@ def _delete_other_outputs(step: LockedStep, merged: _Merged, instant: str) -> No
     ours = {merged.path(outcome) for outcome in merged.outcomes}
     groups = {(operation.partition, operation.file_id) for _, operation in merged.plan.kept()}
     for partition in sorted({partition for partition, _ in groups}):
-        for info in step.context.storage.list(join_path(merged.folder, partition)):
-            found = BaseFileName.parse(info.name)
-            if found is None or found.instant != instant or (partition, found.file_id) not in groups:
+        folder = join_path(merged.folder, partition)
+        for name in step.context.storage.names(folder):
+            if f"_{instant}." not in name:
                 continue
-            if info.path not in ours:
-                step.delete(info.path)
+            found, path = BaseFileName.parse(name), join_path(folder, name)
+            if found is not None and (partition, found.file_id) in groups and path not in ours:
+                step.delete(path)
 
 
 def _committed_names(context: Context, instant: str, root: str) -> set[str] | None:
