@@ -31,12 +31,25 @@ from tidemark.epoch_protocol.input_topics import (
     encode_input_topics,
 )
 from tidemark.epoch_protocol.state import Committed
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.documents import read_document
 from tidemark.hudi_format.table_config import TableDefinition, TableType
+from tidemark.hudi_format.table_services.operations import (
+    CleanPlan,
+    CompactionPlan,
+    MergeOperation,
+    MergeOutcome,
+    decode_clean,
+    decode_outcomes,
+    decode_plan,
+    encode_outcomes,
+    encode_plan,
+)
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.input.same_topics import stale_by_record
 from tidemark.ledger_client.table_identity import SERVED_BY, TABLE_ID, known_ledger_id, shown_owner
 
+_INSTANT: Final = "20260101000000000"
 _COUNTS: Final = b'{"orders": 4, "orders.ledger": 1}'
 _STARTS: Final = b'{"orders:0": 17, "orders:1": 4}'
 _DEATHS: Final = b'{"deaths":{"shuffle":{"orders:0":[7,2]}},"serving":true}'
@@ -61,6 +74,22 @@ def own_documents() -> list[Target]:
         _target("input starts in an assigner", input_starts.INPUT_STARTS, _STARTS, recorded_starts),
         _target("reader deaths", READER_DEATHS, _DEATHS, _reader_deaths),
         _target("columns", CONFIGURED_COLUMNS, b'{"columns": ["a"]}', _recorded),
+        *_of_table_services(),
+    ]
+
+
+def _of_table_services() -> list[Target]:
+    """Documents that the decisions name by their checksums."""
+    operation = MergeOperation("p", "f-0", _INSTANT, None, (f".f-0_{_INSTANT}.log.1_0-0-0",), 7, 0)
+    compaction = encode_plan(CompactionPlan(_INSTANT, False, "{}", (operation,), ("q",)))
+    clean = encode_plan(CleanPlan(_INSTANT, True, {"files": ("a", "b")}, _INSTANT))
+    outcomes = encode_outcomes((MergeOutcome(0, "f", 9, 1, 0, 1, 0, 1, 1, 2**63, Ticket("p/f", 9)),))
+    return [
+        _target(
+            "compaction of ours", "c.json", compaction, lambda s: decode_plan(s.read("c.json"), "c.json")
+        ),
+        _target("clean of ours", "k.json", clean, lambda s: decode_clean(s.read("k.json"), "k.json")),
+        _target("outcomes", "o.json", outcomes, lambda s: decode_outcomes(s.read("o.json"), "o.json")),
     ]
 
 

@@ -47,7 +47,13 @@ from tidemark.hudi_format.timeline.avro_records import (
     decode_replace_commit_metadata,
     decode_replaced_file_ids,
 )
-from tidemark.hudi_format.timeline.clean_records import decode_clean_metadata
+from tidemark.hudi_format.timeline.clean_records import (
+    RequestedClean,
+    decode_clean_metadata,
+    decode_clean_plan,
+    decode_savepoint,
+    encode_clean_plan,
+)
 from tidemark.hudi_format.timeline.instant import Action, Instant, State
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
@@ -117,6 +123,7 @@ def _timeline() -> list[Target]:
             ),
         )
     )
+    clean = RequestedClean(files={"p": ("/t/p/a", "/t/p/b")}, last_completed=_INSTANT)
     commit = golden_file("slices/mor_long", ".deltacommit")
     return [
         Target("commit", f"{folder}/c.deltacommit", commit, _read(_commit), False),
@@ -138,6 +145,16 @@ def _timeline() -> list[Target]:
             False,
         ),
         Target("clean", f"{folder}/c.clean", clean_metadata(), _read(_clean), False),
+        Target(
+            "clean plan", f"{folder}/c.clean.requested", encode_clean_plan(clean), _read(_clean_plan), False
+        ),
+        Target(
+            "savepoint",
+            f"{folder}/s.savepoint",
+            golden_file("operations/restored", ".savepoint"),
+            _read(_savepoint),
+            False,
+        ),
         *_replacing(folder, commit),
     ]
 
@@ -203,6 +220,14 @@ def _rollback(data: bytes, path: str) -> int:
 
 def _compaction(data: bytes, path: str) -> int:
     return len(decode_compaction_plan(data, path).operations)
+
+
+def _clean_plan(data: bytes, path: str) -> int:
+    return sum(len(names) for names in decode_clean_plan(data, path).files.values())
+
+
+def _savepoint(data: bytes, path: str) -> int:
+    return sum(len(names) for names in decode_savepoint(data, path).values())
 
 
 def _clean(data: bytes, path: str) -> int:
