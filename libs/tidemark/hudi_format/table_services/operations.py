@@ -157,12 +157,12 @@ def decode_outcomes(data: bytes, path: str) -> tuple[MergeOutcome, ...]:
     """The outcomes in the document at ``path``. Raises CorruptFileError."""
     try:
         return msgspec.json.decode(data, type=tuple[MergeOutcome, ...])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path}: what the tasks reported is not readable: {error}") from error
 
 
 def _decode(data: bytes, path: str, kind: type[_Document]) -> _Document:
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path}: the plan is not readable: {error}") from error

@@ -115,5 +115,5 @@ def _begun_ms(term: Term, timeline: Timeline, requested: str) -> int | None:
 def _decode(plan: bytes, path: str) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(plan, type=_DeadInstants).instants
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path}: the plan is not readable: {error}") from error
