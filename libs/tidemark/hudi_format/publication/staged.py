@@ -204,7 +204,7 @@ def _read(storage: Storage, path: str) -> _Record | None:
         return msgspec.json.decode(storage.read(path), type=_Record)
     except FileMissingError:
         return None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is no ticket: {error}") from error
 
 

@@ -65,7 +65,7 @@ def decode_archive_plan(data: bytes, path: str) -> ArchivePlan:
     """The plan in the document at ``path``. Raises CorruptFileError."""
     try:
         return msgspec.json.decode(data, type=ArchivePlan)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is no plan of an archival: {error}") from error
 
 

@@ -233,7 +233,7 @@ def left_actions(context: Context) -> list[DecidedAction]:
     for info in context.storage.list(STORE):
         try:
             content = msgspec.json.decode(context.storage.read(info.path), type=_Decided)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             continue  # a document of another kind
         planned = ServicePlanned(context.term, 0, content.kind, content.instant, info.path, "", 0)
         times = context.instants.next(), context.instants.next()

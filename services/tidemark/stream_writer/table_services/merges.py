@@ -88,7 +88,7 @@ def _finished(files: ServiceFiles, file: GrowingFile, path: str, outcome: MergeO
 def _outcome_of(prepared: Prepared, path: str) -> MergeOutcome:
     try:
         outcome = msgspec.json.decode(prepared.note, type=MergeOutcome)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path}: the note of its prepared file is not readable: {error}") from error
     return msgspec.structs.replace(outcome, ticket=prepared.ticket)
 
