@@ -100,6 +100,9 @@ def ordering_candidates(rows: Sequence[Row], columns: Columns, key: Sequence[str
         if not (moment or named):
             continue
         values = [row[name] for row in rows]
+        if is_millis(avro) and any(isinstance(value, str) for value in values):
+            # As an ordering it has to become a long, which takes no text such as "2024-01-01".
+            continue
         rising = sum(_rises(a, b) for a, b in _in_turn(values))
         share = 100 * rising // max(len(values) - 1, 1)
         newest = 20 if re.search(r"(?i)updat|modif|chang|event|version|seq|lsn", name) else 0

@@ -297,6 +297,14 @@ def test_epoch_milliseconds_are_proposed_as_an_ordering_that_can_be_served(tmp_p
     assert written.taken == 50
 
 
+def test_milliseconds_that_are_text_in_some_records_are_no_ordering(tmp_path: Path) -> None:
+    times = ["2024-01-01", *range(_START, _START + 5)]
+    written = initialised(tmp_path, [{"order_id": f"o-{n}", "source_ts_ms": ms} for n, ms in enumerate(times)])
+    assert (written.taken, written.refused) == (6, ())
+    config, _, _ = check_config_file(written.config, {})
+    assert config.table.ordering != "source_ts_ms"
+
+
 @pytest.mark.parametrize("says", [("true", "false"), (True, False)])
 def test_deletes_of_flattened_debezium_delete(tmp_path: Path, says: tuple[Any, Any]) -> None:
     records = [
