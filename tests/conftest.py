@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 # Loaded now: pytest's report of an exception on a thread needs it, also when no file can be opened any more.
 import tracemalloc  # noqa: F401
 from collections.abc import Iterator
@@ -25,6 +27,15 @@ settings.load_profile("tidemark")
 
 # As the command line does: services on threads share one process here, with all their clients.
 allow_open_files()
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Commands that tests run in this process configure the log; the next test finds it as it was before."""
+    log = logging.getLogger("tidemark")
+    before = (log.handlers, log.level, log.propagate)
+    yield
+    log.handlers, log.level, log.propagate = before
 
 
 @pytest.fixture(scope="session")

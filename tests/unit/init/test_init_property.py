@@ -299,7 +299,9 @@ def test_epoch_milliseconds_are_proposed_as_an_ordering_that_can_be_served(tmp_p
 
 def test_milliseconds_that_are_text_in_some_records_are_no_ordering(tmp_path: Path) -> None:
     times = ["2024-01-01", *range(_START, _START + 5)]
-    written = initialised(tmp_path, [{"order_id": f"o-{n}", "source_ts_ms": ms} for n, ms in enumerate(times)])
+    written = initialised(
+        tmp_path, [{"order_id": f"o-{n}", "source_ts_ms": ms} for n, ms in enumerate(times)]
+    )
     assert (written.taken, written.refused) == (6, ())
     config, _, _ = check_config_file(written.config, {})
     assert config.table.ordering != "source_ts_ms"
