@@ -94,6 +94,21 @@ def golden_file(archive: str, path: str) -> bytes:
 # -- timeline
 
 
+def _requested_compaction() -> RequestedCompaction:
+    return RequestedCompaction(
+        operations=(
+            CompactionOperation(
+                partition_path="p",
+                file_id="f",
+                base_instant=_INSTANT,
+                log_files=("x",),
+                base_file="y",
+                metrics={"TOTAL_LOG_FILES_SIZE": 1.0},
+            ),
+        )
+    )
+
+
 def _timeline() -> list[Target]:
     folder = ".hoodie/timeline"
     plan = RollbackPlan(
@@ -110,18 +125,6 @@ def _timeline() -> list[Target]:
         time_taken_ms=1,
         rolled_back=((_INSTANT, "deltacommit"),),
         partitions=(RollbackPartition(partition_path="p", deleted=("a", "b")),),
-    )
-    compaction = RequestedCompaction(
-        operations=(
-            CompactionOperation(
-                partition_path="p",
-                file_id="f",
-                base_instant=_INSTANT,
-                log_files=("x",),
-                base_file="y",
-                metrics={"TOTAL_LOG_FILES_SIZE": 1.0},
-            ),
-        )
     )
     clean = RequestedClean(files={"p": ("/t/p/a", "/t/p/b")}, last_completed=_INSTANT)
     commit = golden_file("slices/mor_long", ".deltacommit")
@@ -140,7 +143,7 @@ def _timeline() -> list[Target]:
         Target(
             "our compaction plan",
             f"{folder}/o.requested",
-            encode_compaction_plan(compaction),
+            encode_compaction_plan(_requested_compaction()),
             _read(_compaction),
             False,
         ),

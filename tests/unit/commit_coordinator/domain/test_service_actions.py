@@ -162,4 +162,5 @@ def test_pauses_grow_to_their_bound_and_a_success_forgets_them() -> None:
         "problem": "",
         "not_before_ms": 0,
         "ended_ms": NOW,
+        "found_nothing": False,
     }
