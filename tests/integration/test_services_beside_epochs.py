@@ -85,7 +85,8 @@ def test_both_tables_are_compacted_while_epochs_go_on(
     kafka: EmbeddedKafka, tmp_path: Path, stack: ExitStack, spark: bool
 ) -> None:
     more = {} if spark else {"run": "separate"}
-    pipeline = pipeline_of(stack, kafka, tmp_path, "services", spark=spark, **more)
+    name = "services-spark" if spark else "services-separate"
+    pipeline = pipeline_of(stack, kafka, tmp_path, name, spark=spark, **more)
     model, stream = InputModel(), RandomStream(seed=11, keys=150)
     pipeline.start()
     if not spark:
