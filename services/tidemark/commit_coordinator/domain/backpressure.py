@@ -136,10 +136,6 @@ class LoadWatch:
         self._load = self._sum()
         return self._load
 
-    def loads_of(self, slice_: SliceFigures) -> float:
-        """The slice's load."""
-        return max(self._rule.loads(slice_))
-
     def _listed(self, slices: Sequence[SliceFigures], listing: int) -> None:
         self._listing, self._loads = listing, {}
         for slice_ in slices:

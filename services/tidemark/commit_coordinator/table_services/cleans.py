@@ -38,6 +38,7 @@ from tidemark.commit_coordinator.table_services.listings import (
     savepoints,
     view_of,
 )
+from tidemark.commit_coordinator.table_services.rules import decided_time
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.file_group.slices import FileGroupId
@@ -175,15 +176,12 @@ class _Clean:
         requested = encode_clean_plan(requested_clean(plan, step.context.storage.base_uri))
         inflight = begin_instant(step, plan.instant, Action.CLEAN, requested, self._root)
         self._commit_metadata(step, action, plan)
-        completion = self._completion(action)
+        completion = decided_time(action.decided, self._root)
         content = encode_clean_metadata(clean_metadata(plan, completion))
         complete_instant(step, inflight, completion, content, self._root)
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, plan: CleanPlan) -> None:
         """Makes what the metadata table gets of the clean; nothing for its own."""
-
-    def _completion(self, action: DecidedAction) -> str:
-        raise NotImplementedError
 
     def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
         return is_completed(step.timelines, action.planned.instant, self._root)
@@ -261,9 +259,6 @@ class CleanData(_Clean):
         log = metadata_deltacommit(step, action, cleaned_files(plan))
         self._placement.wrote_index([log], instant_to_ms(plan.instant))
 
-    def _completion(self, action: DecidedAction) -> str:
-        return action.decided.data_completion
-
 
 class CleanIndex(_Clean):
     """`clean-index`: superseded slices of the metadata table."""
@@ -289,9 +284,6 @@ class CleanIndex(_Clean):
             seen_at=first_seen(context.publishing, timeline, METADATA_TABLE_ROOT),
             files_max=files_max,
         )
-
-    def _completion(self, action: DecidedAction) -> str:
-        return action.decided.metadata_completion
 
 
 def _looked_at(

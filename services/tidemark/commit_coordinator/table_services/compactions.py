@@ -43,6 +43,7 @@ from tidemark.commit_coordinator.table_services.listings import (
     unknown_index,
     view_of,
 )
+from tidemark.commit_coordinator.table_services.rules import decided_time
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.instants import completed_file
@@ -148,14 +149,11 @@ class _Compaction:
             context.hit("after_each_service_file")
         self._commit_metadata(step, action, merged)
         metadata = encode_commit_metadata(compaction_metadata(merged.plan, merged.outcomes))
-        complete_instant(step, inflight, self._completion(action), metadata, self._root)
+        complete_instant(step, inflight, decided_time(action.decided, self._root), metadata, self._root)
         self._tell_placement(merged)
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:
         """Makes what the metadata table gets of the compaction; nothing for its own."""
-
-    def _completion(self, action: DecidedAction) -> str:
-        raise NotImplementedError
 
     def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
         return is_completed(step.timelines, action.planned.instant, self._root)
@@ -244,9 +242,6 @@ class CompactIndex(_Compaction):
         )
         return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
 
-    def _completion(self, action: DecidedAction) -> str:
-        return action.decided.metadata_completion
-
 
 class CompactData(_Compaction):
     """`compact-data`: the file groups of the data table that need it most."""
@@ -309,9 +304,6 @@ class CompactData(_Compaction):
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:
         log = metadata_deltacommit(step, action, compacted_files(merged.plan, merged.outcomes))
         self._placement.wrote_index([log], instant_to_ms(merged.plan.instant))
-
-    def _completion(self, action: DecidedAction) -> str:
-        return action.decided.data_completion
 
 
 def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:

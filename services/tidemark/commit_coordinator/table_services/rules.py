@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServicePlanned
-from tidemark.hudi_format.timeline import DATA_ROOT, Timeline
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Timeline
 
 
 def timeline_of(timelines: Timelines, root: str) -> Timeline:
@@ -60,10 +60,10 @@ def overtaken(timelines: Timelines, planned: ServicePlanned, decided: ServiceDec
     A reader that follows the table by completion time has passed them, and the view of an open epoch's
     writers would change under them.
     """
-    decided_time = min(decided.metadata_completion, decided.data_completion)
+    earlier = min(decided.metadata_completion, decided.data_completion)
     for timeline in (timelines.data, timelines.metadata):
         for instant in timeline.completed():
-            if instant.requested != planned.instant and str(instant.completion) > decided_time:
+            if instant.requested != planned.instant and str(instant.completion) > earlier:
                 return f"{instant.file_name} was completed since the decision"
     return None
 
@@ -77,3 +77,12 @@ def completion_of_instant(timelines: Timelines, planned: ServicePlanned, root: s
     if active is not None:
         return active.completion
     return timeline.archive.completion_time(planned.instant) if timeline.archive is not None else None
+
+
+def decided_time(decided: ServiceDecided, timeline: str | None) -> str:
+    """When the action's instant completes, by the decision, on the timeline with this root; "" without
+    one.
+    """
+    if timeline is None:
+        return ""
+    return decided.metadata_completion if timeline == METADATA_TABLE_ROOT else decided.data_completion

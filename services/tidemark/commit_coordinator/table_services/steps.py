@@ -40,6 +40,7 @@ from tidemark.commit_coordinator.table_services.handler import (
 )
 from tidemark.commit_coordinator.table_services.rules import (
     completion_of_instant,
+    decided_time,
     half_committed,
     out_of_timeline,
     overtaken,
@@ -151,7 +152,7 @@ def decide(
         action = _action(context, planned, decided, content)
         with _term_checked(context):
             handler.commit(step, action)
-        return Completed(_decided_time(handler, decided), by_other=False)
+        return Completed(decided_time(decided, handler.timeline), by_other=False)
 
 
 def commit(
@@ -165,12 +166,12 @@ def commit(
     with _locked(context, ends_epoch=True) as step:
         found = completion_of_instant(step.timelines, planned, handler.timeline)
         if found is not None:
-            return Completed(found, by_other=found != _decided_time(handler, decided))
+            return Completed(found, by_other=found != decided_time(decided, handler.timeline))
         with _term_checked(context):
             if not handler.is_past_return(step, action):
                 _check_standing(step, handler, action)
             handler.commit(step, action)
-        return Completed(_decided_time(handler, decided), by_other=False)
+        return Completed(decided_time(decided, handler.timeline), by_other=False)
 
 
 def take_back(
@@ -341,13 +342,6 @@ def _append_void(context: Context, planned: ServicePlanned, reason: str, undecid
     context.hit("after_service_voided")
     # Whoever dies before this leaves a folder that the next term deletes.
     context.publishing.close_service(planned.service)
-
-
-def _decided_time(handler: ServiceHandler, decided: ServiceDecided) -> str:
-    if handler.timeline is None:
-        return ""
-    on_metadata = handler.timeline == METADATA_TABLE_ROOT
-    return decided.metadata_completion if on_metadata else decided.data_completion
 
 
 @contextmanager

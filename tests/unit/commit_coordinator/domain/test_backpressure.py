@@ -66,7 +66,8 @@ class Stream:
             for n in range(self.groups)
         ]
         self.book = SliceBook(slices)
-        self.watch = LoadWatch(LoadRule(self.rule.log_files, self.rule.log_bytes, self.rule.log_ratio))
+        self.load_rule = LoadRule(self.rule.log_files, self.rule.log_bytes, self.rule.log_ratio)
+        self.watch = LoadWatch(self.load_rule)
         self.state, self.seen = FoldState(), Observed()
         self.now_ms = 1_000_000
         self.pressure = Backpressure(interval_ms=INTERVAL_MS)
@@ -133,7 +134,7 @@ class Stream:
 
     def _decide(self) -> None:
         load = self.watch.look(self.book.listed(), 1)
-        loads = [self.watch.loads_of(each) for each in self.book.listed()]
+        loads = [max(self.load_rule.loads(each)) for each in self.book.listed()]
         self.worst = max(self.worst, *(each for n, each in enumerate(loads) if n not in self.at_start))
         if self.now_ms % 1_000 == 0:
             progress_ms = self.compacted_ms if self.compacting is None else self.now_ms

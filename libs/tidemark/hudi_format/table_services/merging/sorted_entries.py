@@ -108,11 +108,6 @@ class SortedEntries:
         self._made = 0
         self.count = 0
 
-    @property
-    def is_spilled(self) -> bool:
-        """Whether there are runs on disk."""
-        return bool(self._runs)
-
     def add(self, entries: Entries) -> None:
         """Adds entries that are newer than all before; of several with one key the last is the newest."""
         self.count += len(entries)
