@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 VAGUE_NAMES = {"utils.py", "util.py", "helpers.py", "helper.py", "manager.py", "common.py", "misc.py"}
+PRODUCT = ("libs", "services")
 SOURCE_FOLDERS = ("libs", "services", "tests", "bench", "tools")
 
 
@@ -59,6 +60,19 @@ def test_functions_are_short(modules):
                 if lines > FUNCTION_LINES_MAX:
                     long[f"{named(file)}:{node.lineno} {node.name}"] = lines
     assert long == {}, f"split these functions (at most {FUNCTION_LINES_MAX} lines)"
+
+
+def test_loops_of_the_product_name_what_they_go_over(modules):
+    """`each` says only that there are several."""
+    bound = [
+        f"{named(file)}:{node.lineno}"
+        for file in modules
+        if file.relative_to(ROOT).parts[0] in PRODUCT
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (isinstance(node, ast.Name) and node.id == "each" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.arg) and node.arg == "each")
+    ]
+    assert bound == []
 
 
 def test_modules_have_names_that_say_something(modules):

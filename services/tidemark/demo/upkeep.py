@@ -103,10 +103,12 @@ def service_checks(storage: Storage, archive_max: int) -> tuple[Check, ...]:
     snapshot = MetadataTableSnapshot.load(storage)
     listed = snapshot.files.names()
     slices = TableView.of(storage, snapshot.data_timeline).slices(listed)
-    in_use = sum(len(each.paths()) for each in slices)
-    writes = sum(each.action.is_write for each in snapshot.data_timeline.completed())
+    in_use = sum(len(file_slice.paths()) for file_slice in slices)
+    writes = sum(instant.action.is_write for instant in snapshot.data_timeline.completed())
     return (
-        Check.of_counts("log files that are not compacted", 0, sum(len(each.log_files) for each in slices)),
+        Check.of_counts(
+            "log files that are not compacted", 0, sum(len(file_slice.log_files) for file_slice in slices)
+        ),
         Check.of_counts("data files that no reader needs", 0, sum(map(len, listed.values())) - in_use),
         Check("commits on the active timeline", f"at most {archive_max}", str(writes), writes <= archive_max),
     )

@@ -78,16 +78,16 @@ class IndexCompactionRule:
         """Why a compaction is due, or None. ``since_last_ms``: since the last one ended, None without one."""
         if since_last_ms is not None and since_last_ms < self.min_ms:
             return None
-        log_bytes = sum(each.log_bytes for each in loads)
-        base_bytes = sum(each.base_bytes for each in loads)
-        most = max((each.log_count for each in loads), default=0)
+        log_bytes = sum(load.log_bytes for load in loads)
+        base_bytes = sum(load.base_bytes for load in loads)
+        most = max((load.log_count for load in loads), default=0)
         if not most:
             return None
         if log_bytes >= self.log_ratio * base_bytes:
             return f"log files have {log_bytes} bytes, base files {base_bytes}"
         if most >= self.log_files:
             return f"a shard has {most} log files"
-        oldest = min((each.oldest_log_ms for each in loads if each.oldest_log_ms), default=now_ms)
+        oldest = min((load.oldest_log_ms for load in loads if load.oldest_log_ms), default=now_ms)
         if now_ms - oldest >= self.max_ms:
             return f"the oldest log file is {(now_ms - oldest) // 1000} s old"
         return None

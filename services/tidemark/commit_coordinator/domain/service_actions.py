@@ -186,7 +186,7 @@ def next_service(
 ) -> ServiceAction | None:
     """The next step of any service that is not to be finished first; None when there is nothing to do."""
     may_lock = not seen.lock_kept and now_ms >= others_until_ms
-    for held in sorted(state.services.values(), key=lambda each: each.planned.service):
+    for held in sorted(state.services.values(), key=lambda action: action.planned.service):
         for action in _steps(held, seen, now_ms, may_lock):
             return action
     for kind, reason in seen.due.items() if may_lock else ():

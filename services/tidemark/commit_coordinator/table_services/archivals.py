@@ -116,7 +116,7 @@ class Archive:
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         context, data = step.context, step.timelines.data
-        writes = sum(each.action.is_write for each in data.completed())
+        writes = sum(instant.action.is_write for instant in data.completed())
         self._known_writes = writes, context.fold().state.committed.epoch
         self._looked_ms = context.clock.now_ms()
         is_due = step.asked or writes > self._config.max
@@ -138,7 +138,10 @@ class Archive:
             return None
         root = METADATA_TABLE_ROOT if is_index else DATA_ROOT
         taken = _bounded(step.context.storage, root, found.instants)
-        names = (ArchivedName(each.requested, str(each.completion), each.action.value) for each in taken)
+        names = (
+            ArchivedName(instant.requested, str(instant.completion), instant.action.value)
+            for instant in taken
+        )
         return ArchivePlan(is_index, tuple(names))
 
     def _archivable(self, step: LockedStep, is_index: bool) -> Archivable:
@@ -186,7 +189,7 @@ class Archive:
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_archive_plan(plan, planned.plan_path)
         found = self._archivable(step, document.is_index)
-        allowed = {each.file_name for each in found.instants}
+        allowed = {instant.file_name for instant in found.instants}
         for name in document.instants:
             if name.instant().file_name not in allowed:
                 return Dropped(f"{name.instant().file_name} must stay by now: {found.held_by}")
@@ -349,7 +352,9 @@ def _in_slices(
     nearly all of them without parsing their names.
     """
     completions = {
-        each: str(found.completion) for each in instants if (found := validity.metadata.find(each))
+        requested: str(found.completion)
+        for requested in instants
+        if (found := validity.metadata.find(requested))
     }
     asked: dict[str, list[str]] = {}
     for partition, names in files.items():
@@ -366,7 +371,7 @@ def _in_slices(
             if completions.get(instant, "") >= newest.get(file_id, "") and instant in completions:
                 asked[partition].append(name)
     slices = metadata_slices(asked, validity)
-    return {_log_instant(name) for each in slices for name in each.log_files}
+    return {_log_instant(name) for file_slice in slices for name in file_slice.log_files}
 
 
 def _with_logs(storage: Storage) -> set[str]:
@@ -376,4 +381,4 @@ def _with_logs(storage: Storage) -> set[str]:
 
 def _has_any(names: Collection[str], file_ids: Collection[str]) -> bool:
     parsed = (parse_data_file(name) for name in names)
-    return any(each is not None and each.file_id in file_ids for each in parsed)
+    return any(name is not None and name.file_id in file_ids for name in parsed)

@@ -106,7 +106,7 @@ class ServiceRunner:
         self._context, self._handoff = context, handoff
         self.rules, self._pressure = rules, pressure
         self._share = rules.share
-        self.handlers: Mapping[ServiceKind, ServiceHandler] = {each.kind: each for each in handlers}
+        self.handlers: Mapping[ServiceKind, ServiceHandler] = {handler.kind: handler for handler in handlers}
         self.ended: dict[ServiceKind, EndedAction] = {}
         self._wanted: dict[ServiceKind, list[Answer]] = {}
         self.show: Show = lambda *_: NO_SERVICES
@@ -210,9 +210,11 @@ class ServiceRunner:
         seen, due = observed.services, {kind: "asked for" for kind in self.handlers if kind in self._wanted}
         if state.services_paused:
             return due
-        facts = ServiceFacts(state, {kind: each.ended_ms for kind, each in seen.kinds.items()})
+        facts = ServiceFacts(state, {kind: kept.ended_ms for kind, kept in seen.kinds.items()})
         # Whose last action ended first is first: kinds that are always due must not keep the others waiting.
-        for kind, handler in sorted(self.handlers.items(), key=lambda each: seen.kind(each[0]).ended_ms):
+        for kind, handler in sorted(
+            self.handlers.items(), key=lambda handled: seen.kind(handled[0]).ended_ms
+        ):
             if kind in state.services or kind in due or now_ms < seen.kind(kind).not_before_ms:
                 continue
             reason = handler.due(facts, now_ms)
@@ -254,7 +256,7 @@ class ServiceRunner:
     def _forget_ended(self, state: FoldState, seen: SeenServices) -> None:
         """An entry whose outcome was unknown may have ended an action meanwhile."""
         open_numbers = {held.planned.service for held in state.services.values()}
-        for number in [each for each in seen.actions if each not in open_numbers]:
+        for number in [open_number for open_number in seen.actions if open_number not in open_numbers]:
             del seen.actions[number]
             self._handoff.withdraw(number)
 
