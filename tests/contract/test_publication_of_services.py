@@ -136,6 +136,39 @@ def test_a_successor_goes_on_where_the_tickets_were_half_published(table: Table)
         assert [table.content(path) for path in (FILE, OTHER)] == [FILE.encode(), OTHER.encode()]
 
 
+def test_what_this_terms_tasks_prepared_is_adopted_as_well(table: Table) -> None:
+    """A coordinator that lost the answer of a task need not have its files made again."""
+    term = table.begin()
+    files = table.files(term.open_service(7))
+    tickets = [files.prepare(path, b"data") for path in (FILE, OTHER)]
+    assert sorted(term.adopt(7, [OTHER, FILE, "d9/never"]), key=lambda ticket: ticket.path) == tickets
+    term.publish(tickets)
+    assert [table.content(path) for path in (FILE, OTHER, "d9/never")] == [b"data", b"data", None]
+
+
+def test_adopting_one_action_changes_nothing_of_attempts_and_other_actions(table: Table) -> None:
+    former = table.begin()
+    of_attempt = table.attempt(former.open_attempt(7, 1)).prepare("d3/log", b"of an attempt")
+    of_other = table.files(former.open_service(77)).prepare(OTHER, b"of another action")
+    mine = table.files(former.open_service(7)).prepare(FILE, b"data")
+    term = table.begin()
+    of_open = table.attempt(term.open_attempt(8, 1)).prepare("d4/log", b"of an open attempt")
+    others = [of_attempt, of_other, of_open]
+    before = [table.content(ticket.path) for ticket in others]
+    adopted = term.adopt(7, [FILE, *(ticket.path for ticket in others)])
+    assert adopted == [mine]
+    assert term.revoke(adopted) == {mine: Fate.REVOKED}
+    assert [table.content(ticket.path) for ticket in others] == before
+    assert term.adopt(77, [OTHER]) == [of_other]
+    term.publish(others)
+    assert [table.content(ticket.path) for ticket in others] == [
+        b"of an attempt",
+        b"of another action",
+        b"of an open attempt",
+    ]
+    assert table.content(FILE) is None
+
+
 def test_what_is_adopted_again_and_again_stays(table: Table) -> None:
     ticket = table.files(table.begin().open_service(7)).prepare(FILE, b"data")
     for _ in range(3):

@@ -102,7 +102,7 @@ def test_changes_of_archived_commits_are_read_from_their_log_files() -> None:
     first = table.commit({"a": 1, "b": 1})
     second = table.commit({"a": None})
     third = table.commit({"c": 1})
-    after = completion_of(table, first)
+    after, newest_archived = completion_of(table, first), completion_of(table, second)
     newest = completion_of(table, third)
     archive(table, first, second)
     expected = [(second, {"a": None}), (third, {"c": 1})]
@@ -110,6 +110,7 @@ def test_changes_of_archived_commits_are_read_from_their_log_files() -> None:
     archive(table, first, second, root=METADATA_TABLE_ROOT)
     assert changes(table, after) == expected
     assert changes(table, expected[0][0] + "9") is None, "a time that no instant has"
+    assert changes(table, newest_archived) == expected[1:], "all archived ones are seen"
     assert changes(table, newest) == []
     assert changes(table, BEGINNING) is None, "nobody keeps all log files since the first commit"
     for info in table.storage.list(RECORD_INDEX_FOLDER):
