@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 from typing import Any
 
 import grimp
@@ -42,13 +42,23 @@ def forbidden_imports(contract: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for module in contract["protected_modules"]:
             yield "tidemark.config.planted", module
     else:
-        prefix = "".join(f"{container}." for container in contract.get("containers", ()))
-        layers = [
-            [room.strip() for room in layer.replace(":", "|").split("|")] for layer in contract["layers"]
-        ]
-        for higher, lower in pairwise(layers):
-            for room in lower:
-                yield f"{prefix}{room}", f"{prefix}{higher[0]}"
+        yield from imports_against_layers(contract)
+
+
+def imports_against_layers(contract: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """From each room one into each room of the layer above, and one into each other room of its own."""
+    prefix = "".join(f"{container}." for container in contract.get("containers", ()))
+    for higher, lower in pairwise(contract["layers"]):
+        for room, above in product(rooms_of(lower), rooms_of(higher)):
+            yield f"{prefix}{room}", f"{prefix}{above}"
+    for layer in contract["layers"]:
+        if ":" not in layer:  # with it, rooms of a layer may import each other
+            for one, other in permutations(rooms_of(layer), 2):
+                yield f"{prefix}{one}", f"{prefix}{other}"
+
+
+def rooms_of(layer: str) -> list[str]:
+    return [room.strip() for room in layer.replace(":", "|").split("|")]
 
 
 DOMAINS = ("tidemark.commit_coordinator.domain", "tidemark.index_assigner.domain")
