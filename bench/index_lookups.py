@@ -1,9 +1,12 @@
 """Rates of the tiered index: lookups from each tier, staging, promotion. Prints its conditions and figures.
 
-    python -m bench.index_lookups [--keys 1000000] [--batch 10000] [--shards 8]
+    python -m bench.index_lookups [--keys 1000000] [--batch 10000] [--shards 8] [--kind uuid] [--choice zipf]
+                                  [--updated 0.5] [--batches 10] [--memory-mib 512]
 
-The record index lies in compacted base files on local disk. "Cold" starts with an empty RocksDB folder: each
-batch takes some of the blocks over. "RocksDB" is a new process on that folder, each batch of other keys.
+The record index lies in compacted base files on local disk and names 2 000 file groups and 50 insert
+instants. "Cold" starts with an empty RocksDB folder: each batch takes some of the blocks over. "RocksDB" is
+a new process on that folder, each batch of other keys; with ``--updated`` that share of the keys got an
+ordering value since.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ import os
 import platform
 import resource
 import shutil
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,22 +28,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.hudi_format.commit.create_table import create_table
-from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
-from tidemark.hudi_format.hfile import write_hfile
+from bench.anonymous_memory import AnonymousMemory, anonymous_bytes
+from bench.index_keys import CHOICES, KEYS
+from bench.index_tables import FILE_GROUPS, INSERT_INSTANTS, make_table_apart
+from tidemark.hudi_format.log_file import OrderingType
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
-from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.metadata_table.partitions.record_index_codec import encode_values
-from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
-from tidemark.hudi_format.model import InstantGenerator, RecordLocation
-from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.hudi_format.table_config import MergeMode
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import StagedChanges
@@ -50,25 +46,48 @@ from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.stream_runtime.clock import SystemClock
 
-_SCHEMA: Final = TableSchema.from_arrow("t", pa.schema([pa.field("id", pa.string(), nullable=False)]))
-_FILE_GROUPS: Final = 64
+_SCHEMA: Final = TableSchema.from_arrow(
+    "t", pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("at", pa.int64(), nullable=False)])
+)
 _BATCHES: Final = 10
+_UPDATES_AT_ONCE: Final = 100_000
 _LANES: Final = 1
+_DISK_BYTES: Final = 64 << 30
 _MIB: Final = 1 << 20
+_PERCENTILES: Final = (50.0, 99.0, 99.9)
 OPENED: Final = "lane opened"
 COLD: Final = "cold, first batch"
 
+Batch = tuple[pa.StringArray, npt.NDArray[np.int32]]
+
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--keys", type=int, default=1_000_000)
-    arguments.add_argument("--batch", type=int, default=10_000)
-    arguments.add_argument("--shards", type=int, default=8)
-    arguments.add_argument("--memory-mib", type=int, default=512)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = arguments.add_argument
+    add("--keys", type=int, default=1_000_000, help="keys of the table")
+    add("--batch", type=int, default=10_000, help="distinct keys of one lookup")
+    add("--batches", type=int, default=_BATCHES, help="lookups that a row is made from")
+    add("--shards", type=int, default=8, help="shards of the record index")
+    add("--memory-mib", type=int, default=512, help="state.memory of the index")
+    add("--kind", choices=list(KEYS), default="sequential", help="what the keys look like")
+    add("--choice", choices=list(CHOICES), default="uniform", help="which keys a batch asks for")
+    add("--updated", type=float, default=0.0, help="share of the keys that were updated since the load")
     chosen = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="tidemark-index-"))
     try:
-        IndexBench(folder, chosen.keys, chosen.batch, chosen.shards, chosen.memory_mib * _MIB).run()
+        IndexBench(
+            folder,
+            chosen.keys,
+            chosen.batch,
+            chosen.shards,
+            chosen.memory_mib * _MIB,
+            kind=chosen.kind,
+            choice=chosen.choice,
+            updated=chosen.updated,
+            batches=chosen.batches,
+        ).run()
     finally:
         shutil.rmtree(folder)
 
@@ -76,52 +95,90 @@ def main() -> None:
 class IndexBench:
     """One table, and indexes over it. `seconds`: what was timed -> wall seconds of each run."""
 
-    def __init__(self, folder: Path, keys: int, batch: int, shards: int, memory: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        keys: int,
+        batch: int,
+        shards: int,
+        memory: int,
+        *,
+        kind: str = "sequential",
+        choice: str = "uniform",
+        updated: float = 0.0,
+        batches: int = _BATCHES,
+    ) -> None:
         self.folder, self.batch, self.shards, self.memory = folder, batch, shards, memory
-        self.count = keys
+        self.count, self.kind, self.choice = keys, kind, choice
+        self.updated, self.batches = updated, batches
         self.seconds: dict[str, list[float]] = {}
         self.clock = SystemClock()
         self.random = np.random.default_rng(17452)
         self.storage = LocalStorage(str(folder / "table"))
-        self.keys = pa.array([f"order-{number:012d}" for number in self.random.permutation(keys).tolist()])
-        self.of_shard = record_index_shard(self.keys, shards)
 
     def run(self) -> None:
         self._conditions()
-        self._make_table()
+        make_table_apart(self.folder / "table", self.kind, self.count, self.shards)
+        before = anonymous_bytes()
+        with AnonymousMemory() as memory:
+            self._measure()
+        print(
+            f"  anonymous memory (RssAnon) {before / _MIB:.0f} MiB before the index was opened, at most "
+            f"{memory.peak / _MIB:.0f} MiB"
+        )
+        print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+    def _measure(self) -> None:
         index = self._index()
-        self._timed(COLD, [lambda: self._look_up(index, self._some())])
+        self._timed(COLD, [self._ask(index, self._some())])
         print(f"    blocks read: {index.figures()['blocks_read']:.0f}")
-        self._timed("cold, next batches", [self._ask(index, self._some()) for _ in range(_BATCHES)])
+        self._timed("cold, next batches", self._asks(index, self._some))
+        self._update(index)
         self.rocks.close()
         index = self._index()
-        self._timed(
-            "RocksDB, other keys each batch", [self._ask(index, self._some()) for _ in range(_BATCHES)]
-        )
+        self._timed("RocksDB, other keys each batch", self._asks(index, self._some))
         same = self._some()
-        self._look_up(index, same)
-        self._timed("hot cache, the same keys", [self._ask(index, same)] * _BATCHES)
-        absent = [self._named(f"no-{batch}-") for batch in range(_BATCHES)]
-        self._timed("absent keys, proven by coverage", [self._ask(index, each) for each in absent])
-        self._change(index, absent)
-        print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+        index.lookup(0, *same)
+        self._timed("hot cache, the same keys", self._asks(index, lambda: same))
+        self._timed("absent keys, proven by coverage", self._asks(index, self._others))
+        self._change(index, [self._others() for _ in range(_BATCHES)])
         print(f"  RocksDB folder {self.rocks.disk_bytes() / _MIB:.1f} MiB")
         self.rocks.close()
 
-    def _change(
-        self, index: TieredIndex, batches: list[tuple[pa.StringArray, npt.NDArray[np.int32]]]
-    ) -> None:
-        changes = [self._inserts(keys, shards) for keys, shards in batches]
+    def _change(self, index: TieredIndex, batches: list[Batch]) -> None:
+        changes = [self._changes(*batch, ordering=0) for batch in batches]
         self._timed("stage inserts", [partial(index.stage, 0, each) for each in changes])
         self._timed("uncommitted keys", [self._ask(index, each) for each in batches])
-        index.counted([0], 1)
-        self._timed("promote (all batches at once)", [lambda: index.promote(1, "9" * 17, 1)], _BATCHES)
+        index.counted([0], 2)
+        self._timed("promote (all batches at once)", [lambda: index.promote(2, "9" * 17, 2)], _BATCHES)
+
+    def _update(self, index: TieredIndex) -> None:
+        """Gives a share of the keys, chosen without order, an ordering value, as epochs with updates do."""
+        total = int(self.count * self.updated)
+        if not total:
+            return
+        started, used = self.clock.monotonic_s(), process_time()
+        for number, first in enumerate(range(0, total, _UPDATES_AT_ONCE), 1):
+            ranks = np.arange(first, min(first + _UPDATES_AT_ONCE, total), dtype=np.int64)
+            # An odd step spreads the updated keys over the table: no two ranks share a position.
+            index.stage(0, self._changes(*self._batch_of(self._spread(ranks) * 2), ordering=number))
+            index.counted([0], number)
+            index.promote(number, f"{number:017d}", number)
+        wall_s, cpu_s = self.clock.monotonic_s() - started, process_time() - used
+        print(f"  {total} keys updated in {wall_s:.1f} s ({cpu_s:.1f} CPU s)")
+
+    def _spread(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        step = 2_654_435_761
+        while np.gcd(step, self.count) != 1:
+            step += 2
+        return ranks * step % self.count
 
     def _conditions(self) -> None:
         load = ", ".join(f"{each:.2f}" for each in os.getloadavg())
         print(
-            f"{self.count} keys, {self.shards} shards, batches of {self.batch}, "
-            f"memory limit {self.memory // _MIB} MiB"
+            f"{self.count} keys ({self.kind}), {self.shards} shards, {FILE_GROUPS} file groups × "
+            f"{INSERT_INSTANTS} insert instants, batches of {self.batch} ({self.choice}), "
+            f"{self.updated:.0%} of the keys updated, memory limit {self.memory // _MIB} MiB"
         )
         print(
             f"  {platform.platform()}, {os.cpu_count()} CPUs, load {load}, Python {platform.python_version()}"
@@ -137,49 +194,59 @@ class IndexBench:
             cpu.append(process_time() - used)
         self.seconds[what] = wall
         keys = self.batch * batches_a_run
-        rate, rate_cpu = keys / statistics.median(wall), keys / statistics.median(cpu)
+        rate, rate_cpu = keys / float(np.median(wall)), keys * len(cpu) / max(sum(cpu), 1e-9)
+        tails = ", ".join(
+            f"p{percentile:g} {np.percentile(wall, percentile) * 1000:.1f} ms"
+            for percentile in _PERCENTILES
+            if len(wall) >= 100 / max(100 - percentile, 1e-9)
+        )
         print(
             f"  {what:<40} {rate:>11,.0f} keys/s {rate_cpu:>11,.0f} keys/CPU s  "
-            f"(median of {len(runs)}; longest {max(wall) * 1000:.0f} ms)"
+            f"({len(runs)} runs; {tails or 'one'}; longest {max(wall) * 1000:.1f} ms)"
         )
 
-    def _some(self) -> tuple[pa.StringArray, npt.NDArray[np.int32]]:
-        chosen = self.random.choice(self.count, self.batch, replace=False)
-        return self.keys.take(pa.array(chosen)), self.of_shard[chosen]
+    def _some(self) -> Batch:
+        """Keys of the table."""
+        return self._batch_of(CHOICES[self.choice](self.random, self.count, self.batch) * 2)
 
-    def _named(self, prefix: str) -> tuple[pa.StringArray, npt.NDArray[np.int32]]:
-        """Keys that sort among the table's, and are not in it."""
-        numbers = self.random.choice(self.count, self.batch, replace=False).tolist()
-        keys = pa.array([f"order-{number:012d}-{prefix}" for number in numbers])
+    def _others(self) -> Batch:
+        """Keys that sort among the table's and are not in it."""
+        return self._batch_of(CHOICES[self.choice](self.random, self.count, self.batch) * 2 + 1)
+
+    def _batch_of(self, numbers: npt.NDArray[np.int64]) -> Batch:
+        keys = KEYS[self.kind](numbers)
         return keys, record_index_shard(keys, self.shards)
 
-    def _ask(
-        self, index: TieredIndex, batch: tuple[pa.StringArray, npt.NDArray[np.int32]]
-    ) -> Callable[[], object]:
-        return lambda: self._look_up(index, batch)
+    def _asks(self, index: TieredIndex, batch: Callable[[], Batch]) -> Sequence[Callable[[], object]]:
+        """One lookup per run; batches are made before, outside of what is timed."""
+        return [self._ask(index, batch()) for _ in range(self.batches)]
 
-    def _look_up(self, index: TieredIndex, batch: tuple[pa.StringArray, npt.NDArray[np.int32]]) -> None:
-        index.lookup(0, *batch)
+    def _ask(self, index: TieredIndex, batch: Batch) -> Callable[[], object]:
+        return lambda: index.lookup(0, *batch)
 
-    def _inserts(self, keys: pa.StringArray, shards: npt.NDArray[np.int32]) -> StagedChanges:
+    def _changes(self, keys: pa.StringArray, shards: npt.NDArray[np.int32], ordering: int) -> StagedChanges:
+        """Every key at the first file group; ``ordering``: the ordering value of all, 0 for none."""
         count = len(keys)
         return StagedChanges(
             keys=keys,
             shards=shards,
             location=np.zeros(count, np.int32),
-            ordering=np.zeros(count, np.int64),
-            has_ordering=np.zeros(count, np.bool_),
-            exact=np.zeros(count, np.bool_),
+            ordering=np.full(count, ordering, np.int64),
+            has_ordering=np.full(count, ordering > 0, np.bool_),
+            exact=np.full(count, ordering > 0, np.bool_),
             deleted_from=np.full(count, -1, np.int32),
             expires_ms=np.zeros(count, np.int64),
         )
 
     def _index(self) -> TieredIndex:
-        limits = IndexLimits(self.memory, 4 << 30)
+        limits = IndexLimits(self.memory, _DISK_BYTES)
         self.rocks = RocksTier(self.folder / "rocks", "bench", limits.rocks_memory)
-        parts = OrderingParts(_SCHEMA, MergeMode.COMMIT_TIME_ORDERING, None, False, 0)
+        ordered = self.updated > 0
+        mode = MergeMode.EVENT_TIME_ORDERING if ordered else MergeMode.COMMIT_TIME_ORDERING
+        field = OrderingField("at", pa.int64(), OrderingType.LONG) if ordered else None
+        parts = OrderingParts(_SCHEMA, mode, field, False, 0)
         index = TieredIndex(
-            self.storage, self.rocks, Locations(8), self.shards, _LANES, False, limits, parts, self.clock
+            self.storage, self.rocks, Locations(8), self.shards, _LANES, ordered, limits, parts, self.clock
         )
         started = self.clock.monotonic_s()
         index.open_lane(0, MetadataTableSnapshot.load(self.storage))
@@ -187,33 +254,6 @@ class IndexBench:
         self.seconds.setdefault(OPENED, []).append(opened_s)
         print(f"  lane opened in {opened_s * 1000:.0f} ms")
         return index
-
-    def _make_table(self) -> None:
-        """The record index in base files, as after a compaction."""
-        (self.folder / "table").mkdir(exist_ok=True)
-        definition = TableDefinition(
-            name="t", table_type=TableType.MERGE_ON_READ, record_key_fields=("id",), partition_fields=()
-        )
-        create_table(self.storage, definition)
-        times = InstantGenerator(self.clock)
-        bootstrap_metadata_table(self.storage, self.shards, times)
-        requested = create_requested(
-            Unfenced(self.storage), times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
-        )
-        compaction = create_inflight(Unfenced(self.storage), requested, root=METADATA_TABLE_ROOT)
-        groups = [
-            RecordLocation("", f"{number:08d}-0000-4000-8000-000000000000-0")
-            for number in range(_FILE_GROUPS)
-        ]
-        for shard in range(self.shards):
-            mine = self.keys.take(pa.array(np.flatnonzero(self.of_shard == shard))).sort()
-            located = (np.arange(len(mine)) % _FILE_GROUPS).astype(np.int32)
-            values = encode_values(located, groups, np.zeros(len(mine), np.int64))
-            name = f"record-index-{shard:04d}-0_{shard}-0-0_{compaction.requested}.hfile"
-            data = write_hfile(mine, values, metadata_record_schema())
-            self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", data)
-        metadata = encode_commit_metadata(CommitMetadata(compacted=True))
-        complete(Unfenced(self.storage), compaction, times.next(), metadata, root=METADATA_TABLE_ROOT)
 
 
 if __name__ == "__main__":
