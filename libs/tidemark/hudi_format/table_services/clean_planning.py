@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
 from tidemark.hudi_format.table_services.operations import CleanPlan
-from tidemark.hudi_format.timeline import Timeline
+from tidemark.hudi_format.timeline import Action, Timeline
 
 FILES_MAX: Final = 2_000
 """How many files one clean deletes at most."""
@@ -111,10 +111,11 @@ def plan_data_clean(
     """A clean of the data table; None when nothing can go.
 
     ``slices``: all slices of each file group that may have superseded ones, oldest first
-    (`TableView.every_slice`). ``files``: the files of these groups, and perhaps of others. ``replaced``: as
-    `TableView.replaced`. ``seen_at``: requested time of a committed instant -> when readers saw it first,
-    None for one that is not committed. ``is_whole_table``: no other group may have superseded slices; else
-    no instant is named, which would keep Hudi's clean from looking there.
+    (`TableView.every_slice`). ``files``: the files of these groups, and perhaps of others, by each partition
+    that was looked at. ``replaced``: as `TableView.replaced`, with all files of its groups. ``seen_at``:
+    requested time of a committed instant -> when readers saw it first, None for one that is not committed.
+    ``is_whole_table``: no other group may have superseded slices; else no instant is named, which would keep
+    Hudi's clean from looking there.
     """
     listed = _Listed(files)
     goes: dict[FileGroupId, list[str]] = {}
@@ -137,7 +138,8 @@ def plan_data_clean(
         return None
     complete = all_taken and is_whole_table
     retained = _retained(timeline, left, replaced, bounds) if complete else None
-    stays = {completed for group, completed in replaced.items() if not _is_gone(group, left, listed, taken)}
+    another = any(each.action is Action.CLEAN and each.requested != instant for each in timeline.pending())
+    stays = {completed for group, completed in replaced.items() if another or not listed.has_none_of(group)}
     retained = _not_behind(retained, timeline, stays)
     return _plan(instant, False, taken, timeline, retained, bounds)
 
@@ -202,19 +204,19 @@ class _Listed:
     def __init__(self, files: ListedNames) -> None:
         self._files = files
         self._bases: dict[tuple[str, str, str], list[str]] = {}
+        self._groups: set[FileGroupId] = set()
         for partition, names in files.items():
             for name in names:
                 parsed = parse_data_file(name)
+                if parsed is not None:
+                    self._groups.add((partition, parsed.file_id))
                 if isinstance(parsed, BaseFileName):
                     key = (partition, parsed.file_id, parsed.instant)
                     self._bases.setdefault(key, []).append(name)
 
-    def of_group(self, group: FileGroupId) -> Iterator[str]:
-        """The names of the group's files that are there."""
-        for name in self._files.get(group[0], ()):
-            parsed = parse_data_file(name)
-            if parsed is not None and parsed.file_id == group[1]:
-                yield name
+    def has_none_of(self, group: FileGroupId) -> bool:
+        """Whether no file of the group is there; False where nobody looked."""
+        return group[0] in self._files and group not in self._groups
 
     def of_slice(self, file_slice: FileSlice) -> Iterator[str]:
         """The names of the slice's files that are there."""
@@ -290,32 +292,26 @@ def _retained(
     return earliest.requested, earliest.action.completed_word
 
 
-def _is_gone(
-    group: FileGroupId,
-    left: Mapping[FileGroupId, Sequence[FileSlice]],
-    listed: _Listed,
-    taken: Mapping[str, Sequence[str]],
-) -> bool:
-    """Whether nothing of a replaced group is left after the clean; False for one that was not looked at."""
-    if group not in left or left[group]:
-        return False
-    return all(name in taken.get(group[0], ()) for name in listed.of_group(group))
-
-
 def _not_behind(
     retained: tuple[str, str] | None, timeline: Timeline, stays: Collection[str]
 ) -> tuple[str, str] | None:
-    """An instant that is not behind a replacecommit whose file groups stay; ``stays``: when those completed.
+    """An instant that is not behind a replacecommit whose file groups are there; ``stays``: when those
+    completed.
 
     Hudi's archival takes all replacecommits before this instant for cleaned, and those before the clean when
-    it names none. Archived, they hide their groups from nobody any more, and old rows are there again.
+    it names none. Archived, they hide their groups from nobody any more, and old rows are there again. This
+    clean deletes after it completes, so only the next one may name an instant behind what it takes itself.
+
+    Where no instant should be named it is the timeline's first write: from when that is archived on, Hudi
+    looks everywhere.
     """
-    held = [
-        (instant.requested, instant.action.completed_word)
-        for instant in timeline.completed()
-        if instant.completion in stays
-    ]
-    return min([*held, *([retained] if retained is not None else [])], default=None) if held else retained
+    writes = [instant for instant in timeline.completed() if instant.action.is_write]
+    held = [instant for instant in writes if instant.completion in stays]
+    if not held:
+        return retained
+    if retained is None:
+        return writes[0].requested, writes[0].action.completed_word
+    return min(retained, (held[0].requested, held[0].action.completed_word))
 
 
 def _plan(

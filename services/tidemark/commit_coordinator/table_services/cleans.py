@@ -71,7 +71,8 @@ _SIDE_FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """``files``: partition -> names of the files of groups that may have superseded slices.
+    """``files``: partition that was looked at -> names of the files of groups that may have superseded
+    slices, or are replaced.
     ``is_whole_table``: no other group has any. ``next_partition``: where the next look begins.
     """
 
@@ -293,7 +294,5 @@ def _looked_at(
     files: dict[str, list[str]] = {}
     for partition in partitions:
         names = storage.names(join_path(root, partition))
-        file_ids = superseded_groups(names) | set(replaced.get(partition, ()))
-        if found := names_of(names, file_ids):
-            files[partition] = found
+        files[partition] = names_of(names, superseded_groups(names) | set(replaced.get(partition, ())))
     return _Looked(files, is_whole_table=False)

@@ -146,24 +146,51 @@ def test_replaced_groups_stay_while_a_plan_or_a_savepoint_names_them():
         assert not any("a-0" in name for _, name in deleted(plan))
 
 
-@pytest.mark.parametrize(
-    ("horizon_at", "retained"),
-    [(300, None), (285, (t(280), "replacecommit")), (245, (t(250), "deltacommit"))],
-)
-def test_hudis_archival_keeps_a_replacecommit_whose_groups_stay(horizon_at, retained):
-    """It takes those before the named instant for cleaned, and those before the clean when none is named."""
+def clean_after_a_replacecommit(
+    horizon_at: int, gone: bool, pending: tuple[Instant, ...] = ()
+) -> tuple[CleanPlan | None, set[str]]:
+    """A clean of a table in which one group was replaced at 280, seen at 290, and the names of the group's
+    files. ``gone``: they were deleted before.
+    """
     history, group = compacted_twice(), ("p", "a-0")
     replacing = Instant(t(280), Action.REPLACE_COMMIT, State.COMPLETED, t(290))
-    timeline = Timeline(tuple(sorted([*history.timeline().instants, replacing])))
+    timeline = Timeline(tuple(sorted([*history.timeline().instants, replacing, *pending])))
     view, files = history.view({group: t(290)}), history.files()
-    bounds = CleanBounds(horizon=t(horizon_at), savepoints={})
+    of_group = {name for name in files["p"] if "a-0" in name}
+    if gone:
+        files["p"] = {name: size for name, size in files["p"].items() if name not in of_group}
     plan = plan_data_clean(
-        view.every_slice(files), files, timeline, view.replaced, bounds, t(9_000),
+        view.every_slice(files), files, timeline, view.replaced, CleanBounds(horizon=t(horizon_at)), t(9_000),
         seen_at=timeline.completion_time,
     )  # fmt: skip
+    return plan, of_group
+
+
+FIRST, REPLACING, SINCE = (t(1), "deltacommit"), (t(280), "replacecommit"), (t(250), "deltacommit")
+
+
+@pytest.mark.parametrize(
+    ("horizon_at", "retained"), [(300, FIRST), (285, FIRST), (265, REPLACING), (245, SINCE)]
+)
+def test_hudis_archival_keeps_a_replacecommit_whose_groups_are_there(horizon_at, retained):
+    """It takes those before the named instant for cleaned, and those before the clean when none is named: a
+    clean that takes a group itself deletes it only after it has completed.
+    """
+    plan, of_group = clean_after_a_replacecommit(horizon_at, gone=False)
     assert plan.retained == retained
-    whole = {name for name in files["p"] if "a-0" in name} <= {name for _, name in deleted(plan)}
-    assert whole is (retained is None)
+    assert (of_group <= {name for _, name in deleted(plan)}) is (horizon_at == 300)
+
+
+@pytest.mark.parametrize(("horizon_at", "retained"), [(300, None), (265, REPLACING)])
+def test_a_later_clean_names_what_it_likes_once_the_groups_are_gone(horizon_at, retained):
+    plan, _ = clean_after_a_replacecommit(horizon_at, gone=True)
+    assert plan.retained == retained
+
+
+def test_a_clean_of_another_engine_that_is_pending_may_have_deleted_what_the_list_still_names():
+    pending = Instant(t(310), Action.CLEAN, State.INFLIGHT)
+    plan, _ = clean_after_a_replacecommit(300, gone=True, pending=(pending,))
+    assert plan.retained == FIRST
 
 
 def test_base_files_of_other_attempts_go_with_their_slice():
