@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from tidemark.hudi_format.columnar import avro_string, zigzag_varint
 from tidemark.hudi_format.errors import CorruptFileError, damage_in
+from tidemark.hudi_format.metadata_table.partitions.plain_values import split_plain
 from tidemark.hudi_format.metadata_table.record_schema import (
     META_FIELD_COUNT,
     RECORD_TYPE_RECORD_INDEX,
@@ -45,6 +47,8 @@ _PREFIX: Final = (
 _SUFFIX: Final = _NULL * 2
 
 _Decoded = tuple[RecordLocation, int]
+_Place = tuple[str | None, int | None, int | None, int | None, str | None]
+"""Partition path, high and low bits of a UUID, index, and text of a file id."""
 
 
 def encode_values(
@@ -93,9 +97,31 @@ def decode_values(
     `schema` is the one that the values were written under ('' = ours); `name` is what errors call the file.
     Raises CorruptFileError.
     """
-    # Distinct values are decoded once; `which` spreads them: values v, w, v are [v, w] and [0, 1, 0].
+    if schema and not has_own_layout(schema):
+        return _decode_distinct(values, lambda value: _decode_by_name(value, schema, name), name)
+    plain = split_plain(values)
+    places = [location_before_instant(*key) for key in plain.keys]
+    known = np.array([place is not None for place in places], np.bool_)[plain.which]
+    # Values that did not end plainly, or whose key was no location, are parsed one by one.
+    others = np.concatenate([plain.others, plain.rows[~known]])
+    other_ids, locations, other_instants = _decode_distinct(values.take(pa.array(others)), _parse_own, name)
+    numbers = {location: number for number, location in enumerate(locations)}
+    of_key = [-1 if place is None else numbers.setdefault(place, len(numbers)) for place in places]
+    location_ids = np.empty(len(values), np.int32)
+    instant_ms = np.empty(len(values), np.int64)
+    location_ids[plain.rows], instant_ms[plain.rows] = (
+        np.array(of_key, np.int32)[plain.which],
+        plain.instant_ms,
+    )
+    location_ids[others], instant_ms[others] = other_ids, other_instants
+    return location_ids, list(numbers), instant_ms
+
+
+def _decode_distinct(
+    values: pa.BinaryArray, decode: Callable[[bytes], _Decoded], name: str
+) -> tuple[npt.NDArray[np.int32], list[RecordLocation], npt.NDArray[np.int64]]:
+    """Decodes distinct values once; `which` spreads them: values v, w, v are [v, w] and [0, 1, 0]."""
     encoded = values.dictionary_encode()
-    own_layout = not schema or has_own_layout(schema)
     numbers: dict[RecordLocation, int] = {}
     ids: list[int] = []
     instants: list[int] = []
@@ -105,7 +131,7 @@ def decode_values(
             instants.append(0)
             continue
         with damage_in(name, f"a record index value of {len(value)} bytes"):
-            location, instant = _parse_own(value) if own_layout else _decode_by_name(value, schema, name)
+            location, instant = decode(value)
         ids.append(numbers.setdefault(location, len(numbers)))
         instants.append(instant)
     which = encoded.indices.to_numpy()
@@ -142,22 +168,46 @@ class _Cursor:
 @lru_cache(maxsize=_KNOWN_VALUES_MAX)
 def _parse_own(value: bytes) -> _Decoded:
     """Remembers values, because a shard's blocks repeat the same few."""
-    cursor = _Cursor(value, len(_PREFIX))
-    if not value.startswith(_PREFIX):
-        cursor.position = 0
+    cursor = _Cursor(value, 0)
+    place = _parse_place(cursor)
+    instant = cursor.long() if cursor.optional() else None
+    location = _location(*place, cursor.long())
+    if cursor.optional():
+        cursor.long()
+    if cursor.optional() or cursor.position != len(value):
+        raise ValueError(f"it does not end at byte {cursor.position} of {len(value)}")
+    return location, instant or 0
+
+
+@lru_cache(maxsize=_KNOWN_VALUES_MAX)
+def location_before_instant(front: bytes, encoding: int) -> RecordLocation | None:
+    """The location of all values that begin with these bytes and go on with an insert instant.
+
+    ``encoding``: of the file id, which follows the instant. None: the bytes do not end right before an insert
+    instant, so they say nothing about the values that begin with them.
+    """
+    cursor = _Cursor(front, 0)
+    try:
+        place = _parse_place(cursor)
+        if not cursor.optional() or cursor.position != len(front):
+            return None
+        return _location(*place, encoding)
+    except (IndexError, ValueError):
+        return None
+
+
+def _parse_place(cursor: _Cursor) -> _Place:
+    """Reads the fields before the insert instant; the cursor is at the value's begin."""
+    if cursor.data.startswith(_PREFIX):
+        cursor.position = len(_PREFIX)
+    else:
         _skip_to_payload(cursor)
     if not cursor.optional():
         raise ValueError("it has no recordIndexMetadata")
     partition = cursor.string() if cursor.optional() else None
     high, low, index = (cursor.long() if cursor.optional() else None for _ in range(3))
     file_id = cursor.string() if cursor.optional() else None
-    instant = cursor.long() if cursor.optional() else None
-    location = _location(partition, high, low, index, file_id, cursor.long())
-    if cursor.optional():
-        cursor.long()
-    if cursor.optional() or cursor.position != len(value):
-        raise ValueError(f"it does not end at byte {cursor.position} of {len(value)}")
-    return location, instant or 0
+    return partition, high, low, index, file_id
 
 
 def _skip_to_payload(cursor: _Cursor) -> None:
