@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "tests" / "unit"
 
 NO_ROOM = {
+    "bench": "bench/",
     "chaos": "the kill campaign's own parts",
     "deploy": "manifests and images",
     "faults": "links that lose and double requests",

@@ -20,6 +20,7 @@ from tidemark.hudi_format.file_group.avro_rows import avro_row_chunks
 from tidemark.hudi_format.file_group.base_file import parquet_batches, write_parquet
 from tidemark.hudi_format.file_group.changes import Changes, Deletes
 from tidemark.hudi_format.file_group.delete_records import delete_block_contents, read_deletes
+from tidemark.hudi_format.file_group.lost_ends import check_empty, check_size
 from tidemark.hudi_format.file_group.merge import changes_of_rows
 from tidemark.hudi_format.log_file.blocks import (
     BlockType,
@@ -29,7 +30,6 @@ from tidemark.hudi_format.log_file.blocks import (
     read_blocks,
     scan_blocks,
 )
-from tidemark.hudi_format.lost_ends import check_empty, check_size
 from tidemark.hudi_format.ordering import BoolArray, OrderingField
 from tidemark.hudi_format.parsed_avro import parsed_json
 from tidemark.hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.file_group.lost_ends import check_empty
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.log_file import (
@@ -27,7 +28,6 @@ from tidemark.hudi_format.log_file import (
     scan_heads,
 )
 from tidemark.hudi_format.log_file.folding import merge_instants
-from tidemark.hudi_format.lost_ends import check_empty
 from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
 from tidemark.hudi_format.storage.base import Storage, join_path
 

@@ -138,7 +138,9 @@ def plan_data_clean(
         return None
     complete = all_taken and is_whole_table
     retained = _retained(timeline, left, replaced, bounds) if complete else None
-    another = any(each.action is Action.CLEAN and each.requested != instant for each in timeline.pending())
+    another = any(
+        pending.action is Action.CLEAN and pending.requested != instant for pending in timeline.pending()
+    )
     stays = {completed for group, completed in replaced.items() if another or not listed.has_none_of(group)}
     retained = _not_behind(retained, timeline, stays)
     return _plan(instant, False, taken, timeline, retained, bounds)

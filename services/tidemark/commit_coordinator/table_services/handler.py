@@ -2,7 +2,9 @@
 locks, retries, slices of time, and the staged files' lives.
 
 An action is planned, worked on by tasks (some kinds have none), decided, committed and swept. The
-coordinator's loop calls the handlers, one call at a time; none may take longer than `table_services.step_ms`.
+coordinator's loop calls the handlers, one call at a time, and does nothing else meanwhile. So a sweep stops
+at the time that it is given (`table_services.step`), and a plan and a commit are bounded by what one action
+may take: `max_groups`, `max_files`, `archivals.INSTANTS_MAX`.
 """
 
 from __future__ import annotations

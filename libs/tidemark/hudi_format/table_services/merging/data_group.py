@@ -28,10 +28,10 @@ from tidemark.hudi_format.file_group.base_file import (
 )
 from tidemark.hudi_format.file_group.base_file_writer import BaseFileWriter, Sink
 from tidemark.hudi_format.file_group.log_blocks import LogContent, block_contents, refuse_unreadable
+from tidemark.hudi_format.file_group.lost_ends import check_empty
 from tidemark.hudi_format.file_group.merge import log_merge
 from tidemark.hudi_format.file_group.slice_reader import merge_files
 from tidemark.hudi_format.log_file import BlockType, read_block_at, scan_heads
-from tidemark.hudi_format.lost_ends import check_empty
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
 from tidemark.hudi_format.storage.base import Storage, join_path
