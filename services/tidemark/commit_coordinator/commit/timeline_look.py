@@ -9,10 +9,11 @@ The caller holds the table's lock if its decision rests on the answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tidemark.commit_coordinator.commit.own_services import OwnServices
 from tidemark.commit_coordinator.commit.table_state import Timelines, rolled_back_by
 from tidemark.epoch_protocol.entries import TimelineSeen
 from tidemark.epoch_protocol.seen import SeenInstants, completion_of, requested_of
@@ -81,6 +82,7 @@ def look(
     storage: Storage, timelines: Timelines, state: FoldState, own_instant: str | None = None
 ) -> TimelineLook:
     """Compares the loaded timeline with the fold's ``state``. Raises CorruptFileError for a broken rollback.
+    What a decided service action of ours makes is no surprise (`own_services`).
 
     ``own_instant``: the requested time of our open attempt. It is pending, or completed by ourselves at its
     decided time, so it is no surprise.
@@ -98,7 +100,12 @@ def look(
         seen.newest = max(seen.newest, state.handled)
     fresh = {name: instant for name, instant in sorted(shown.items()) if name not in seen.names}
     ours = {own_instant, *(voided.instant for voided in state.voided)}
-    harmless = tuple(name for name, instant in fresh.items() if _is_harmless(storage, instant, ours))
+    services = OwnServices.of(storage, state)
+    harmless = tuple(
+        name
+        for name, instant in fresh.items()
+        if _is_harmless(storage, instant, ours) or services.undoes(storage, instant)
+    )
     active_foreign = [name for name in fresh if name not in harmless]
     gone = sorted(seen.names - shown.keys())
     start = data.first_active or ""
@@ -108,7 +115,8 @@ def look(
     if known is None and data.archive is not None and (gone or start > seen.start):
         times = [requested_of(name) for name in gone]
         archived = data.archive.identities(min([seen.start, *times]), max([start, *times]))
-    foreign = [*active_foreign, *_archived_unseen(archived, seen, start, own_instant, shown)]
+    own = services.compacted | ({own_instant} if own_instant is not None else set())
+    foreign = [*active_foreign, *_archived_unseen(archived, seen, start, own, shown)]
     undone = tuple(name for name in gone if name not in archived and _tells(name))
     return TimelineLook(
         start=start,
@@ -135,7 +143,7 @@ def _archived_unseen(
     archived: frozenset[str],
     seen: SeenInstants,
     start: str,
-    own_instant: str | None,
+    own: Collection[str],
     shown: Mapping[str, Instant],
 ) -> Iterator[str]:
     """Other writers' instants that were completed and archived between two looks.
@@ -147,7 +155,7 @@ def _archived_unseen(
         requested = requested_of(name)
         if not seen.start <= requested < start or name in seen.names or name in shown:
             continue
-        if is_judged(name) and requested != own_instant:
+        if is_judged(name) and requested not in own:
             yield name
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.own_services import DeadInstants, dead_instants_of
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -23,16 +24,9 @@ from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
-from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.table_services.dead_instants import dead_instants
 from tidemark.hudi_format.timeline import Instant, State, Timeline
-
-
-class _DeadInstants(msgspec.Struct, frozen=True):
-    """The plan's document: requested times of the data timeline."""
-
-    instants: tuple[str, ...]
 
 
 class RollBackDead:
@@ -61,22 +55,22 @@ class RollBackDead:
         if not dead:
             self._not_before_ms = step.context.clock.now_ms() + self._interval_ms
             return None
-        return msgspec.json.encode(_DeadInstants(tuple(dead)))
+        return msgspec.json.encode(DeadInstants(tuple(dead)))
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         still = set(_dead(step))
         kept = [
             instant
-            for instant in _decode(plan, planned.plan_path)
+            for instant in dead_instants_of(plan, planned.plan_path)
             if instant in still or not step.timelines.data.contains(instant)
         ]
         if not kept:
             return Dropped("the writers of all instants beat again, or completed them")
-        return msgspec.json.encode(_DeadInstants(tuple(kept)))
+        return msgspec.json.encode(DeadInstants(tuple(kept)))
 
     def commit(self, step: LockedStep, action: DecidedAction) -> None:
         context = step.context
-        for instant in _decode(action.plan, action.planned.plan_path):
+        for instant in dead_instants_of(action.plan, action.planned.plan_path):
             context.lock.check()
             found = step.timelines.data.find(instant)
             if found is None or not found.is_completed:
@@ -110,10 +104,3 @@ def _begun_ms(term: Term, timeline: Timeline, requested: str) -> int | None:
     if found is None:
         return None
     return term.written_ms(instant_path(Instant(requested, found.action, State.REQUESTED)))
-
-
-def _decode(plan: bytes, path: str) -> tuple[str, ...]:
-    try:
-        return msgspec.json.decode(plan, type=_DeadInstants).instants
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{path}: the plan is not readable: {error}") from error

@@ -29,8 +29,10 @@ import msgspec
 from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.attempt_effects import give_back
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.own_services import DecidedService
 from tidemark.commit_coordinator.commit.stored_documents import STORE, load_document, store_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.commit.timeline_look import look
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
@@ -47,6 +49,7 @@ from tidemark.commit_coordinator.table_services.rules import (
     taken_instant,
     timeline_of,
 )
+from tidemark.epoch_protocol.entries import TimelineSeen
 from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
     ServiceDecided,
@@ -62,19 +65,9 @@ from tidemark.hudi_format.validation import check_still_servable
 
 NO_REPORT: Final = ServiceReport(b"", ())
 _SLICE_MS: Final = 1_000
+_ON_DATA_TIMELINE: Final = frozenset({ServiceKind.COMPACT_DATA, ServiceKind.ROLLBACK})
+"""A clean is there, too, and nobody is asked to have seen it."""
 _log = logging.getLogger("tidemark.coordinator")
-
-
-class _Decided(msgspec.Struct, frozen=True, omit_defaults=True, tag="decided_service"):
-    """The document that a decision names. ``kind`` and ``instant`` tell whose it is if the decisions are
-    lost.
-    """
-
-    kind: ServiceKind
-    instant: str
-    plan: bytes
-    outcomes: bytes = b""
-    tickets: tuple[Ticket, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,7 +127,7 @@ def decide(
         if isinstance(tickets, Dropped):
             return tickets
         context.instants.observe(step.timelines.times())
-        content = _Decided(planned.kind, planned.instant, standing, report.outcomes, tickets)
+        content = DecidedService(planned.kind, planned.instant, standing, report.outcomes, tickets)
         path, sha256 = store_document(context.storage, msgspec.json.encode(content))
         decided = ServiceDecided(
             term=context.term,
@@ -164,6 +157,7 @@ def commit(
     """
     action = decided_action(context, planned, decided)
     with _locked(context, ends_epoch=True) as step:
+        context.instants.observe([decided.data_completion])
         found = completion_of_instant(step.timelines, planned, handler.timeline)
         if found is not None:
             return Completed(found, by_other=found != decided_time(decided, handler.timeline))
@@ -212,6 +206,7 @@ def sweep(
         return False
     context.hit("before_service_committed")
     context.log.append(
+        *_told(context, planned.kind),
         ServiceCommitted(
             term=context.term,
             service=planned.service,
@@ -219,11 +214,23 @@ def sweep(
             completion=completed.completion,
             outcome=ServiceOutcome.BY_OTHER if completed.by_other else ServiceOutcome.DONE,
             committed_ms=context.clock.now_ms(),
-        )
+        ),
     )
     # Whoever dies before this leaves a folder that the next term deletes.
     context.publishing.close_service(planned.service)
     return True
+
+
+def _told(context: Context, kind: ServiceKind) -> list[TimelineSeen]:
+    """What the fold has to know of the data timeline before an action ends that made something there: later
+    nobody can tell it from another writer's, for instance once it is archived. With a rewind due it is no
+    matter.
+    """
+    state = context.fold().state
+    if kind not in _ON_DATA_TIMELINE or state.seen is None:
+        return []
+    difference = look(context.storage, load_timelines(context.storage), state)
+    return [] if difference.surprises else difference.entries(context.term, handled=False)
 
 
 def left_actions(context: Context) -> list[DecidedAction]:
@@ -233,7 +240,7 @@ def left_actions(context: Context) -> list[DecidedAction]:
     found = []
     for info in context.storage.list(STORE):
         try:
-            content = msgspec.json.decode(context.storage.read(info.path), type=_Decided)
+            content = msgspec.json.decode(context.storage.read(info.path), type=DecidedService)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue  # a document of another kind
         planned = ServicePlanned(context.term, 0, content.kind, content.instant, info.path, "", 0)
@@ -279,11 +286,11 @@ def _at_its_time(step: LockedStep, action: DecidedAction) -> DecidedAction:
 def decided_action(context: Context, planned: ServicePlanned, decided: ServiceDecided) -> DecidedAction:
     """The decided action with the tickets as this term publishes them."""
     document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
-    return _action(context, planned, decided, msgspec.json.decode(document, type=_Decided))
+    return _action(context, planned, decided, msgspec.json.decode(document, type=DecidedService))
 
 
 def _action(
-    context: Context, planned: ServicePlanned, decided: ServiceDecided, content: _Decided
+    context: Context, planned: ServicePlanned, decided: ServiceDecided, content: DecidedService
 ) -> DecidedAction:
     named = {ticket.path: ticket for ticket in content.tickets}
     adopted = context.publishing.adopt(planned.service, list(named)) if named else []

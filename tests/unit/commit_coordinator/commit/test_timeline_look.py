@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.metadata_tables import write_archive
+from tidemark.commit_coordinator.commit.own_services import DeadInstants, DecidedService
 from tidemark.commit_coordinator.commit.table_state import Rollbacks, load_timelines
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook, look
 from tidemark.epoch_protocol.seen import SeenInstants
+from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
+from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.errors import CorruptFileError
-from tidemark.hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
+from tidemark.hudi_format.timeline.service_records import (
+    RollbackMetadata,
+    RollbackPlan,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
 
 
 def t(n: int) -> str:
@@ -75,6 +85,51 @@ def test_what_was_archived_before_anybody_saw_it_is_foreign() -> None:
     assert found.foreign == (name(3, 4), name(5, 6))
     assert found.forget_stamps
     assert looked([name(9, 10)], seen(name(3, 4), name(9, 10), start=t(3)), archived).foreign == (name(5, 6),)
+
+
+def decided_service(kind: ServiceKind, instant: str, plan: bytes, data_completion: str) -> OpenService:
+    document = msgspec.json.encode(DecidedService(kind, instant, plan))
+    planned = ServicePlanned(1, 1, kind, instant, "plan", "", 0)
+    return OpenService(
+        planned,
+        ServiceDecided(1, 1, t(0), data_completion, "decided", hashlib.sha256(document).hexdigest(), 0),
+    )
+
+
+def test_our_compaction_that_is_archived_before_its_action_ended_is_no_surprise() -> None:
+    archived, shown = [name(1, 2), name(3, 8, "commit")], [name(9, 10)]
+    before = seen(*archived[:1], *shown, start=t(1), newest=t(10))
+    assert looked(shown, before, archived).foreign == (name(3, 8, "commit"),)
+    ours = decided_service(ServiceKind.COMPACT_DATA, t(3), b"", t(8))
+    services = {ServiceKind.COMPACT_DATA: ours}
+    assert looked(shown, before, archived, services=services).surprises == ()
+    planned_alone = {ServiceKind.COMPACT_DATA: OpenService(ours.planned)}
+    assert looked(shown, before, archived, services=planned_alone).foreign == (name(3, 8, "commit"),)
+
+
+@pytest.mark.parametrize(
+    ("dead", "requested", "ours"),
+    [((4,), 7, True), ((4, 5), 7, True), ((5,), 7, False), ((4,), 6, False), ((4,), 5, False)],
+)
+def test_our_rollback_of_a_dead_write_is_no_surprise(
+    dead: tuple[int, ...], requested: int, ours: bool
+) -> None:
+    """It was requested after the decision, and undoes what was decided on. Any other one is a surprise."""
+    storage, rollback = InMemoryStorage(), name(requested, 9, "rollback")
+    metadata = RollbackMetadata(
+        start_rollback_time=t(requested),
+        time_taken_ms=1,
+        rolled_back=((t(4), "deltacommit"),),
+        partitions=(),
+    )
+    storage.create(f".hoodie/timeline/{rollback}", encode_rollback_metadata(metadata))
+    plan = msgspec.json.encode(DeadInstants(tuple(map(t, dead))))
+    action = decided_service(ServiceKind.ROLLBACK, t(5), plan, t(6))
+    storage.create("decided", msgspec.json.encode(DecidedService(ServiceKind.ROLLBACK, t(5), plan)))
+    state = FoldState(seen=seen(start=t(1)), services={ServiceKind.ROLLBACK: action})
+    found = look(storage, load_timelines(storage), state)
+    assert (found.harmless, found.foreign) == (((rollback,), ()) if ours else ((), (rollback,)))
+    assert found.forget_stamps is not ours
 
 
 def test_a_ledger_without_identities_takes_over_what_it_had_handled_alone() -> None:

@@ -1,0 +1,54 @@
+"""What Tidemark's own services complete on the data timeline is no other writer's work: nothing is tagged
+anew for it, also where it is archived, or its coordinator dead, before anybody looked.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.world.script import parse
+from tests.simulation.world.world import run_script
+
+ROUND = "round\n"
+COMPACTION_ARCHIVED = f"""
+setup type=mor ordered=yes shards=1 lanes=1 inputs=1 shufflers=1 assigners=2 uncommitted=6 interval_ms=50 ids=466 services=yes
+{ROUND}step coordinator
+wait 3500
+feed up k3 d2 8
+{3 * ROUND}feed up k3 d1 1060
+{ROUND}foreign compact-index
+{2 * ROUND}foreign clean versions 1
+{8 * ROUND}feed up k0 d2 1021
+{6 * ROUND}feed up k4 d0 1071
+{12 * ROUND}foreign compact-index clean
+foreign archive
+feed up k5 d1 21
+"""  # noqa: E501
+DEAD_WRITE = f"""
+setup type=mor ordered=yes shards=2 lanes=1 inputs=2 shufflers=2 assigners=1 interval_ms=0 trim=1 partition=none ttl_ms=20000 ids=521 services=yes
+{4 * ROUND}foreign begin fresh d1
+{3 * ROUND}feed up k3 d2 10
+{3 * ROUND}step assigner-0
+foreign half d0
+{7 * ROUND}wait 20500
+{26 * ROUND}foreign undo
+{2 * ROUND}{{dies}}{9 * ROUND}
+"""  # noqa: E501
+
+
+def test_our_compaction_that_is_archived_before_anybody_looked_rewinds_nothing() -> None:
+    outcome = run_script(parse(COMPACTION_ARCHIVED))
+    assert outcome.violations == ()
+    assert outcome.reached["foreign archive"] == 1
+    assert "rewind" not in outcome.reached
+
+
+@pytest.mark.parametrize("place", ["", "after_rolled_back", "in_sweep", "before_service_committed"])
+def test_our_rollback_of_a_dead_write_rewinds_nothing(place: str) -> None:
+    """One rewind is for the rollback that another engine made before."""
+    dies = f"crash coordinator 1 {place}\n" if place else ""
+    outcome = run_script(parse(DEAD_WRITE.format(dies=dies)))
+    assert outcome.violations == ()
+    assert outcome.reached["rollback done"] == 1
+    assert outcome.reached["rewind"] == 1
+    assert any(f"failpoint {place}" in line for line in outcome.log) is bool(place)
