@@ -13,6 +13,7 @@ Spark had written, and failed with "backward seekTo" on a table that we had writ
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.hudi_format.columnar import BinaryColumn
+from tidemark.hudi_format.hfile.word_search import WordSearch
 
 AMBIGUOUS_BLOCK: Final = -2
 # UTF-8 characters from U+E000 on (and a few below it) begin with this byte or a higher one: only keys with
@@ -31,9 +33,10 @@ class BlockSearch:
     """Searches among the first keys (UTF-8) of a file's blocks."""
 
     def __init__(self, first_keys: list[bytes]) -> None:
-        self._utf8 = _object_array(first_keys)
+        self._first_keys = first_keys
         self._doubtful = any(map(sorts_differently, first_keys))
-        self._utf16 = _object_array([_utf16(key) for key in first_keys])
+        self._words = None if self._doubtful else WordSearch(first_keys)
+        self._first_keys_utf16: list[bytes] | None = None
 
     def locate(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """The block number of each key; -1 for a key before all blocks; AMBIGUOUS_BLOCK where the orders
@@ -44,14 +47,17 @@ class BlockSearch:
 
     def candidates(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """A (2, n) array: the block number of each key under UTF-8 order and under UTF-16 order."""
+        column = BinaryColumn.from_arrow(keys)
+        if self._words is not None and not (column.data >= _FIRST_DOUBTFUL_BYTE).any():
+            found = self._words.right(column) - 1
+            return np.stack([found, found])
         wanted = keys.cast(pa.binary()).to_pylist()
-        by_utf8 = np.searchsorted(self._utf8, _object_array(wanted), side="right").astype(np.int64) - 1
-        data = BinaryColumn.from_arrow(keys).data
-        if not (self._doubtful or (data >= _FIRST_DOUBTFUL_BYTE).any()):
-            return np.stack([by_utf8, by_utf8])
-        units = _object_array([_utf16(key) for key in wanted])
-        by_utf16 = np.searchsorted(self._utf16, units, side="right").astype(np.int64) - 1
-        return np.stack([by_utf8, by_utf16])
+        return np.stack([_last_at_most(self._first_keys, wanted), _last_at_most(*self._utf16(wanted))])
+
+    def _utf16(self, wanted: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        if self._first_keys_utf16 is None:
+            self._first_keys_utf16 = [_utf16(key) for key in self._first_keys]
+        return self._first_keys_utf16, [_utf16(key) for key in wanted]
 
 
 def sorts_differently(key: bytes) -> bool:
@@ -63,7 +69,6 @@ def _utf16(key: bytes) -> bytes:
     return key.decode("utf-8", "surrogatepass").encode("utf-16-be", "surrogatepass")
 
 
-def _object_array(items: list[bytes]) -> npt.NDArray[np.object_]:
-    out = np.empty(len(items), dtype=object)
-    out[:] = items
-    return out
+def _last_at_most(ordered: list[bytes], wanted: list[bytes]) -> npt.NDArray[np.int64]:
+    """For each wanted key the position of the last of ``ordered`` that is at most it, -1 where none is."""
+    return np.fromiter((bisect_right(ordered, key) - 1 for key in wanted), np.int64, len(wanted))
