@@ -42,7 +42,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz hostile operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
 
 ##@ Use
 
@@ -143,6 +143,9 @@ compose-test: setup jars-interop ## The containers built, run, killed and judged
 
 fuzz: setup ## Mutated files of every kind before their readers, 10 minutes; FUZZ_ARGS="--minutes 60 --seed 7" (python -m tests.fuzz --help)
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+hostile: setup ## 30 000 bad records of each format and the largest of every width, ten minutes; TIDEMARK_HOSTILE_SEED replays one
+	TIDEMARK_HOSTILE_RECORDS=$(or $(HOSTILE_RECORDS),30000) TIDEMARK_LARGEST_RECORDS=all $(PY) -m pytest tests/unit/record_formats/test_hostile_formats.py tests/unit/record_formats/test_largest_records.py -n 2 $(SLOWEST) $(PYTEST_ARGS)
 
 lint: $(INSTALL_STAMP) proto ## Style, types, import boundaries
 	$(PY) -m ruff check .

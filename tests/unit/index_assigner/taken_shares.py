@@ -28,6 +28,14 @@ _POWERS: Final = {
 }
 
 
+def measured_share(refused: Callable[[Fraction], bool], format_: str, kind: str) -> Fraction | None:
+    """The share that was taken when it was measured; None where a quarter more of it is taken now. Whether it
+    is still taken itself has to be seen.
+    """
+    measured = _POWERS.get((format_, kind), 1)
+    return QUARTER_LESS**measured if measured == 1 or refused(QUARTER_LESS ** (measured - 1)) else None
+
+
 def taken_within_a_quarter(refused: Callable[[Fraction], bool], format_: str, kind: str) -> Fraction:
     """The share of a content that is taken for a row where all of it is refused: three quarters of it, or of
     that, and so on. ``refused``: whether a record with this share of it is.
@@ -35,9 +43,8 @@ def taken_within_a_quarter(refused: Callable[[Fraction], bool], format_: str, ki
     Each try costs, so few are made: the power that was measured if it is taken and the one before is refused;
     else the powers are doubled until one is taken, then halved in.
     """
-    measured = _POWERS.get((format_, kind), 1)
-    if not refused(QUARTER_LESS**measured) and (measured == 1 or refused(QUARTER_LESS ** (measured - 1))):
-        return QUARTER_LESS**measured
+    if (share := measured_share(refused, format_, kind)) is not None and not refused(share):
+        return share
     least, most = 0, 1
     while refused(QUARTER_LESS**most):
         least, most = most, 2 * most
