@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 

@@ -230,8 +230,9 @@ class Tap(BaseHTTPRequestHandler):
     [
         ("endless", "longer than 8388608 bytes"),
         ("gzip", "compressed"),
-        ("slow body", "no whole answer within 1 s"),
-        ("slow headers", "no whole answer within 1 s"),
+        # A machine that pauses may make the client's own time end first.
+        ("slow body", "no whole answer within 1 s|timed out"),
+        ("slow headers", "no whole answer within 1 s|timed out"),
     ],
 )
 def test_an_answer_without_an_end_is_no_answer(kind: str, said: str):
@@ -256,4 +257,4 @@ def test_an_answer_without_an_end_is_no_answer(kind: str, said: str):
         source.close()
         server.shutdown()
         server.server_close()
-        serving.join(10.0)
+        serving.join(60.0)

@@ -45,7 +45,7 @@ def ask(shell: str, script: str, folder: Path, *lines: str) -> list[str]:
         env={**os.environ, "PATH": path, "HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

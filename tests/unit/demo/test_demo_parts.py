@@ -121,7 +121,7 @@ def test_feeder_sends_all_records_but_never_runs_far_ahead():
     assert feeder.sent < 10_000 + 4_096
     committing = threading.Thread(target=commit)
     committing.start()
-    committing.join(60.0)
+    committing.join(120.0)
     assert feeder.error is None
     assert feeder.sent == len(stream)
     assert ahead < 10_000 + 4_096

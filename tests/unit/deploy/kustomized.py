@@ -36,7 +36,7 @@ def build(overlay: str) -> list[Object]:
     if program is None:
         return _assemble(FOLDER / "overlays" / overlay)
     command = [program, "build", str(FOLDER / "overlays" / overlay)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     return list(yaml.safe_load_all(done.stdout))
 
 

@@ -55,7 +55,7 @@ def given(folder, configuration="", **sources):
         "SEEN": str(seen),
     }
     subprocess.run(
-        ["sh", str(SCRIPT), "python"], env=environment, check=True, capture_output=True, timeout=60
+        ["sh", str(SCRIPT), "python"], env=environment, check=True, capture_output=True, timeout=300
     )
     return {path.name: path.read_text() for path in seen.rglob("*") if path.is_file()}
 

@@ -52,7 +52,7 @@ def run(tmp_path, command, there=(BASE,), typed=None, **variables):
         stdin=subprocess.DEVNULL if typed is None else terminal,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     os.close(terminal)

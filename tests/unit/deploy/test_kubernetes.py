@@ -234,7 +234,7 @@ def test_executor_is_started_with_what_the_driver_put_into_its_environment(tmp_p
         "SPARK_EXECUTOR_POD_NAME": "writer-exec-3",
     }
     script = str(FOLDER / "base" / "executor.sh")
-    done = subprocess.run(["sh", script, "executor"], env=env, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["sh", script, "executor"], env=env, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == [
         "-Dspark.driver.port=7078",
         "-Dname=two words and 'quotes'",
@@ -258,5 +258,5 @@ def test_executor_is_started_with_what_the_driver_put_into_its_environment(tmp_p
         "--podName",
         "writer-exec-3",
     ], done.stderr
-    refused = subprocess.run(["sh", script, "driver"], env=env, capture_output=True, text=True, timeout=30)
+    refused = subprocess.run(["sh", script, "driver"], env=env, capture_output=True, text=True, timeout=300)
     assert (refused.returncode, "executor.sh executor" in refused.stderr) == (2, True)

@@ -134,7 +134,7 @@ def test_a_collector_that_is_not_there_holds_nothing_up() -> None:
     assert time.monotonic() - began < 30
     # What waits still is not tried, batch by batch, behind our back.
     for thread in set(threading.enumerate()) - before:
-        thread.join(10.0)
+        thread.join(60.0)
         assert not thread.is_alive()
 
 

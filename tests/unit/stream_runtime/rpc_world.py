@@ -110,7 +110,7 @@ class World:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end_s
         time.sleep(0.02)

@@ -107,7 +107,7 @@ def test_wrong_order_is_refused(order, says):
 
 def test_exit_ends_the_process_at_once_with_its_code():
     process = spawn("here:2")
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == EXIT_CODE
     assert output.split() == ["before", "between"]
 
@@ -119,5 +119,5 @@ def test_stop_freezes_the_process_until_it_is_woken():
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
     process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=300)
     assert output.split() == ["between", "after"]

@@ -152,7 +152,7 @@ def test_archive_holds_all_that_the_workers_import_of_ours(tmp_path: Path) -> No
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "code")}
     command = [sys.executable, "-P", "-c", script]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(tmp_path / "code"))
 

@@ -24,7 +24,7 @@ from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
-STAYS = "import time; print('up', flush=True); time.sleep(60)"
+STAYS = "import time; print('up', flush=True); time.sleep(600)"
 IGNORES_SIGTERM = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {STAYS}"
 
 
@@ -186,8 +186,8 @@ def test_stop_asks_first_and_insists_after_the_grace(rig):
     stubborn.until(lambda: stubborn.log.read_text().count("up") == 2)
     pids = [*polite.process.pids, *stubborn.process.pids]
     started = time.monotonic()
-    polite.process.stop(20.0)
-    assert time.monotonic() - started < 15.0
+    polite.process.stop(120.0)
+    assert time.monotonic() - started < 100.0, "it was asked, and ended long before the grace was over"
     stubborn.process.stop(0.3)
     assert all(map(is_gone, pids))
 

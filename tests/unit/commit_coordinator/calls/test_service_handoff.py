@@ -115,10 +115,10 @@ def test_after_a_failure_the_loop_decides_when_the_action_is_offered_again(hando
 
 def test_a_worker_waits_for_an_action(clock: ManualClock) -> None:
     handoff, got = ServiceHandoff(clock), list[OfferedService | None]()
-    waiting = threading.Thread(target=lambda: got.append(handoff.wait_for_work("a", 10)))
+    waiting = threading.Thread(target=lambda: got.append(handoff.wait_for_work("a", 60)))
     waiting.start()
     handoff.offer(offered(1))
-    waiting.join(10)
+    waiting.join(60)
     assert got == [offered(1)]
 
 

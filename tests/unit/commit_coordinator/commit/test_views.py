@@ -96,7 +96,7 @@ def test_waiting_for_a_view_ends_with_the_first_that_holds_or_in_time() -> None:
 
     shower = threading.Thread(target=show)
     shower.start()
-    found = board.wait_until(lambda view: view.epoch >= 1, 5.0)
+    found = board.wait_until(lambda view: view.epoch >= 1, 60.0)
     shower.join()
     assert found is not None
     assert board.current.epoch == 2
@@ -113,7 +113,7 @@ def test_flush_returns_when_all_input_of_the_call_is_committed() -> None:
         0.1, lambda: board.show(CoordinatorView(epoch=4, instant="T4", source_next={"in:0": 5}))
     )
     shower.start()
-    answer = service.Flush(pb.FlushRequest(table="t", timeout_ms=10_000), None)
+    answer = service.Flush(pb.FlushRequest(table="t", timeout_ms=60_000), None)
     shower.join()
     assert (answer.epoch, answer.instant) == (4, "T4")
     assert FlushNow() in inbox.take_all()

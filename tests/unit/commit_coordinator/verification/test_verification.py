@@ -172,14 +172,14 @@ def test_a_verdict_that_cannot_be_kept_holds_all_the_same(tmp_path: Path) -> Non
 def test_a_process_answers_as_the_command_does(tmp_path: Path) -> None:
     table, stopped = tmp_path / "table", threading.Event()
     new_table(table).commit(orders(("k1", DAYS[0], 10)))
-    process = VerifyProcess(str(table), tmp_path / "verify", SystemClock(), 60.0)
+    process = VerifyProcess(str(table), tmp_path / "verify", SystemClock(), 600.0)
     answer = process.run(stopped)
     assert (answer["agrees"], answer["rows"], answer["since"]) == (True, 1, None), answer
     Damage(table).index("k1", None)
     answer = process.run(stopped)
     assert answer["differences"]["row-without-entry"]["count"] == 1
     assert "reading everything" in (tmp_path / "verify" / "verify.log").read_text()
-    nowhere = VerifyProcess(str(tmp_path / "nowhere"), tmp_path / "verify", SystemClock(), 60.0)
+    nowhere = VerifyProcess(str(tmp_path / "nowhere"), tmp_path / "verify", SystemClock(), 600.0)
     assert "is no Hudi table" in nowhere.run(stopped)["error"]
 
 
@@ -192,5 +192,5 @@ def test_a_process_that_takes_too_long_or_is_not_wanted_is_ended(tmp_path: Path)
     assert "verify.timeout, 0 s" in late.run(stopped)["error"]
     assert not left_over.parent.exists()
     stopped.set()
-    unwanted = VerifyProcess(str(tmp_path), tmp_path / "verify", SystemClock(), 60.0)
+    unwanted = VerifyProcess(str(tmp_path), tmp_path / "verify", SystemClock(), 600.0)
     assert "the coordinator stops" in unwanted.run(stopped)["error"]

@@ -51,5 +51,5 @@ def test_a_process_ends_while_a_batchs_end_is_looked_for() -> None:
         skips = LaneSkips(stopped("in:0"), *2 * [lambda *_: threading.Event().wait()])
         skips.follow([SkipOrder("a", "in:0", 7)])
         """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=300, check=False)
     assert done.returncode == 0

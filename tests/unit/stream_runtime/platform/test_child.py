@@ -31,8 +31,8 @@ def wait_until(condition, timeout_s=60.0):
 def test_child_runs_under_the_returned_pid_and_ends_on_sigterm(tmp_path):
     process = child.spawn(["/bin/sleep", "60"], tmp_path / "console.log")
     wait_until(lambda: psutil.Process(process.pid).name() == "sleep")
-    assert child.end(process, SystemClock(), grace_s=5) == -signal.SIGTERM
-    assert child.end(process, SystemClock(), grace_s=5) == -signal.SIGTERM
+    assert child.end(process, SystemClock(), grace_s=60) == -signal.SIGTERM
+    assert child.end(process, SystemClock(), grace_s=60) == -signal.SIGTERM
 
 
 def test_deaf_child_is_killed_after_the_grace(tmp_path):

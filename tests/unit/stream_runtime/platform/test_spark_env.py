@@ -37,5 +37,5 @@ def test_archives_leave_the_import_path_with_their_importers():
         "assert sys.path == ['/plain'], sys.path;"
         "assert sys.path_importer_cache == {'/plain': None}, sys.path_importer_cache"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -195,7 +195,7 @@ def test_a_child_ends_when_its_parent_is_gone() -> None:
     child = subprocess.Popen(command, stdin=reads, env=environment)
     os.close(reads)
     os.close(writes)
-    assert child.wait(30) == ORPHANED
+    assert child.wait(300) == ORPHANED
 
 
 def test_messages_have_lengths(tmp_path: Path) -> None:
