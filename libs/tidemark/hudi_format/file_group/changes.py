@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.hudi_format.key_digest import key_hashes
 from tidemark.hudi_format.ordering import NO_ORDERING, BoolArray, Int64Array
 from tidemark.hudi_format.table_config import MergeMode
 
@@ -167,6 +168,44 @@ def _last_of_each(key_of: Int64Array, candidates: Int64Array, distinct: int) -> 
     winners = np.full(distinct, -1, np.int64)
     winners[key_of[candidates]] = candidates
     return np.sort(winners[winners >= 0])
+
+
+class KeyPositions:
+    """Where each of some distinct keys is, for look-ups that come in parts: `positions_in` goes through all
+    keys for each part.
+
+    Looked up are the keys' 64-bit hashes, and what is found is compared with the key. Keys of one hash are
+    expected once in 2**64 pairs; then `positions_in` answers.
+    """
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._keys = keys
+        hashes = key_hashes(keys)
+        self._order = np.argsort(hashes)
+        self._hashes = hashes[self._order]
+        self._are_distinct = bool((self._hashes[1:] != self._hashes[:-1]).all())
+
+    def of(self, values: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """Per value its position among the keys; -1 when it is not there."""
+        if not self._are_distinct or values.null_count:
+            return positions_in(values, self._keys)
+        found = np.full(len(values), -1, np.int64)
+        if not len(self._keys) or not len(values):
+            return found
+        hashes = key_hashes(values)
+        # In their order the hashes are found in a third of the time.
+        values_in_order = np.argsort(hashes)
+        wanted = hashes[values_in_order]
+        at = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
+        there = np.flatnonzero(self._hashes[at] == wanted)
+        rows, positions = values_in_order[there], self._order[at[there]]
+        by_row = np.argsort(rows)
+        rows, positions = rows[by_row], positions[by_row]
+        there_keys = combined(values.take(pa.array(rows)))
+        if not there_keys.cast(self._keys.type).equals(self._keys.take(pa.array(positions))):
+            return positions_in(values, self._keys)
+        found[rows] = positions
+        return found
 
 
 def positions_in(values: pa.Array | pa.ChunkedArray, value_set: pa.Array) -> Int64Array:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.file_group.base_file import FILE_NAME, RECORD_KEY, constant_column
-from tidemark.hudi_format.file_group.changes import Changes, Deletes, combined, positions_in
+from tidemark.hudi_format.file_group.changes import Changes, Deletes, KeyPositions, combined, positions_in
 from tidemark.hudi_format.file_group.partial_rows import PartialLogMerge
 from tidemark.hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from tidemark.hudi_format.schema import IS_DELETED_FIELD
@@ -131,13 +131,14 @@ class LogMerge:
     ) -> None:
         self._log_rows, self._mode, self._ordering = log_rows, mode, ordering
         self._changes = changes.reduce(mode)
+        self._positions = KeyPositions(self._changes.keys)
         self._wins = np.ones(len(self._changes), np.bool_)
         self._known = np.zeros(len(self._changes), np.bool_)
         self.updates = self.inserts = self.deletes = 0
 
     def over(self, base: pa.Table) -> pa.Table:
         """The rows of a part of the base file that no change replaces."""
-        match = positions_in(base.column(RECORD_KEY), self._changes.keys)
+        match = self._positions.of(base.column(RECORD_KEY))
         wins = _newer_than_existing(base, self._changes, match, self._mode, self._ordering)
         self._wins &= wins
         self._known[match[match >= 0]] = True
@@ -145,10 +146,14 @@ class LogMerge:
 
     def rest(self) -> pa.Table:
         """The log rows that take effect, after all parts of the base file."""
+        return taken_rows(self._log_rows, self.rest_positions())
+
+    def rest_positions(self) -> Int64Array:
+        """Where the rows of `rest` are among the log rows, ascending."""
         writes = self._wins & ~self._changes.is_delete
         self.updates, self.inserts = int((writes & self._known).sum()), int((writes & ~self._known).sum())
         self.deletes = int((self._wins & self._changes.is_delete & self._known).sum())
-        return _taken(self._log_rows, self._changes.row[writes])
+        return self._changes.row[writes]
 
 
 def changes_of_rows(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None) -> Changes:
@@ -225,7 +230,7 @@ def _filtered(rows: pa.Table, mask: BoolArray) -> pa.Table:
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 
-def _taken(rows: pa.Table, positions: Int64Array) -> pa.Table:
+def taken_rows(rows: pa.Table, positions: Int64Array) -> pa.Table:
     """The rows at ascending positions. Filtering by a mask keeps the chunks, so no column has to fit one
     array.
     """

@@ -32,7 +32,7 @@ from tidemark.hudi_format.file_group.base_file import write_base_file
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.key_digest import key_digest
-from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, LogBlock, frame_block, read_block_at
 from tidemark.hudi_format.schema import SchemaError, TableSchema
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.hudi_format.table_services.merging import data_group, log_parts
@@ -119,19 +119,41 @@ def test_the_new_base_file_has_the_rows_that_readers_see(
     for row in expected.values():
         row["_hoodie_file_name"] = NAME
     # Held bytes of next to nothing divide everything as often as there are bits for.
-    for held in (1 << 30, 1500):
-        scratch = tmp_path / str(held)
+    for held, holds_rows in ((1 << 30, False), (1500, False), (1 << 30, True), (1500, True)):
+        scratch = tmp_path / f"{held} {holds_rows}"
         scratch.mkdir()
-        merged, counts = merge(storage, file_slice, mode, scratch, held)
+        with monkeypatch.context() as patched:
+            if holds_rows:
+                patched.setattr(data_group._GroupMerge, "_changes_alone", lambda _: None)
+            merged, counts = merge(storage, file_slice, mode, scratch, held)
         assert by_key(merged.read()) == expected, held
-        assert held > 1500 or len(expected) < 20 or (scratch / "depth-0").exists()
+        assert held > 1500 or not holds_rows or len(expected) < 20 or (scratch / "depth-0").exists()
         assert counts.digest == key_digest(pa.array(list(expected), pa.string()))
         assert counts.rows == len(expected)
         assert counts.inserts == len(expected.keys() - before.keys())
         assert counts.deletes == len(before.keys() - expected.keys())
         times = [expected[key]["_hoodie_commit_time"] for key in expected.keys() & before.keys()]
         assert counts.updates == sum(time != instant(0) for time in times)
-    assert list((tmp_path / str(1 << 30)).iterdir()) == []
+        assert held == 1500 or list(scratch.iterdir()) == []
+
+
+def test_a_block_none_of_whose_rows_count_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = InMemoryStorage()
+    logs = [Log([(f"k{number}", round_, "x", False) for number in range(20)]) for round_ in range(40)]
+    file_slice = stored_slice(storage, [("k0", 0, "base", False)], logs, EVENT)
+    read = []
+
+    def counted(file: pa.NativeFile, path: str, offset: int) -> LogBlock:
+        read.append(path)
+        return read_block_at(file, path, offset)
+
+    monkeypatch.setattr(data_group, "read_block_at", counted)
+    merged, counts = merge(storage, file_slice, EVENT, tmp_path)
+    assert len(read) == 41
+    assert read[-1].endswith(file_slice.log_files[-1])
+    assert (merged.metadata.num_rows, counts.updates, counts.inserts) == (20, 1, 19)
 
 
 def test_rows_that_are_updated_again_and_again_do_not_go_to_disk(tmp_path: Path) -> None:
@@ -147,7 +169,7 @@ def test_the_changes_of_one_key_that_do_not_fit_are_refused(tmp_path: Path) -> N
     storage = InMemoryStorage()
     file_slice = stored_slice(storage, [], [Log([("k", 1, "x" * 500, False)])], EVENT)
     with pytest.raises(UnsupportedTableError, match="task_memory"):
-        merge(storage, file_slice, EVENT, tmp_path, held=100)
+        merge(storage, file_slice, EVENT, tmp_path, held=20)
 
 
 def test_footer_and_meta_columns_are_those_of_a_base_file(tmp_path: Path) -> None:

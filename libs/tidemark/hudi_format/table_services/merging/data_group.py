@@ -1,9 +1,13 @@
 """Merges one file group of a MERGE_ON_READ table: its base file with its log files, as `read_slice` does.
 
-The log files' changes are held, reduced to one per key (`log_parts`), and the base file goes past them in
-batches (`merge.log_merge`). Changes that do not fit are divided by the keys' hashes among 16 parts on disk,
-and so are the base file's rows; then each part is merged like a small file group, or divided once more.
-Nothing is sorted: Hudi's base files have no order, and a part needs no more memory than its changes.
+Log files are read twice where their blocks have columns: first keys and ordering values alone, from which
+follows which rows count; then, after the base file went past them in batches (`merge.log_merge`), the blocks
+that have such rows. So changes take 60 bytes or so each, whatever a row is.
+
+Rows of Avro blocks cost more to read than to keep: their changes are held with their rows, reduced to one per
+key (`log_parts`). Changes that do not fit are divided by the keys' hashes among 16 parts on disk, and so are
+the base file's rows; then each part is merged like a small file group, or divided once more. Nothing is
+sorted: Hudi's base files have no order, and a part needs no more memory than its changes.
 
 Rows keep `_hoodie_commit_time` and `_hoodie_commit_seqno`, and get the new file's name. A group whose rows
 are all deleted becomes a file of no rows.
@@ -12,10 +16,11 @@ are all deleted becomes a file of no rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -27,13 +32,15 @@ from tidemark.hudi_format.file_group.base_file import (
     read_base_head,
 )
 from tidemark.hudi_format.file_group.base_file_writer import BaseFileWriter, Sink
+from tidemark.hudi_format.file_group.changes import Changes
 from tidemark.hudi_format.file_group.log_blocks import LogContent, block_contents, refuse_unreadable
 from tidemark.hudi_format.file_group.lost_ends import check_empty
-from tidemark.hudi_format.file_group.merge import log_merge
+from tidemark.hudi_format.file_group.merge import LogMerge, log_merge, taken_rows
+from tidemark.hudi_format.file_group.partial_rows import PartialLogMerge
 from tidemark.hudi_format.file_group.slice_reader import merge_files
-from tidemark.hudi_format.log_file import BlockType, read_block_at, scan_heads
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, read_block_at, scan_heads
 from tidemark.hudi_format.ordering import OrderingField
-from tidemark.hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
+from tidemark.hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds, MergeCounts
@@ -78,6 +85,14 @@ def merge_data_group(
     return merge.counts
 
 
+class _Block(NamedTuple):
+    """A block of a log file. `rows`: how many data rows it has; None while nobody has read it."""
+
+    path: str
+    offset: int
+    rows: int | None = None
+
+
 class _GroupMerge:
     def __init__(
         self,
@@ -101,7 +116,8 @@ class _GroupMerge:
             stored, has_bloom = read_base_head(storage, self._base_path)
             check_keeps_all(stored, rules.schema, self._base_path)
             has_operation = OPERATION_FIELD in stored.names
-        self._logs, logs_have_operation = self._merged_logs()
+        self._in_columns = True
+        self._blocks, logs_have_operation = self._merged_blocks()
         schema = rules.schema
         with_operation = has_operation or logs_have_operation
         self._columns = schema.arrow_with_operation if with_operation else schema.arrow_with_meta
@@ -116,15 +132,21 @@ class _GroupMerge:
 
     def run(self) -> None:
         """Merges everything and ends the file."""
-        self._merge(self._log_contents(), self._base_rows(), 0, self._bounds.scratch)
+        changes = self._changes_alone() if self._in_columns else None
+        if changes is not None:
+            self._merge_reading_again(changes)
+        else:
+            self._merge(self._log_contents(), self._base_rows(), 0, self._bounds.scratch)
         self.counts.size = self._writer.finish()
 
-    def _merged_logs(self) -> tuple[list[str], bool]:
-        """The paths of the log files in the order of merging, and whether a data block has
+    def _merged_blocks(self) -> tuple[list[_Block], bool]:
+        """The blocks of the log files in the order of merging, and whether a data block has
         `_hoodie_operation`.
         """
         folds: dict[str, frozenset[str]] = {}
+        found: dict[str, list[_Block]] = {}
         rules, has_operation = self._rules, False
+        ordering = rules.ordering.name if rules.ordering else None
         for name in self._operation.log_files:
             path = join_path(self._operation.partition, name)
             with self._storage.open_input(path) as file:
@@ -132,24 +154,75 @@ class _GroupMerge:
                     check_empty(self._storage, path)
                 blocks = scan_heads(file, path)
             for block in blocks:
-                ordering = rules.ordering.name if rules.ordering else None
                 refuse_unreadable(block.block_type, block.headers, path, ordering)
-                if block.block_type is not BlockType.DELETE and block.schema:
+                if block.block_type is BlockType.DELETE:
+                    continue
+                if block.schema:
                     stored = _schema_of(block.schema, rules.schema.table_name)
                     check_keeps_all(stored, rules.schema, path)
                     has_operation |= OPERATION_FIELD in block.schema
+                is_partial = HeaderKey.IS_PARTIAL in block.headers
+                self._in_columns &= block.block_type is BlockType.PARQUET_DATA and not is_partial
             folds[name] = frozenset(time for block in blocks for time in block.compacted_block_times)
-        return [join_path(self._operation.partition, name) for name in merge_files(folds)], has_operation
+            found[name] = [_Block(path, block.offset) for block in blocks]
+        return [block for name in merge_files(folds) for block in found[name]], has_operation
 
     def _log_contents(self) -> Iterator[LogContent]:
+        for block in self._blocks:
+            for content in self._contents_of(block, self._columns):
+                self.counts.log_records += len(content.changes)
+                yield content
+
+    def _contents_of(self, block: _Block, columns: pa.Schema) -> Iterator[LogContent]:
+        with self._storage.open_input(block.path) as file:
+            stored = read_block_at(file, block.path, block.offset)
         rules = self._rules
-        for path in self._logs:
-            with self._storage.open_input(path) as file:
-                for head in scan_heads(file, path):
-                    block = read_block_at(file, path, head.offset)
-                    for content in block_contents(block, path, self._columns, rules.mode, rules.ordering):
-                        self.counts.log_records += len(content.changes)
-                        yield content
+        yield from block_contents(stored, block.path, columns, rules.mode, rules.ordering)
+
+    def _changes_alone(self) -> Changes | None:
+        """The changes of all log files, whose rows are numbered through all blocks; None when even they do
+        not fit. Notes how many rows each block has.
+        """
+        rules, limit = self._rules, self._bounds.held_bytes
+        wanted = {RECORD_KEY, IS_DELETED_FIELD, rules.ordering.name if rules.ordering else RECORD_KEY}
+        columns = pa.schema([field for field in self._columns if field.name in wanted])
+        parts: list[Changes] = []
+        held = rows = records = 0
+        for number, block in enumerate(self._blocks):
+            first = rows
+            for content in self._contents_of(block, columns):
+                changes = content.changes
+                moved = np.where(changes.row >= 0, changes.row + rows, -1)
+                parts.append(replace(changes, row=moved))
+                rows += content.rows.num_rows
+                records += len(changes)
+                held += changes.nbytes
+            self._blocks[number] = block._replace(rows=rows - first)
+            if held > limit:
+                parts = [Changes.concat(parts, [0] * len(parts)).reduce(rules.mode)]
+                held = parts[0].nbytes
+                if held > limit // 2:
+                    return None
+        self.counts.log_records = records
+        return Changes.concat(parts, [0] * len(parts))
+
+    def _merge_reading_again(self, changes: Changes) -> None:
+        """Merges changes that are numbered by `_changes_alone`."""
+        merge = LogMerge(self._columns.empty_table(), changes, self._rules.mode, self._rules.ordering)
+        for rows in self._base_rows():
+            self._write(merge.over(rows))
+        positions = merge.rest_positions()
+        begin = 0
+        for block in self._blocks:
+            end = begin + (block.rows or 0)
+            first, last = np.searchsorted(positions, [begin, end])
+            at = begin
+            for content in self._contents_of(block, self._columns) if first < last else ():
+                some = positions[slice(*np.searchsorted(positions, [at, at + content.rows.num_rows]))]
+                self._write(taken_rows(content.rows, some - at))
+                at += content.rows.num_rows
+            begin = end
+        self._count(merge)
 
     def _base_rows(self) -> Iterator[pa.Table]:
         if self._base_path is None:
@@ -187,14 +260,17 @@ class _GroupMerge:
             self._merge(spilled.part(number), parts[number].tables(), depth + 1, scratch)
 
     def _merge_held(self, log: LogContent, base: Iterable[pa.Table]) -> None:
-        rules, counts = self._rules, self.counts
+        rules = self._rules
         merge = log_merge(log.rows, log.changes, rules.mode, rules.ordering, log.has)
         for rows in base:
             self._write(merge.over(rows))
         self._write(merge.rest())
-        counts.inserts += merge.inserts
-        counts.updates += merge.updates
-        counts.deletes += merge.deletes
+        self._count(merge)
+
+    def _count(self, merge: LogMerge | PartialLogMerge) -> None:
+        self.counts.inserts += merge.inserts
+        self.counts.updates += merge.updates
+        self.counts.deletes += merge.deletes
 
     def _write(self, rows: pa.Table) -> None:
         rows = cast_rows(rows, self._columns)
