@@ -112,6 +112,9 @@ class Handed:
     def report_service_failed(self, number: int, reason: str) -> None:
         self.failures.append(reason)
 
+    def give_service_back(self, number: int) -> None:
+        """Nobody else asks."""
+
 
 class QuickWriter(NativeWriter):
     """Commits that know where keys are, so that the thousandth costs as much as the first."""

@@ -61,12 +61,14 @@ class ServiceCalls:
         )
 
     def report(self, request: pb.ReportServiceRequest) -> None:
-        """Takes progress, outcomes, or a failure. Raises RefusedServiceError, BadOutcomesError."""
+        """Takes progress, outcomes, a failure, or the action back. Raises RefusedServiceError, BadOutcomesError."""
         number, worker, taken = request.number, request.worker_id, False
         if request.failure:
             taken = self._handoff.fail(number, worker, request.failure[:_REASON_CHARS_MAX])
         elif request.outcomes:
             taken = self._handoff.report(number, worker, self._report(request.outcomes))
+        elif request.given_back:
+            taken = self._handoff.give_back(number, worker)
         else:
             taken = self._handoff.progress(number, worker, request.done)
         if not taken:

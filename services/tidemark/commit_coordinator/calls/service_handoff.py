@@ -2,7 +2,7 @@
 
 1. The loop offers actions: `offer`, `withdraw`.
 2. A worker waits for one in `NextService`: `wait_for_work`; then takes it in `BeginService`: `begin`.
-3. It tells progress, success or failure: `progress`, `report`, `fail`.
+3. It tells progress, success or failure, or that it stops: `progress`, `report`, `fail`, `give_back`.
 4. The loop takes that between two actions: `take_news`, `report_of`.
 
 A lease keeps two askers apart, for speed only: tasks of both prepare the same files, and the first counts.
@@ -153,6 +153,16 @@ class ServiceHandoff:
                 return False
             del self._open[number]
             self._news.append(ServiceNews(number, reason))
+            return True
+
+    def give_back(self, number: int, worker: str) -> bool:
+        """The worker stops: anybody gets the action at once. False if somebody else has it, or it is not open."""
+        with self._changed:
+            found = self._held_by(number, worker)
+            if found is None:
+                return False
+            self._open[number] = _Open(found.offered)
+            self._changed.notify_all()
             return True
 
     def take_news(self) -> list[ServiceNews]:

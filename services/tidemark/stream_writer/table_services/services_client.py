@@ -25,6 +25,8 @@ from tidemark.stream_writer.table_services.services_loop import BegunService, Pl
 
 # Added to the wait of `next_service`: after the wait the coordinator still has to answer.
 _LONG_POLL_MARGIN_S: Final = 5.0
+# A worker that stops does not wait longer for a coordinator that may be gone: the lease ends by itself, too.
+_GIVE_BACK_S: Final = 2.0
 
 PlanReader = Callable[[commit_pb2.BeginServiceResponse], CompactionPlan]
 """Reads the plan that an answer names; it is given the answer. Raises HudiFormatError, WriterError."""
@@ -67,6 +69,11 @@ class GrpcServices:
 
     def report_service_failed(self, number: int, reason: str) -> None:
         call(self._stub.ReportService, self._report(number, failure=reason))
+
+    def give_service_back(self, number: int) -> None:
+        request = self._report(number)
+        request.given_back = True
+        call(self._stub.ReportService, request, _GIVE_BACK_S)
 
     def close(self) -> None:
         """Closes the channel."""

@@ -84,6 +84,10 @@ class ServiceCoordinator(Protocol):
         """Reports that the action cannot be done now."""
         ...
 
+    def give_service_back(self, number: int) -> None:
+        """Ends the lease: somebody else may go on at once."""
+        ...
+
 
 class MergeEngine(Protocol):
     """What runs bins."""
@@ -148,7 +152,11 @@ class ServicesLoop:
             return False
         with bound(action=planned.number, kind=planned.kind, instant=planned.instant):
             try:
-                return self._work(planned, stop)
+                reported = self._work(planned, stop)
+                if not reported and stop.is_set():
+                    self._coordinator.give_service_back(planned.number)
+                    _log.info("stopping: the action is given back")
+                return reported
             except RpcError as error:
                 if error.kind is not ErrorKind.FENCED:
                     raise

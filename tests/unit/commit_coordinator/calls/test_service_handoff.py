@@ -113,6 +113,24 @@ def test_after_a_failure_the_loop_decides_when_the_action_is_offered_again(hando
     assert handoff.wait_for_work("b", 0) == offered(1)
 
 
+def test_an_action_that_is_given_back_is_free_at_once_and_only_its_holder_gives_it(
+    handoff: ServiceHandoff,
+) -> None:
+    handoff.withdraw(2)
+    handoff.wait_for_work("a", 0)
+    handoff.progress(1, "a", 3)
+    calls = ServiceCalls(handoff, "ledger", 1 << 20)
+    with pytest.raises(RefusedServiceError):
+        calls.report(pb.ReportServiceRequest(worker_id="b", number=1, given_back=True))
+    assert handoff.wait_for_work("b", 0) is None
+    calls.report(pb.ReportServiceRequest(worker_id="a", number=1, given_back=True))
+    assert handoff.progress_of(1) == ServiceProgress()
+    assert handoff.wait_for_work("b", 0) == offered(1)
+    assert not handoff.give_back(1, "a")
+    handoff.report(1, "b", REPORT)
+    assert not handoff.give_back(1, "b"), "what is reported stays"
+
+
 def test_a_worker_waits_for_an_action(clock: ManualClock) -> None:
     handoff, got = ServiceHandoff(clock), list[OfferedService | None]()
     waiting = threading.Thread(target=lambda: got.append(handoff.wait_for_work("a", 60)))

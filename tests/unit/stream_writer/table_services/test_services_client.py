@@ -84,7 +84,10 @@ def test_progress_outcomes_and_failures_are_told_apart(client: GrpcServices, ser
     client.keep_service(3, 7)
     client.report_service(3, [OUTCOME])
     client.report_service_failed(3, "disk full")
-    progress, report, failure = servicer.reports
+    client.give_service_back(3)
+    progress, report, failure, back = servicer.reports
+    assert [each.given_back for each in servicer.reports] == [False, False, False, True]
+    assert (back.number, back.outcomes, back.failure) == (3, b"", "")
     assert (progress.number, progress.done, progress.outcomes, progress.failure) == (3, 7, b"", "")
     assert decode_outcomes(zlib.decompress(report.outcomes), "report") == (OUTCOME,)
     assert (failure.failure, failure.outcomes) == ("disk full", b"")

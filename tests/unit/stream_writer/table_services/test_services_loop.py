@@ -46,6 +46,7 @@ class Coordinator:
         self.begun, self.kept = 0, list[int]()
         self.reported: list[list[int]] = []
         self.failed: list[str] = []
+        self.given_back: list[int] = []
         self.keep: Callable[[], None] = lambda: None
         self.begins: RpcError | None = None
 
@@ -71,6 +72,9 @@ class Coordinator:
 
     def report_service_failed(self, number: int, reason: str) -> None:
         self.failed.append(reason)
+
+    def give_service_back(self, number: int) -> None:
+        self.given_back.append(number)
 
 
 def outcome(ordinal: int) -> MergeOutcome:
@@ -179,6 +183,26 @@ def test_the_lease_is_kept_while_a_wave_runs_and_its_loss_ends_the_work() -> Non
     assert not loop(coordinator, engine, keep_s=0.001).run_once(0.0, threading.Event())
     assert coordinator.kept == [0]
     assert (len(engine.waves), coordinator.reported, coordinator.failed) == (1, [], [])
+
+
+def test_a_worker_that_stops_gives_its_action_back_unless_it_has_reported_it() -> None:
+    stop = threading.Event()
+
+    def cancelled(work: MergeBin) -> BinReport:
+        stop.set()
+        raise EngineFailedError("cancelled")
+
+    between_waves = Engine(slots=1)
+    between_waves.before = stop.set
+    for engine in (Engine(run=cancelled), between_waves):
+        stop.clear()
+        coordinator = Coordinator(plan_of(300 * MIB, 300 * MIB))
+        assert not loop(coordinator, engine).run_once(0.0, stop)
+        assert (coordinator.given_back, coordinator.failed, coordinator.reported) == ([3], [], [])
+    stop.clear()
+    coordinator = Coordinator(plan_of(MIB))
+    assert loop(coordinator, between_waves).run_once(0.0, stop)
+    assert coordinator.given_back == []
 
 
 def test_the_loop_outlives_every_error_and_stops_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
