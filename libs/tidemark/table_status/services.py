@@ -66,7 +66,8 @@ class ServiceKindState(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of service.
 
     ``due``: why an action is due, "" when none is; ``not_due``: why none is. ``held_back``: what keeps the
-    service from doing all of its work (a savepoint, another writer's pending instant, a restore), as texts.
+    service from doing all of its work (a savepoint, another writer's pending instant or clock, a restore), as
+    texts.
     ``open`` and ``last`` are None when there is no such action; ``failures`` when the last one did not fail.
     """
 

@@ -61,7 +61,9 @@ class ServiceCalls:
         )
 
     def report(self, request: pb.ReportServiceRequest) -> None:
-        """Takes progress, outcomes, a failure, or the action back. Raises RefusedServiceError, BadOutcomesError."""
+        """Takes progress, outcomes, a failure, or the action back. Raises RefusedServiceError,
+        BadOutcomesError.
+        """
         number, worker, taken = request.number, request.worker_id, False
         if request.failure:
             taken = self._handoff.fail(number, worker, request.failure[:_REASON_CHARS_MAX])

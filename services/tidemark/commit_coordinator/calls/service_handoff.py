@@ -156,7 +156,9 @@ class ServiceHandoff:
             return True
 
     def give_back(self, number: int, worker: str) -> bool:
-        """The worker stops: anybody gets the action at once. False if somebody else has it, or it is not open."""
+        """The worker stops: anybody gets the action at once. False if somebody else has it, or it is not
+        open.
+        """
         with self._changed:
             found = self._held_by(number, worker)
             if found is None:

@@ -24,7 +24,8 @@ from tidemark.epoch_protocol.state import FoldState
 _EVERY_MS: Final = 1_000
 # A shard's log files above this are behind, however large its base file is.
 _INDEX_LOG_BYTES: Final = 256 << 20
-_AHEAD_MS: Final = 5_000
+AHEAD_MS: Final = 5_000
+"""An action that waits longer for the clock is ahead of it: another engine's clock is."""
 FAILING: Final = 3
 """After so many failures in a row, tagging does not wait for a kind any more."""
 
@@ -82,7 +83,7 @@ class ServicePressure:
     def _waits_for_clocks(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> bool:
         """Whether the kind's action is ahead of the clock: another engine's clock is, and times only grow."""
         held = state.services.get(kind)
-        return held is not None and seen.action(held.planned.service).decide_at_ms - now_ms > _AHEAD_MS
+        return held is not None and seen.action(held.planned.service).decide_at_ms - now_ms > AHEAD_MS
 
     def _progress_ms(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> int:
         held = state.services.get(kind)

@@ -17,6 +17,7 @@ from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.table_services.held_back import held_back
+from tidemark.commit_coordinator.table_services.pressure import AHEAD_MS
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
 from tidemark.config.table_services_model import ServicesRun, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceOutcome, ServicePlanned
@@ -132,7 +133,7 @@ class ShownServices:
             kind=kind,
             due=due,
             not_due=self._why_not(kind, state, seen, now_ms) if idle else "",
-            held_back=self._held.get(kind, []),
+            held_back=[*_ahead(held, seen, now_ms), *self._held.get(kind, [])],
             open=open_action,
             last=None if ended is None else self._ended(ended),
             failures=failures,
@@ -239,6 +240,18 @@ class ShownServices:
                 *_behind("", slices.data, data.log_files),
                 *_behind("index ", slices.index, index.log_files),
             ),
+        )
+
+
+def _ahead(held: OpenService | None, seen: SeenServices, now_ms: int) -> Iterator[str]:
+    """An action whose instant is ahead of our clock: it is decided when the clock has passed it."""
+    if held is None or held.decided is not None:
+        return
+    wait_ms = seen.action(held.planned.service).decide_at_ms - now_ms
+    if wait_ms > AHEAD_MS:
+        yield (
+            f"action {held.planned.service} waits {-(-wait_ms // 1_000)} s for the clock: its instant comes "
+            "after one of another engine, whose clock is ahead"
         )
 
 

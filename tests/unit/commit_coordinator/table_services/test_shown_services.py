@@ -118,6 +118,19 @@ def test_open_action_goes_from_planned_over_decided_to_sweeping() -> None:
     assert world.plans_read == 1, "a plan is read once"
 
 
+def test_open_action_ahead_of_the_clock_says_for_how_long_it_waits_until_it_is_decided() -> None:
+    world = World()
+    noted = world.seen.action(world.open().service)
+    noted.decide_at_ms = NOW_MS + 5_000
+    assert world.of(ServiceKind.COMPACT_DATA).held_back == [], "usual: clocks may differ"
+    noted.decide_at_ms = NOW_MS + 90_001
+    (text,) = world.of(ServiceKind.COMPACT_DATA).held_back
+    assert text.startswith("action 7 waits 91 s for the clock: ")
+    assert world.of(ServiceKind.ARCHIVE).held_back == []
+    world.open(decided=True)
+    assert world.of(ServiceKind.COMPACT_DATA).held_back == []
+
+
 def test_ended_action_says_how_it_ended_and_keeps_its_figures() -> None:
     world = World()
     planned = world.open()
