@@ -138,8 +138,9 @@ def check_refusals(calls: AdminCalls) -> None:
     calls.refused(FAILED_PRECONDITION, "EPOCH_NOT_GIVEN_UP", "RetryEpoch", {"epoch": 1})
     nothing = {"topic": "nothing", "partition": 0, "offset": 0}
     calls.refused(FAILED_PRECONDITION, "LANE_NOT_STOPPED", "SkipInput", nothing)
-    for method in ("RunService", "PauseServices", "ResumeServices"):
-        calls.refused(FAILED_PRECONDITION, "SERVICES_DISABLED", method, {})
+    calls.refused(INVALID_ARGUMENT, "BAD_REQUEST", "RunService", {"kind": "vacuum"})
+    for method in ("PauseServices", "ResumeServices"):
+        calls.ok(method)
     calls.refused(FAILED_PRECONDITION, "TOPIC_NOT_ACCEPTED", "AcceptTopic", {"topic": "nothing"})
     wrong = calls.refused(INVALID_ARGUMENT, "WRONG_TABLE", "Status", {"table": "another"})
     (field,) = wrong.details["BadRequest"]["fieldViolations"]

@@ -37,6 +37,7 @@ CLUSTER_SECRET: Final = "only-members-know-this"
 KAFKA_PASSWORD: Final = "nobody-may-see-this"
 FLUSH_MS: Final = 300_000
 SITUATION_S: Final = 600.0
+EPOCHS, SERVICES = "tidemark-epoch", "tidemark-services"
 SPECULATION: Final = {
     "spark.speculation": True,
     "spark.speculation.interval": "100ms",
@@ -105,6 +106,22 @@ class ClusterTable:
         assert verified.returncode == 0, verified.stdout
         assert json.loads(verified.stdout)["rows"] == len(self.model.rows)
 
+    def merge_index(self) -> None:
+        """Compacts the record index now: a merge by the executors. Or one has just been done."""
+        run = self.pipeline.command("services", "run", "compact-index", "--wait")
+        assert run.returncode == 0, run.stdout + run.stderr
+
+    def without_merges(self) -> None:
+        """From now on only epochs have tasks and write files."""
+        paused = self.pipeline.command("services", "pause", "--reason", "tasks of epochs are counted")
+        assert paused.returncode == 0, paused.stdout + paused.stderr
+
+        def none_open() -> bool:
+            listed = json.loads(self.pipeline.command("services", "list", "--json").stdout)
+            return not any(kind["open"] for kind in listed["kinds"])
+
+        wait_for("the end of open service actions", none_open)
+
     def data_files(self) -> dict[str, float]:
         """name -> time of the last write, in ms since 1970, of everything that tasks publish."""
         roots = [*self.pipeline.table.glob("[!.]*"), self.pipeline.table / RECORD_INDEX_FOLDER]
@@ -155,6 +172,7 @@ def test_executors_without_tidemark_write_though_first_attempts_fail_and_a_host_
         table.flush()
         rounds += 1
     _assert_no_secret_is_shown(table)
+    table.merge_index()
 
     table.feed_some(300)
     table.cluster.kill_worker(SECOND)
@@ -163,14 +181,25 @@ def test_executors_without_tidemark_write_though_first_attempts_fail_and_a_host_
     table.pipeline.stop("writer")
 
     assert outcomes(table, before) >= wanted
-    ended = [each for each in events(table.events)[before:] if each["Event"] == "SparkListenerTaskEnd"]
+    ended = ended_tasks(table, before, EPOCHS)
     assert not [each for each in ended if each["Task Info"]["Attempt"] == 0 and _succeeded(each)]
+    assert any(_succeeded(each) for each in ended_tasks(table, before, SERVICES)), "nothing was merged there"
 
 
 def outcomes(table: ClusterTable, before: int) -> set[tuple[str, str]]:
-    """Where tasks ended, and how."""
-    ended = [each for each in events(table.events)[before:] if each["Event"] == "SparkListenerTaskEnd"]
+    """Where tasks of epochs ended, and how."""
+    ended = ended_tasks(table, before, EPOCHS)
     return {(each["Task Info"]["Host"], each["Task End Reason"]["Reason"]) for each in ended}
+
+
+def ended_tasks(table: ClusterTable, before: int, group: str) -> list[dict[str, Any]]:
+    """The ends of tasks of a group of jobs. Merges of table services pass no failpoint of epochs' tasks."""
+    seen = events(table.events)[before:]
+    begun = [each for each in seen if each["Event"] == "SparkListenerJobStart"]
+    jobs = [each for each in begun if each["Properties"]["spark.jobGroup.id"] == group]
+    stages = {stage for job in jobs for stage in job["Stage IDs"]}
+    ended = [each for each in seen if each["Event"] == "SparkListenerTaskEnd"]
+    return [each for each in ended if each["Stage ID"] in stages]
 
 
 def test_speculative_copies_and_what_they_copy_publish_each_file_once(
@@ -191,6 +220,7 @@ def test_speculative_copies_and_what_they_copy_publish_each_file_once(
     python = bare_python(tmp_path / "python", with_packages=False)
     table.start_writer(python, {**SPECULATION, **shipped})
     gone = _wait_for_executors(table, before, set())
+    table.without_merges()
 
     # The attempt freezes with its files published: its copy finds them, and takes them as they are.
     made, copied_at_ms = _copied_epoch(table, "published-then-frozen")

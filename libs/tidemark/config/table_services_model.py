@@ -13,7 +13,7 @@ from tidemark.config.errors import ConfigError, Problems
 from tidemark.config.partial import changed
 from tidemark.config.settings import setting as _field
 
-ENABLED_BY_DEFAULT: Final = False
+ENABLED_BY_DEFAULT: Final = True
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _MIB: Final = 1 << 20

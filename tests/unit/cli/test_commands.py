@@ -339,9 +339,9 @@ def test_describe_shows_what_other_writers_need(
     listed = {name: list(filter(option.fullmatch, lines)) for name, lines in pages.items()}
     # One page has the list, so that there is one to keep true.
     assert {name: options for name, options in listed.items() if options} == {"hudi-beside.md": told}
-    # Without the first two and the last two a procedure drops the record index.
+    # Without the first two and the two about stats a procedure drops the record index.
     procedures = ",".join(line for line in told if line.startswith("hoodie.metadata."))
-    assert procedures.count("=") == 6
+    assert procedures.count("=") == 7
     assert procedures in pages["hudi-beside.md"]
     assert document["procedure_options"] == procedures.replace("<shards>", str(document["shards"]))
     assert f"'{document['procedure_options']}'" in page
