@@ -22,6 +22,8 @@ from tools.import_graph import read_graph
 ROOT: Final = Path(__file__).resolve().parents[1]
 TESTS_S: Final = 25.0
 """After so long no further test begins."""
+NO_TEST_AFTER_S: Final = 45.0
+"""From the start of the whole check on."""
 _PYTHON: Final = sys.executable
 _STATIC: Final[Sequence[Mapping[str, Sequence[str]]]] = (
     {"format": (_PYTHON, "-m", "ruff", "format", "--check", "--quiet", ".")},
@@ -38,11 +40,12 @@ _NO_TESTS: Final = 5
 
 @dataclass
 class Check:
-    """One run. ``failed``: the steps that did."""
+    """One run. ``failed``: the steps that did. ``until_s``: no test begins later (monotonic)."""
 
     out: TextIO
     clock: Clock
     failed: list[str]
+    until_s: float
 
     def say(self, line: str = "") -> None:
         self.out.write(f"{line}\n")
@@ -70,7 +73,7 @@ class Check:
         command = [
             _PYTHON, "-m", "pytest", *choice.distances, "-n", "2", "-q", "--no-header",
             "-m", "not kafka and not spark and not slow",
-            "-p", "tools.time_limit", "--for", str(TESTS_S),
+            "-p", "tools.time_limit", "--for", str(TESTS_S), "--until", str(self.until_s),
         ]  # fmt: skip
         ended = subprocess.run(command, cwd=ROOT, stdout=self.out, stderr=subprocess.STDOUT, check=False)
         if ended.returncode not in (0, _NO_TESTS):
@@ -90,7 +93,7 @@ def told(choice: Choice) -> list[str]:
 def run(base: str, out: TextIO, clock: Clock) -> list[str]:
     """All steps; returns the names of those that failed."""
     started = clock.monotonic_s()
-    check = Check(out, clock, [])
+    check = Check(out, clock, [], started + NO_TEST_AFTER_S)
     for steps in _STATIC:
         check.side_by_side(steps)
     changed = changed_files(ROOT, base)

@@ -132,7 +132,7 @@ def test_changes_since_the_branch_and_files_that_git_does_not_know_yet_are_found
 
 def test_a_step_that_fails_shows_what_it_printed_and_the_others_run() -> None:
     out = io.StringIO()
-    check = Check(out, ManualClock(), [])
+    check = Check(out, ManualClock(), [], 0.0)
     fails, works = "print('this is wrong'); raise SystemExit(1)", "print('all is well')"
     check.side_by_side({"types": (sys.executable, "-c", fails), "lint": (sys.executable, "-c", works)})
     assert check.failed == ["types"]
@@ -157,6 +157,15 @@ def test_time_is_counted_from_the_first_test_on() -> None:
     assert limit.is_over()
 
 
+def test_no_test_begins_after_the_moment_that_is_given_however_long_modules_took_to_load() -> None:
+    clock = ManualClock()
+    limit = TimeLimit(5.0, clock, until_s=clock.monotonic_s() + 102.0)
+    clock.advance(100.0)
+    assert not limit.is_over()
+    clock.advance(2.0)
+    assert limit.is_over()
+
+
 def test_tests_run_in_the_order_of_the_command_line_and_are_skipped_when_the_time_is_over(
     tmp_path: Path,
 ) -> None:
@@ -168,14 +177,15 @@ def test_tests_run_in_the_order_of_the_command_line_and_are_skipped_when_the_tim
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    def ran(seconds: str) -> str:
+    def ran(*limits: str) -> str:
         ended = subprocess.run(
-            [*command, seconds], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            [*command, *limits], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
 
     in_time, too_late = ran("600"), ran("0")
     assert in_time.index("test_b.py::test_it PASSED") < in_time.index("test_a.py::test_it PASSED")
-    assert REASON in too_late
-    assert "2 skipped" in too_late
+    for late in (too_late, ran("600", "--until", "0")):
+        assert REASON in late
+        assert "2 skipped" in late
