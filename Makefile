@@ -144,8 +144,8 @@ compose-test: setup jars-interop ## The containers built, run, killed and judged
 fuzz: setup ## Mutated files of every kind before their readers, 10 minutes; FUZZ_ARGS="--minutes 60 --seed 7" (python -m tests.fuzz --help)
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
-hostile: setup ## 30 000 bad records of each format and the largest of every width, ten minutes; TIDEMARK_HOSTILE_SEED replays one
-	TIDEMARK_HOSTILE_RECORDS=$(or $(HOSTILE_RECORDS),30000) TIDEMARK_LARGEST_RECORDS=all $(PY) -m pytest tests/unit/record_formats/test_hostile_formats.py tests/unit/record_formats/test_largest_records.py -n 2 $(SLOWEST) $(PYTEST_ARGS)
+hostile: setup ## Ten times as many bad records and samples for init, largest records of every width; a quarter of an hour
+	TIDEMARK_HOSTILE_RECORDS=$(or $(HOSTILE_RECORDS),30000) TIDEMARK_LARGEST_RECORDS=all TIDEMARK_INIT_TIMES=10 $(PY) -m pytest tests/unit/record_formats/test_hostile_formats.py tests/unit/record_formats/test_largest_records.py tests/unit/init/test_init_property.py -n 2 $(SLOWEST) $(PYTEST_ARGS)
 
 lint: $(INSTALL_STAMP) proto ## Style, types, import boundaries
 	$(PY) -m ruff check .

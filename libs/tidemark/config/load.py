@@ -144,10 +144,7 @@ def _parse(problems: Problems, file: Path, env: Mapping[str, str]) -> dict[str, 
         )
     try:
         hidden, references = hide_references(raw.decode("utf-8"))
-        composed = yaml.compose(hidden, Loader=yaml.SafeLoader)
-        _reject_bombs(composed)
-        _reject_repeated_keys(composed)
-        tree = yaml.safe_load(hidden)
+        tree = _tree_of(hidden)
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(str(file), "", f"is no valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
@@ -156,6 +153,18 @@ def _parse(problems: Problems, file: Path, env: Mapping[str, str]) -> dict[str, 
         )
     filled: dict[str, Any] = fill_references(problems, tree, references, env, str(file))
     return filled
+
+
+def _tree_of(text: str) -> Any:
+    """The document's value. Raises YAMLError."""
+    loader = yaml.SafeLoader(text)
+    try:
+        composed = loader.get_single_node()
+        _reject_bombs(composed)
+        _reject_repeated_keys(composed)
+        return None if composed is None else loader.construct_document(composed)
+    finally:
+        loader.dispose()
 
 
 def _reject_bombs(root: Any) -> None:

@@ -39,8 +39,13 @@ class KnownKey:
         return f"{self.section}.{self.key}"
 
 
-def known_keys() -> Iterator[KnownKey]:
-    """Yields all keys of the sections that the model describes, section by section; nested keys have dots."""
+@cache
+def known_keys() -> tuple[KnownKey, ...]:
+    """All keys of the sections that the model describes, section by section; nested keys have dots."""
+    return tuple(_all_keys())
+
+
+def _all_keys() -> Iterator[KnownKey]:
     hints = get_type_hints(TableConfigFile)
     for field in dataclasses.fields(TableConfigFile):
         kind = hints[field.name]

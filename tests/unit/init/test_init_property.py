@@ -45,6 +45,8 @@ _USUAL = """
     lsn modified_date deleted_at payload tags is_open __deleted _deleted __op __source_ts_ms value Key key
 """
 _START = 1_700_000_000_000
+TIMES = int(os.environ.get("TIDEMARK_INIT_TIMES", "1"))
+"""How many times as many fixed samples there are: `make hostile` tries more."""
 _NAMES = st.sampled_from(_USUAL.split())
 _LACKING = ("--key", "holds a row", "no field of the records can be a column")
 
@@ -179,8 +181,8 @@ def check_topic_samples(
 def test_what_init_writes_for_a_topic_is_taken_by_what_reads_it_and_by_a_start(
     samples_: st.SearchStrategy[Made], registry: RegistryServer
 ) -> None:
-    written = check_topic_samples(settings(max_examples=50, derandomize=True), samples_, registry)
-    assert sum(written) > 50 // 3
+    written = check_topic_samples(settings(max_examples=25 * TIMES, derandomize=True), samples_, registry)
+    assert sum(written) > 25 * TIMES // 3
 
 
 @TOPIC_SAMPLES
@@ -221,7 +223,9 @@ def check_samples(chosen: settings, format_: InputFormat, drawn: int | None = No
     return written_of_samples
 
 
-@pytest.mark.parametrize(("format_", "count"), [(InputFormat.JSON, 150), (InputFormat.DEBEZIUM_JSON, 50)])
+@pytest.mark.parametrize(
+    ("format_", "count"), [(InputFormat.JSON, 75 * TIMES), (InputFormat.DEBEZIUM_JSON, 25 * TIMES)]
+)
 def test_what_init_writes_is_taken_by_what_reads_it(format_: InputFormat, count: int) -> None:
     written = check_samples(settings(max_examples=count, derandomize=True), format_)
     assert sum(written) > count * 2 // 3
