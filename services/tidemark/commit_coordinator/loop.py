@@ -176,7 +176,7 @@ def _pause_services(coordinator: Coordinator, request: PauseServices) -> None:
 def _run_service(coordinator: Coordinator, request: RunService) -> None:
     services = coordinator.services
     if not services.rules.enabled:
-        request.answer.set_result(RunAnswer(0, "table services are not enabled"))
+        request.answer.set_result(RunAnswer(0, "table_services.enabled is false"))
         return
     services.want(
         ServiceKind(request.kind),

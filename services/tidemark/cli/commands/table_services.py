@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     group = add_group(
         commands,
         "services",
-        "the table's own upkeep beside the epochs: list what runs, run one, pause, resume",
+        "table services (compaction, clean, archival, rollback): list what runs, run one now, pause, resume",
     )
     add_command(
         group,
@@ -85,7 +85,7 @@ def _add_serve(group: Commands) -> None:
         group,
         "services serve",
         run_table_services,
-        "merge for compactions in the foreground, in a process without Spark; any number may share the work",
+        "run the merges of compactions in the foreground, without Spark; several processes share the work",
         "  tidemark services serve -c flights.yaml          with table_services.run: separate",
         json=False,
     )

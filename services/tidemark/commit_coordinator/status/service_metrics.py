@@ -82,7 +82,8 @@ class ServiceMetrics:
         yield self._by_kind("service_failed_actions", "Actions that failed in a row", services, _failed)
         yield self._by_kind(
             "service_held",
-            "1 while something keeps the service from all of its work (`tidemark services list` names it)",
+            "1 while something, such as a savepoint, keeps the service from a part of its work "
+            "(`tidemark services list` names it)",
             services,
             lambda kind: bool(kind.held_back),
         )

@@ -65,7 +65,7 @@ class RollBackDead:
             if instant in still or not step.timelines.data.contains(instant)
         ]
         if not kept:
-            return Dropped("the writers of all instants beat again, or completed them")
+            return Dropped("no write is dead any more: their heartbeats were renewed, or they were completed")
         return msgspec.json.encode(DeadInstants(tuple(kept)))
 
     def commit(self, step: LockedStep, action: DecidedAction) -> None:

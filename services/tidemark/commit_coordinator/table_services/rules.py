@@ -40,7 +40,7 @@ def out_of_timeline(timelines: Timelines, planned: ServicePlanned, root: str | N
         return None
     timeline = timeline_of(timelines, root)
     if timeline.first_active is not None and planned.instant <= timeline.first_active:
-        return f"the timeline begins at {timeline.first_active} by now, after the action's {planned.instant}"
+        return f"the active timeline begins at {timeline.first_active} now: {planned.instant} lies before it"
     return None
 
 
