@@ -63,7 +63,7 @@ class Served:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._service.run, args=(self._stop,))
         self._thread.start()
-        assert self._service.ready.wait(60.0)
+        assert self._service.ready.wait(240.0)
         self._engine = ProcessEngine(1)
         self._client = open_services(config, SystemIds(), client_security(config, clock))
         loop = services_loop(config, self._client, self._engine, folder / "scratch")
@@ -74,7 +74,7 @@ class Served:
         self._worker.__exit__(None, None, None)
         self._client.close()
         self._stop.set()
-        self._thread.join(60.0)
+        self._thread.join(240.0)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_each_kind_does_its_work_when_it_is_told_to(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(kind: str) -> list[tuple[str, str | None, int]]:
-        runs = told(served, capsys, "services", "run", kind, "--wait", "--timeout", "60s")["runs"]
+        runs = told(served, capsys, "services", "run", kind, "--wait", "--timeout", "240s")["runs"]
         return [
             (each["kind"], each["ended"] and each["ended"]["outcome"], (each["ended"] or {}).get("groups", 0))
             for each in runs

@@ -47,7 +47,7 @@ def dead_instants_of(plan: bytes, path: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class OwnServices:
+class DecidedByOurs:
     """``compacted``: instants of decided data compactions. ``dead``: instants that a decided rollback undoes,
     and ``dead_from``: the time of that decision, which all its rollbacks are after.
     """
@@ -57,7 +57,7 @@ class OwnServices:
     dead_from: str
 
     @classmethod
-    def of(cls, storage: Storage, state: FoldState) -> OwnServices:
+    def of(cls, storage: Storage, state: FoldState) -> DecidedByOurs:
         """Reads what is decided. Raises FileMissingError, CorruptFileError."""
         compaction = state.services.get(ServiceKind.COMPACT_DATA)
         rollback = state.services.get(ServiceKind.ROLLBACK)

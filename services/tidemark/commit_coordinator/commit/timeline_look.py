@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidemark.commit_coordinator.commit.own_services import OwnServices
+from tidemark.commit_coordinator.commit.own_services import DecidedByOurs
 from tidemark.commit_coordinator.commit.table_state import Timelines, rolled_back_by
 from tidemark.epoch_protocol.entries import TimelineSeen
 from tidemark.epoch_protocol.seen import SeenInstants, completion_of, requested_of
@@ -100,11 +100,11 @@ def look(
         seen.newest = max(seen.newest, state.handled)
     fresh = {name: instant for name, instant in sorted(shown.items()) if name not in seen.names}
     ours = {own_instant, *(voided.instant for voided in state.voided)}
-    services = OwnServices.of(storage, state)
+    decided = DecidedByOurs.of(storage, state)
     harmless = tuple(
         name
         for name, instant in fresh.items()
-        if _is_harmless(storage, instant, ours) or services.undoes(storage, instant)
+        if _is_harmless(storage, instant, ours) or decided.undoes(storage, instant)
     )
     active_foreign = [name for name in fresh if name not in harmless]
     gone = sorted(seen.names - shown.keys())
@@ -115,7 +115,7 @@ def look(
     if known is None and data.archive is not None and (gone or start > seen.start):
         times = [requested_of(name) for name in gone]
         archived = data.archive.identities(min([seen.start, *times]), max([start, *times]))
-    own = services.compacted | ({own_instant} if own_instant is not None else set())
+    own = decided.compacted | ({own_instant} if own_instant is not None else set())
     foreign = [*active_foreign, *_archived_unseen(archived, seen, start, own, shown)]
     undone = tuple(name for name in gone if name not in archived and _tells(name))
     return TimelineLook(
