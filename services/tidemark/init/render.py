@@ -4,7 +4,7 @@ their defaults. They come from the configuration's model, so a new key appears w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ def render(draft: Draft, schema_file: str, config_file: str) -> str:
     for section, keys in groupby(known_keys(), key=lambda key: key.section):
         written = [key for key in keys if section not in decided and _has_default(key)]
         if written:
-            lines += [f"# {section}:", *(f"#   {_commented(key.key, [key])}" for key in written)]
+            lines += [f"# {section}:", *(f"#   {line}" for line in _lines(written))]
     lines.append(
         '# spark: {spark.master: "local[2]", spark.driver.memory: 512m}    # settings of Spark as they are'
     )
@@ -84,26 +84,35 @@ def _decided(draft: Draft, schema_file: str) -> dict[str, dict[str, Any]]:
 def _undecided(section: str, content: Mapping[str, Any]) -> Iterator[str]:
     """Lines for the keys of a section that the draft does not set."""
     keys = [key for key in known_keys() if key.section == section and _has_default(key)]
-    for head, group in groupby(keys, key=lambda key: key.key.partition(".")[0]):
-        if head not in content:
-            yield _commented(head, list(group))
+    return _lines(key for key in keys if _head(key) not in content)
+
+
+def _lines(keys: Iterable[KnownKey]) -> Iterator[str]:
+    for head, group in groupby(keys, key=_head):
+        yield _commented(head, list(group))
+
+
+def _head(key: KnownKey) -> str:
+    return key.key.partition(".")[0]
 
 
 def _has_default(key: KnownKey) -> bool:
-    """Whether the key is shown with its default. Nested keys are not, except those of `index`: alone, without
-    the part that they belong to, they make no sense.
+    """Whether the key is shown with its default. Nested keys are not, except those of `index` and of table
+    services: alone, without the part that they belong to, they make no sense.
     """
-    return key.default is not None and "." not in key.key.removeprefix("index.")
+    is_whole = key.section == "table_services" or "." not in key.key.removeprefix("index.")
+    return key.default is not None and is_whole
 
 
 def _commented(head: str, keys: list[KnownKey]) -> str:
-    """One line with `key: default` and the key's description; nested keys are in braces."""
+    """One line with `key: default` and the key's description; nested keys are in braces, and have none."""
     nested = {key.key.partition(".")[2]: key.default for key in keys}
     text = f"{head}: {_inline(keys[0].default if '' in nested else nested)}"
     comments: list[str] = []
     for key in keys:
         others = ", ".join(choice for choice in key.choices if choice != key.default)
-        parts = (f"or {others}" if others else "", key.text.replace("None", "Left out"))
+        about = "" if "." in key.key else key.text.replace("None", "Left out")
+        parts = (f"or {others}" if others else "", about)
         comments += [part for part in parts if part]
     return f"{text}    # {'; '.join(comments)}" if comments else text
 
@@ -114,5 +123,7 @@ def _scalar(text: str) -> str:
 
 def _inline(value: Any) -> str:
     """A value in YAML's flow style on one line."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    text: str = yaml.safe_dump(
+        value, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False
+    )
     return text.removesuffix("\n").removesuffix("\n...").strip()

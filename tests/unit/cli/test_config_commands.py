@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.unit.table_files import write_config
 from tidemark.cli.main import main
@@ -102,9 +103,12 @@ def test_shown_values_load_to_the_same_configuration(
 
 
 def test_show_needs_no_usable_configuration(config: str, capsys: pytest.CaptureFixture[str]):
-    Path(config).write_text("table: {nme: orders}\n")
+    Path(config).write_text("table: {nme: orders}\ninput: {topics: [a]}\n")
     assert main(["config", "show", "-c", config]) == 0
-    assert "nme: orders" in capsys.readouterr().out
+    assert yaml.safe_load(capsys.readouterr().out) == {
+        "table": {"nme": "orders"},
+        "input": {"topics": ["a"]},
+    }
     assert main(["config", "check", "-c", config]) == 2
     assert "table.nme: unknown key; did you mean name?" in capsys.readouterr().err
 

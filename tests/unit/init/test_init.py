@@ -96,12 +96,13 @@ def test_every_key_of_the_model_stands_in_the_file(here: Path, capsys: pytest.Ca
     for key in known_keys():
         if key.default is not None and "." not in key.key:
             assert f"{key.key}:" in text, key.path
+    assert "#   clean: {enabled: true, retain: 1h, interval: 5m, max_files: 2000}\n" in text
     before = load_config(here / "orders.yaml")
     head, rest = text.split("# The rest may stay as it is")
     sections = [line[2:] for line in rest.splitlines()[1:] if line.startswith("# ")]
     (here / "orders.yaml").write_text(head + "\n".join(sections) + "\n")
     after = load_config(here / "orders.yaml")
-    for section in ("limits", "epoch", "verify"):
+    for section in ("limits", "epoch", "verify", "table_services"):
         assert getattr(before, section) == getattr(after, section)
 
 

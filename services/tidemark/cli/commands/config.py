@@ -57,7 +57,7 @@ def run_show(options: argparse.Namespace) -> int:
     if not options.effective:
         file = Path(options.config).expanduser().resolve()
         parsed = hide_secrets(read_document(file, os.environ))
-        output.answer({"file": str(file), "document": parsed}, [_as_yaml(parsed)])
+        output.answer({"file": str(file), "document": parsed}, _as_yaml(parsed))
         return 0
     config = load_config(options.config)
     settings = effective_settings(config)
@@ -77,13 +77,13 @@ def run_check(options: argparse.Namespace) -> int:
     return 0
 
 
-def _as_yaml(parsed: Any) -> str:
+def _as_yaml(parsed: Any) -> list[str]:
     import yaml
 
     text: str = yaml.safe_dump(
         parsed, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
     )
-    return text.rstrip("\n")
+    return text.splitlines()
 
 
 def _document(setting: Setting) -> dict[str, Any]:
