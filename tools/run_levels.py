@@ -27,9 +27,12 @@ import psutil
 from tidemark.stream_runtime.clock import Clock, SystemClock
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-WAITING: Final = ("e2e", "integration", "compose-test", "contract")
-"""Each list with the longest first: what is left at the end is taken by whoever has nothing to do."""
-COMPUTING: Final = ("lint", "unit", "golden", "simulation", "interop")
+WAITING: Final = ("compose-test", "integration", "e2e", "contract")
+COMPUTING: Final = ("interop", "unit", "simulation", "golden", "lint")
+"""Short ones last in each list: what is left at the end is taken by whoever has nothing to do, and a long one
+that ran alone then would leave a core idle. So `interop`, the longest, is first, and `e2e`, whose pipelines
+are the most sensitive to load, comes when only those with low priority are left beside it.
+"""
 LOW_PRIORITY: Final = frozenset({"lint", "unit", "golden", "simulation"})
 ONLY_ON_REQUEST: Final = ("lint", "compose-test")
 BESIDE_BYTES: Final = 8 << 30
