@@ -10,6 +10,7 @@ import msgspec
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -72,7 +73,7 @@ class Noop:
                 context.publishing.publish([action.tickets[path]], step.lease())
             except (FencedOutError, TimelineConflictError) as error:
                 raise ActionLostError(str(error)) from error
-            context.hit("after_each_service_file")
+            context.hit(CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE)
         complete_instant(step, inflight, action.decided.data_completion, action.plan, DATA_ROOT)
 
     def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:

@@ -48,9 +48,9 @@ def lose_lock_at(path: CommitPath, place: CoordinatorFailpoint) -> None:
     assert context is not None
     hit = context.hit
 
-    def losing(name: str) -> None:
-        hit(name)
-        if name == place.value and path.storage.exists(LOCK_PATH):
+    def losing(reached: CoordinatorFailpoint) -> None:
+        hit(reached)
+        if reached is place and path.storage.exists(LOCK_PATH):
             path.storage.delete_tree(LOCK_PATH)
             path.storage.create(LOCK_PATH, b"")
 

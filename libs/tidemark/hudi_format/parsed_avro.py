@@ -267,8 +267,8 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """An Avro int or long and the position after it. Raises IndexError at the end of `data`, ValueError
-    beyond
-    64 bits."""
+    beyond 64 bits.
+    """
     value = shift = 0
     while True:
         byte = data[position]

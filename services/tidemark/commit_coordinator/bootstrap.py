@@ -33,7 +33,6 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.coordinator import CommitListener, Coordinator
 from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.dead_letters.retention import retention_now
-from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.input.ends import awaited_records, input_ends
 from tidemark.commit_coordinator.input.lag import InputLag
 from tidemark.commit_coordinator.input.skips import InputSkips
@@ -377,7 +376,7 @@ class CoordinatorService:
             instants=InstantGenerator(ports.clock),
             fold=self._fold,
             lock_wait_ms=LOCK_WAIT_MS,
-            hit=lambda name: ports.failpoints.hit(CoordinatorFailpoint(name)),
+            hit=ports.failpoints.hit,
         )
         context.steps.watch(self.metrics.traces.step)
         trimmer = trimmer_of(self._admin, topics, with_keyed=sharded is None)

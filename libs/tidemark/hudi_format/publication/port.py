@@ -109,7 +109,7 @@ class ServiceFiles(Protocol):
         ...
 
     def prepare(self, path: str, data: FileContent, note: bytes = b"") -> Ticket:
-        """As `GrowingFile`, for a content that is small."""
+        """Prepares a small file in one call. Returns its ticket and raises as `GrowingFile.finish`."""
         ...
 
     def grow(self, path: str) -> GrowingFile:

@@ -29,6 +29,7 @@ from tidemark.commit_coordinator.domain.actions import (
 )
 from tidemark.commit_coordinator.domain.next_action import AwaitedPlan
 from tidemark.commit_coordinator.errors import AttemptLostError, DivergedError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     Decision,
@@ -80,10 +81,10 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion(), schema)
-        context.hit("before_epoch_planned")
+        context.hit(CoordinatorFailpoint.BEFORE_EPOCH_PLANNED)
         with context.steps.step("plan_append"):
             context.log.append(*newly_seen, planned)
-        context.hit("after_epoch_planned")
+        context.hit(CoordinatorFailpoint.AFTER_EPOCH_PLANNED)
         with context.steps.step("plan_open"):
             token = open_planned(context, OpenAttempt(planned))
         keep = action.hold_lock
@@ -114,10 +115,10 @@ def open_planned(context: Context, action: OpenAttempt) -> str:
             rewind=False,
         )
     requested = create_requested(publishing, planned.instant, context.table.action)
-    context.hit("after_requested")
+    context.hit(CoordinatorFailpoint.AFTER_REQUESTED)
     nothing_yet = encode_commit_metadata(CommitMetadata())
     create_inflight(publishing, requested, nothing_yet)
-    context.hit("after_inflight")
+    context.hit(CoordinatorFailpoint.AFTER_INFLIGHT)
     return token
 
 
@@ -147,7 +148,7 @@ def void_attempt(context: Context, action: VoidAttempt) -> None:
     # A lock that was kept since the plan (`hold_lock`) is released: tagging anew may take long.
     if context.lock.is_held:
         give_back(context)
-    context.hit("after_voided")
+    context.hit(CoordinatorFailpoint.AFTER_VOIDED)
 
 
 def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, int]:
@@ -164,7 +165,7 @@ def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, i
             continue
         if voided.instant is not None:
             _roll_back(context, voided.instant)
-        context.hit("after_rolled_back")
+        context.hit(CoordinatorFailpoint.AFTER_ROLLED_BACK)
     return waiting
 
 

@@ -34,6 +34,7 @@ from tidemark.commit_coordinator.commit.table_state import Timelines, load_timel
 from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
 from tidemark.commit_coordinator.domain.actions import Decide, Finish
 from tidemark.commit_coordinator.errors import AttemptLostError, DivergedError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.entries import CommitDecided, EpochCommitted, EpochPlanned
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete
@@ -84,11 +85,11 @@ def decide(context: Context, action: Decide, report: Report) -> None:
             statuses_sha256=sha256,
             decided_ms=context.clock.now_ms(),
         )
-        context.hit("before_commit_decided")
+        context.hit(CoordinatorFailpoint.BEFORE_COMMIT_DECIDED)
         context.lock.check()
         with context.steps.step("decide_append"):
             context.log.append(decided)
-        context.hit("after_commit_decided")
+        context.hit(CoordinatorFailpoint.AFTER_COMMIT_DECIDED)
     except (AttemptLostError, UnsupportedTableError, FileMissingError, OSError):
         give_back(context)
         raise
@@ -114,10 +115,10 @@ def finish(context: Context, action: Finish) -> Report:
             _publish_files(context, report)
             logs = _metadata_commit(context, planned, decided, report)
             report = msgspec.structs.replace(report, metadata_logs=tuple(logs))
-        context.hit("after_metadata_commit")
+        context.hit(CoordinatorFailpoint.AFTER_METADATA_COMMIT)
         with context.steps.step("commit_data"):
             _data_commit(context, planned, decided, report)
-        context.hit("after_data_commit")
+        context.hit(CoordinatorFailpoint.AFTER_DATA_COMMIT)
     elif completed_at != decided.data_completion:
         context.log.check_term()
         raise DivergedError(
@@ -127,7 +128,7 @@ def finish(context: Context, action: Finish) -> Report:
     with context.steps.step("commit_clean_up"):
         context.lock.release(context.instants.taken_ms)
         _clean_up(context, planned)
-    context.hit("before_epoch_committed")
+    context.hit(CoordinatorFailpoint.BEFORE_EPOCH_COMMITTED)
     context.log.append(
         EpochCommitted(
             term=context.term,
@@ -139,7 +140,7 @@ def finish(context: Context, action: Finish) -> Report:
             action=context.table.action.completed_word,
         )
     )
-    context.hit("after_epoch_committed")
+    context.hit(CoordinatorFailpoint.AFTER_EPOCH_COMMITTED)
     return report
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.committing import keyed_positions
 from tidemark.epoch_protocol.entries import CommitDecided, Counts, EpochPlanned
 from tidemark.epoch_protocol.lanes import split_lane
@@ -91,7 +92,7 @@ def metadata_commit(
     files = publish_files_log(publishing, planned.instant, file_changes(report.data))
     logs = sorted(report.metadata_logs, key=lambda log: (log.partition, log.shard))
     metadata = delta_commit_metadata(planned.instant, [files, *logs], origin(context, planned))
-    context.hit("before_metadata_completed")
+    context.hit(CoordinatorFailpoint.BEFORE_METADATA_COMPLETED)
     lease = context.lock.lease()
     complete_delta_commit(publishing, inflight, decided.metadata_completion, metadata, lease)
     return [files, *logs]

@@ -12,6 +12,7 @@ from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
@@ -68,8 +69,8 @@ class TableFacts:
 class Context:
     """Ports and facts of one term.
 
-    ``publishing``: the right to make files in this term. ``hit``: called with a failpoint's name just before
-    and after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
+    ``publishing``: the right to make files in this term. ``hit``: called with a failpoint just before and
+    after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new.
     """
 
@@ -81,7 +82,7 @@ class Context:
     instants: InstantGenerator
     fold: Callable[[], Fold]
     lock_wait_ms: int
-    hit: Callable[[str], None]
+    hit: Callable[[CoordinatorFailpoint], None]
     view: TableView | None = None
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)

@@ -23,6 +23,7 @@ from typing import Final
 from tidemark.commit_coordinator.commit.attempt_effects import give_back
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -71,9 +72,9 @@ _LOOK_MS: Final = 30_000
 _LOOK_AT_LEAST_MS: Final = 300_000
 _LOG: Final = ".log."
 _HITS: Final = {
-    archiving.AFTER_ARCHIVE_FILE: "after_each_service_file",
-    archiving.AFTER_ARCHIVE_MANIFEST: "after_service_metadata",
-    archiving.AFTER_ARCHIVE_VERSION: "after_service_completed",
+    archiving.AFTER_ARCHIVE_FILE: CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE,
+    archiving.AFTER_ARCHIVE_MANIFEST: CoordinatorFailpoint.AFTER_SERVICE_METADATA,
+    archiving.AFTER_ARCHIVE_VERSION: CoordinatorFailpoint.AFTER_SERVICE_COMPLETED,
 }
 _log = logging.getLogger("tidemark.coordinator")
 
@@ -227,7 +228,9 @@ class Archive:
         with _lock_of(context) as delete:
             if not doing.deleted:
                 hit = context.hit
-                gone = archiving.delete_instants(storage, plan, delete, lambda _: hit("in_sweep"), is_over)
+                gone = archiving.delete_instants(
+                    storage, plan, delete, lambda _: hit(CoordinatorFailpoint.IN_SWEEP), is_over
+                )
                 doing.deleted = gone
                 return False
         if doing.merges_left:
@@ -280,7 +283,7 @@ class Archive:
         with _lock_of(context) as delete:
             publishing, lease, hit = context.publishing, context.lock.lease(), context.hit
             if not archiving.publish_merged(
-                publishing, merge, ticket, lease, delete, lambda _: hit("in_sweep")
+                publishing, merge, ticket, lease, delete, lambda _: hit(CoordinatorFailpoint.IN_SWEEP)
             ):
                 publishing.revoke([ticket])
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -201,7 +202,7 @@ class _Clean:
                 self._swept = (action.planned.service, number)
                 return False
             context.storage.delete(paths[number])
-            context.hit("in_sweep")
+            context.hit(CoordinatorFailpoint.IN_SWEEP)
         for left in plan.leftovers:
             context.storage.delete_tree(left)
             context.storage.delete(left)

@@ -23,6 +23,7 @@ from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.listed_slices import listed_figures
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -146,7 +147,7 @@ class _Compaction:
                 raise ActionLostError(f"{merged.path(outcome)} is not prepared any more")
             with lost_on_conflict(f"{ticket.path} cannot be published"):
                 context.publishing.publish([ticket], step.lease())
-            context.hit("after_each_service_file")
+            context.hit(CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE)
         self._commit_metadata(step, action, merged)
         metadata = encode_commit_metadata(compaction_metadata(merged.plan, merged.outcomes))
         complete_instant(step, inflight, decided_time(action.decided, self._root), metadata, self._root)

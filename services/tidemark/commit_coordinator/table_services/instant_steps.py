@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import DecidedAction, LockedStep
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from tidemark.hudi_format.errors import FencedOutError, TimelineConflictError
@@ -40,16 +41,16 @@ def begin_instant(step: LockedStep, instant: str, action: Action, plan: bytes, r
     context = step.context
     with lost_on_conflict(f"instant {instant} cannot be begun"):
         requested = create_requested(context.publishing, instant, action, plan, root=root)
-        context.hit("after_service_requested")
+        context.hit(CoordinatorFailpoint.AFTER_SERVICE_REQUESTED)
         inflight = create_inflight(context.publishing, requested, root=root)
-        context.hit("after_service_inflight")
+        context.hit(CoordinatorFailpoint.AFTER_SERVICE_INFLIGHT)
     return inflight
 
 
 def complete_instant(step: LockedStep, inflight: Instant, completion: str, content: bytes, root: str) -> None:
     """Makes the completed file. Raises TimelineConflictError when another engine took the instant away."""
     complete(step.context.publishing, inflight, completion, content, root=root, lease=step.lease())
-    step.context.hit("after_service_completed")
+    step.context.hit(CoordinatorFailpoint.AFTER_SERVICE_COMPLETED)
 
 
 def metadata_deltacommit(
@@ -66,7 +67,7 @@ def metadata_deltacommit(
     metadata = delta_commit_metadata(instant, [log])
     completion = action.decided.metadata_completion
     complete_delta_commit(publishing, inflight, completion, metadata, step.lease())
-    step.context.hit("after_service_metadata")
+    step.context.hit(CoordinatorFailpoint.AFTER_SERVICE_METADATA)
     return log
 
 

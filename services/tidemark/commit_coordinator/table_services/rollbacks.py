@@ -12,6 +12,7 @@ import msgspec
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.own_services import DeadInstants, dead_instants_of
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -75,7 +76,7 @@ class RollBackDead:
             found = step.timelines.data.find(instant)
             if found is None or not found.is_completed:
                 rollback_pending(context.publishing, instant, context.instants)
-            context.hit("after_rolled_back")
+            context.hit(CoordinatorFailpoint.AFTER_ROLLED_BACK)
 
     def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
         """Each write is undone by itself, and none of that is taken back."""

@@ -34,6 +34,7 @@ from tidemark.commit_coordinator.commit.stored_documents import STORE, load_docu
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.commit.timeline_look import look
 from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -102,10 +103,10 @@ def plan(
             plan_sha256=sha256,
             planned_ms=context.clock.now_ms(),
         )
-        context.hit("before_service_planned")
+        context.hit(CoordinatorFailpoint.BEFORE_SERVICE_PLANNED)
         context.lock.check()
         context.log.append(planned)
-        context.hit("after_service_planned")
+        context.hit(CoordinatorFailpoint.AFTER_SERVICE_PLANNED)
     return planned
 
 
@@ -138,10 +139,10 @@ def decide(
             statuses_sha256=sha256,
             decided_ms=context.clock.now_ms(),
         )
-        context.hit("before_service_decided")
+        context.hit(CoordinatorFailpoint.BEFORE_SERVICE_DECIDED)
         context.lock.check()
         context.log.append(decided)
-        context.hit("after_service_decided")
+        context.hit(CoordinatorFailpoint.AFTER_SERVICE_DECIDED)
         action = _action(context, planned, decided, content)
         with _term_checked(context):
             handler.commit(step, action)
@@ -179,7 +180,7 @@ def take_back(
             return False
         context.publishing.revoke(list(action.tickets.values()))
         handler.take_back(step, action)
-        context.hit("in_take_back")
+        context.hit(CoordinatorFailpoint.IN_TAKE_BACK)
         context.lock.check()
         _append_void(context, planned, reason, decided.data_completion)
     return True
@@ -201,10 +202,10 @@ def sweep(
     """One slice of the sweep; True when the action is ended by `ServiceCommitted`."""
     action = decided_action(context, planned, decided)
     swept = handler.sweep(context, action, completed.by_other, until_ms)
-    context.hit("in_sweep")
+    context.hit(CoordinatorFailpoint.IN_SWEEP)
     if not swept:
         return False
-    context.hit("before_service_committed")
+    context.hit(CoordinatorFailpoint.BEFORE_SERVICE_COMMITTED)
     context.log.append(
         *_told(context, planned.kind),
         ServiceCommitted(
@@ -346,7 +347,7 @@ def _prepared(
 
 def _append_void(context: Context, planned: ServicePlanned, reason: str, undecides: str) -> None:
     context.log.append(ServiceVoided(context.term, planned.service, reason, undecides))
-    context.hit("after_service_voided")
+    context.hit(CoordinatorFailpoint.AFTER_SERVICE_VOIDED)
     # Whoever dies before this leaves a folder that the next term deletes.
     context.publishing.close_service(planned.service)
 
