@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.world.ports import WorldClock
 from tests.simulation.world.serviced import with_services
+from tests.simulation.world.storage import WatchedStorage
 from tests.simulation.world.world import Outcome, run_script
 
 SEEDS = (1, 2, 7, 12)
@@ -33,3 +35,15 @@ def test_every_kind_has_work_to_do() -> None:
 
 def test_a_script_has_the_same_outcome_again() -> None:
     assert run_script(with_services(SEEDS[0])) == run_seed(SEEDS[0])
+
+
+@pytest.mark.parametrize("has_folders", [True, False])
+def test_the_product_lists_folders_by_name_in_a_world_too(has_folders: bool) -> None:
+    """Archival asks for the partitions of the metadata table by name."""
+    storage = WatchedStorage(WorldClock(), has_folders)
+    storage.create("metadata/files/a", b"a")
+    storage.create("metadata/b", b"b")
+    assert (
+        set(storage.names("metadata")) == {each.name for each in storage.list("metadata")} == {"files", "b"}
+    )
+    assert storage.file_names("metadata") == ["b"]

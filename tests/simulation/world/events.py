@@ -339,7 +339,7 @@ class Events(Town):
 
     def _completions(self) -> dict[str, str]:
         """Requested -> completion time of what is completed on the data timeline."""
-        found = map(parse_name, self.storage.names(DATA_TIMELINE))
+        found = map(parse_name, self.storage.file_names(DATA_TIMELINE))
         return {each[0]: each[1] for each in found if each is not None and each[1] is not None}
 
     def _note_unseen(self, before: Mapping[str, str]) -> None:
@@ -372,6 +372,6 @@ class Events(Town):
 
     def _do_reader(self, what: str) -> None:
         if what == "begin":
-            self.judge.reader_begins()
+            self.judge.reader_begins(self.clock.now_ms())
         else:
-            self.judge.reader_ends()
+            self.judge.reader_ends(self.clock.now_ms(), self.config.table_services.clean.retain_ms)

@@ -67,9 +67,10 @@ class WatchedStorage:
             self.changed(path)
         return back
 
-    def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder, in their order. Not to be changed: the same list until something
-        is written.
+    def file_names(self, folder: str) -> list[str]:
+        """For who watches and for the other engine: names of the files in a folder, in their order. Not to be
+        changed: the same list until something is written. (`Storage.names`, which the product calls, has
+        folders, too.)
         """
         names = self._names.get(folder)
         if names is None:

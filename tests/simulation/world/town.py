@@ -75,7 +75,7 @@ class Ground:
         self.broker = MemoryBroker(self.clock, self.ids)
         storage = self.storage = WatchedStorage(self.clock, setup.store == "folders")
         layout = layout_of(setup)
-        self.reader = Reader(storage.names, storage.memory.read, storage.folders, setup.ordered, layout)
+        self.reader = Reader(storage.file_names, storage.memory.read, storage.folders, setup.ordered, layout)
         self.disks: dict[str, Disk] = {}
         self.records = 0
         self.since = Since()

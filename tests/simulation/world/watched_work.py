@@ -31,7 +31,7 @@ class WatchedWork:
 
     def __init__(self, judge: Judge, storage: WatchedStorage) -> None:
         self._topics = judge.topics
-        self._names: Callable[[], Collection[str]] = lambda: storage.names(DATA_TIMELINE)
+        self._names: Callable[[], Collection[str]] = lambda: storage.file_names(DATA_TIMELINE)
         self._work = NeedlessWork(judge.say, self._names, self._topics.since.generation)
         self._read = 0
 

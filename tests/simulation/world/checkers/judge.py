@@ -15,9 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.bounds import Bounds
+from tests.simulation.world.checkers.cleans import cleaned_files, listing_fault
 from tests.simulation.world.checkers.left_entries import left_entries
 from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
 from tests.simulation.world.checkers.order import newest_completion, order_faults
+from tests.simulation.world.checkers.slow_reader import SlowReader
 from tests.simulation.world.checkers.table import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
@@ -36,7 +38,7 @@ from tests.simulation.world.checkers.topics import (
     Topics,
     keyed_positions,
 )
-from tests.simulation.world.checkers.traces import cleaned_files, traces_of
+from tests.simulation.world.checkers.traces import traces_of
 from tests.simulation.world.checkers.transactions import count_faults, faults_of
 
 FOREIGN_KEY: Final = "sim.foreign"
@@ -76,7 +78,7 @@ class Judge:
         self.epoch = 0
         self._expected = _EMPTY
         self._timeline = self._metadata = NO_TIMELINE
-        self._slow: tuple[Timeline, Content] | None = None
+        self._slow: SlowReader | None = None
         self._judged: set[int] = set()
         self._plans = 0
         self._entries = 0
@@ -217,25 +219,28 @@ class Judge:
         metadata, content = self._reader.metadata_timeline(), self._reader.content(view)
         return Look(timeline, metadata, view, content, self._reader)
 
-    def reader_begins(self) -> None:
+    def reader_begins(self, now_ms: int) -> None:
         """A slow reader lists the data timeline."""
-        self._slow = (self._reader.data_timeline(), self._expected)
+        timeline = self._reader.data_timeline()
+        self._slow = SlowReader(timeline, self._expected, self._reader.view(timeline), now_ms)
 
-    def reader_ends(self) -> None:
-        """… and now all the rest: it sees what was committed when it began."""
+    def reader_ends(self, now_ms: int, retain_ms: int) -> None:
+        """… and now the rest: it sees what was committed then. ``retain_ms``: how long we keep files."""
         if self._slow is None:
             return
-        (timeline, expected), self._slow = self._slow, None
-        newest = max(timeline.completed.values(), default="")
-        if any(instant > newest for instant in self._metadata.compactions):
-            # Meanwhile the index was compacted: such a reader lists anew.
+        slow, self._slow = self._slow, None
+        cleans, ours = self._reader.cleans(), self.topics.cleans()
+        lost = slow.lost({each: cleans[each] for each in cleans if each in ours}, self._exists)
+        if lost and now_ms - slow.since_ms < retain_ms:
+            self.say("G4", f"a slow reader lost {sorted(lost)} after {now_ms - slow.since_ms} ms")
+        if slow.is_late(cleans, self._metadata.compactions, self._exists):
             return
         try:
-            found = self._reader.content(self._reader.view(timeline))
+            found = self._reader.content(self._reader.view(slow.timeline))
         except BrokenTableError as error:
             self.say("G4", f"a slow reader: {error}")
             return
-        self._same(found, expected, timeline, "for a slow reader")
+        self._same(found, slow.expected, slow.timeline, "for a slow reader")
 
     # ------------------------------------------------------------ commits
 
@@ -260,17 +265,11 @@ class Judge:
         self._model.settle(self._reader.content(view).rows)
         self._expected = Content(dict(self._model.rows), {}, {})
 
-    def _check_listing(self, view: Any, instant: str) -> None:
-        """G5: the `files` partition lists what is there and committed. A clean deletes after its commit."""
-        there: dict[str, set[str]] = {}
-        cleaned = cleaned_files(self._reader._names(DATA_TIMELINE), self._read)
-        for file in view.data:
-            folder, _, name = file.path.rpartition("/")
-            if file.path not in cleaned:
-                there.setdefault(folder, set()).add(name)
-        listed = {folder: names for folder, names in self._reader.listing(view).items() if names}
-        if listed != there:
-            self.say("G5", f"commit {instant}: the files partition lists {listed}, but there is {there}")
+    def _check_listing(self, view: View, instant: str) -> None:
+        """G5: the `files` partition lists what is there and committed."""
+        paths, cleans = [file.path for file in view.data], self._reader.cleans()
+        if fault := listing_fault(self._reader.listing(view), paths, cleans, self._metadata):
+            self.say("G5", f"commit {instant}: {fault}")
 
     def _epoch_committed(self, instant: str, extra: dict[str, str]) -> None:
         epoch = int(extra["tidemark.epoch"])
@@ -390,8 +389,8 @@ class Judge:
 
         ``deletions_lost``: a machine crashed, which may bring markers and heartbeats of ended instants back.
         """
-        gone = self._reader.rolled_back
-        for text in traces_of(list(paths), self._timeline, gone, self._read, deletions_lost):
+        gone, cleaned = self._reader.rolled_back, cleaned_files(self._reader.cleans(), self._metadata)
+        for text in traces_of(list(paths), self._timeline, gone, self._read, cleaned, deletions_lost):
             self.say("G5", text)
 
 

@@ -133,6 +133,10 @@ class Topics:
             self._counted = (at, decisions, _count(self.ledger, decisions.rewinds, self.since))
         return self._counted[1], self._counted[2]
 
+    def cleans(self) -> set[str]:
+        """The instants of Tidemark's own cleans of the table."""
+        return {entry["instant"] for _, entry in self.decisions if entry.get("kind") == "clean-data"}
+
     def is_readable(self, entry: Entry) -> bool:
         """Whether the markers of all partitions that the entry names have arrived."""
         return all(self._positions[p["topic"], p["partition"]] > p["last"] for p in entry["produced"])

@@ -113,11 +113,11 @@ class Bench:
         for file in look.view.data:
             folder, _, name = file.path.rpartition("/")
             files.setdefault(folder, []).append(name)
-        return HudiTable(self.storage.names, self.storage.memory.read, files)
+        return HudiTable(self.storage.file_names, self.storage.memory.read, files)
 
     def listed(self) -> dict[str, list[str]]:
         """Partition path -> all files there, whatever became of their instants."""
-        return {folder: self.storage.names(folder) for folder in self.storage.folders()}
+        return {folder: self.storage.file_names(folder) for folder in self.storage.folders()}
 
     def instant(self, look: Look) -> str:
         """A requested or completion time that no instant has."""
@@ -282,7 +282,7 @@ class Bench:
         found = []
         for partition in METADATA_PARTITIONS:
             folder = f".hoodie/metadata/{partition}"
-            for name in self.storage.names(folder):
+            for name in self.storage.file_names(folder):
                 file = parse_data_file(name)
                 if file is not None and file.instant == instant:
                     found.append(join_path(folder, name))

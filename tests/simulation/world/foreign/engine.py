@@ -222,7 +222,7 @@ class ForeignEngine:
     @property
     def has_half(self) -> bool:
         """Whether something of the engine's is completed in the metadata table alone."""
-        names = self._storage.names(instants.DATA)
+        names = self._storage.file_names(instants.DATA)
         return any(name[:17] in self._halves and name.endswith(".inflight") for name in names)
 
     def machine_crashed(self, came_back: Collection[str]) -> None:

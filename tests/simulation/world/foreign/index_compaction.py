@@ -68,7 +68,7 @@ class IndexCompaction:
             raise LeftOutError(f"{half[0].requested} is completed in the metadata table alone")
         operations = []
         for partition in METADATA_PARTITIONS:
-            names = bench.storage.names(join_path(_TABLE, partition))
+            names = bench.storage.file_names(join_path(_TABLE, partition))
             for (_, file_id), files in sorted(groups_of({partition: names}).items()):
                 slices = slices_of(files, metadata, instant)
                 if slices[-1].instant != instant:
@@ -136,7 +136,7 @@ class IndexCompaction:
     def _compacted(self, look: Look, pending: Instant, is_cut: bool = False) -> list[WriteStat]:
         """The base files, whole or cut off."""
         storage, token, stats = self._bench.storage, self._bench.token(), []
-        table = HudiTable(storage.names, storage.memory.read, {}, instants.METADATA)
+        table = HudiTable(storage.file_names, storage.memory.read, {}, instants.METADATA)
         operations = table.plan(pending)["operations"]
         instants.start(storage, pending.requested, "compaction", root=instants.METADATA)
         made = operations[: len(operations) // 2 + 1] if is_cut else operations
@@ -163,7 +163,7 @@ class IndexCompaction:
         storage, metadata = self._bench.storage, look.metadata.hudi
         for partition in METADATA_PARTITIONS:
             folder = join_path(_TABLE, partition)
-            for names in groups_of({partition: list(storage.names(folder))}).values():
+            for names in groups_of({partition: list(storage.file_names(folder))}).values():
                 slices = slices_of(names, metadata)
                 if slices[-1].instant != compaction:
                     continue

@@ -42,7 +42,7 @@ def delete(storage: Any, instant: str, root: str = DATA, keeps_plan: bool = Fals
     """
     order = {"inflight": 0, "requested": 1, "completed": 2}
     found = []
-    for name in storage.names(root):
+    for name in storage.file_names(root):
         parts = parse_name(name)
         if parts is None or parts[0] != instant or parts[2] == "savepoint":
             continue

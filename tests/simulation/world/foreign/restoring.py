@@ -64,7 +64,7 @@ class Restoring:
     def delete_savepoints(self) -> None:
         """Nothing is kept any more."""
         storage = self._bench.storage
-        for name in list(storage.names(instants.DATA)):
+        for name in list(storage.file_names(instants.DATA)):
             if ".savepoint" in name:
                 storage.delete(join_path(instants.DATA, name))
         storage.sync_dir(instants.DATA)
@@ -85,7 +85,7 @@ class Restoring:
         done = [each for each in targets if each.completion is not None]
         self._undoing.own(look, done, [timeline.instants[savepoint]])
         for partition in METADATA_PARTITIONS:
-            names = self._bench.storage.names(join_path(".hoodie/metadata", partition))
+            names = self._bench.storage.file_names(join_path(".hoodie/metadata", partition))
             for group, files in groups_of({partition: names}).items():
                 if slices_of(files, metadata)[0].instant > savepoint:
                     raise LeftOutError(f"the savepoint's slice of {group[1]} was cleaned")
