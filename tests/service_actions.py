@@ -33,6 +33,8 @@ from tidemark.config.table_services_model import (
     DataCompactionConfig,
     TableServicesConfig,
 )
+from tidemark.epoch_protocol.entries import TimelineSeen
+from tidemark.epoch_protocol.seen import SeenInstants
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned, ServiceStep
 from tidemark.epoch_protocol.service_status import apply_service
 from tidemark.epoch_protocol.state import FoldState
@@ -58,6 +60,7 @@ from tidemark.hudi_format.table_services.operations import (
 )
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline.identity import judged_instants
 
 EVERYTHING_NOW: Final = TableServicesConfig(
     compact_data=DataCompactionConfig(log_files=1),
@@ -91,8 +94,12 @@ class _Decisions:
     def __init__(self, term: int, state: FoldState) -> None:
         self.term, self._state = term, state
 
-    def append(self, *entries: ServiceStep) -> None:
+    def append(self, *entries: ServiceStep | TimelineSeen) -> None:
         for entry in entries:
+            if isinstance(entry, TimelineSeen):
+                assert self._state.seen is not None
+                self._state.seen.look(entry.start, entry.added, entry.removed)
+                continue
             following = apply_service(self._state.services, self._state.next_service, entry)
             assert following is not None, f"{entry} is out of place"
             self._state.next_service = following
@@ -165,10 +172,15 @@ class ServedTable:
         snapshot = MetadataTableSnapshot.load(self.storage)
         view = TableView.of(self.storage, snapshot.data_timeline)
         self.placement.load(snapshot.files, view, index_figures(self.storage, snapshot))
+        self.state.seen = SeenInstants(names=set(judged_instants(snapshot.data_timeline)))
 
     def dies_at(self, failpoint: str, nth: int = 1) -> None:
         """The process dies at this hit of the failpoint."""
         self._dies_at = (failpoint, nth)
+
+    def lives(self) -> None:
+        """The process passes all failpoints."""
+        self._dies_at = None
 
     def _hit(self, name: str) -> None:
         if self._dies_at is not None and self._dies_at[0] == name:

@@ -37,6 +37,7 @@ from tests.simulation.world.storage import WatchedStorage
 from tests.simulation.world.takeovers import Takeovers
 from tests.simulation.world.watched_caches import WatchedCaches
 from tests.simulation.world.watched_entries import WatchedEntries
+from tests.simulation.world.watched_services import WatchedServices
 from tests.simulation.world.watched_stops import WatchedStops
 from tests.simulation.world.watched_work import WatchedWork
 from tidemark.epoch_protocol.entries import Stage
@@ -124,6 +125,7 @@ class Town:
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
         self._work = WatchedWork(self.judge, self.storage)
+        self._services = WatchedServices(self.judge, ground.reader, self.storage)
         self.operator = Operator(self.storage, self.reached, self.log)
         self.around.job_failed = self._work.job_failed
         self.storage.changed = self._stored
@@ -206,6 +208,7 @@ class Town:
 
     def _stored(self, path: str) -> None:
         self.judge.stored(path)
+        self._services.stored(path)
         if self.judge.is_elsewhere:
             self._work.foreign_stored(path)
         if self._acting is not None and path.startswith(_TIMELINES):

@@ -47,7 +47,7 @@ from tidemark.commit_coordinator.table_services.listings import (
 from tidemark.commit_coordinator.table_services.rules import decided_time
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
-from tidemark.hudi_format.commit.instants import completed_file
+from tidemark.hudi_format.commit.instants import completed_file, instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
@@ -275,7 +275,7 @@ class CompactData(_Compaction):
         if not groups:
             return self._document(context, None)
         left = (figures for figures in slices.data if figures.log_count and figures.group not in groups)
-        unlisted = {figures.partition_path for figures in left}
+        unlisted = {figures.partition_path for figures in left} | _unseen_partitions(step)
         view, files = view_of(context, step.timelines.data), group_files(context.storage, groups)
         # Another engine may have compacted what the figures still show as due.
         newest = (
@@ -305,6 +305,19 @@ class CompactData(_Compaction):
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:
         log = metadata_deltacommit(step, action, compacted_files(merged.plan, merged.outcomes))
         self._placement.wrote_index([log], instant_to_ms(merged.plan.instant))
+
+
+def _unseen_partitions(step: LockedStep) -> set[str]:
+    """Partitions with log files of other engines that the figures do not show yet: nobody has looked at the
+    timeline since. Hudi's planner would find them neither in the plan nor among what is written after it.
+    """
+    context, known = step.context, step.context.fold().state.known()
+    found: set[str] = set()
+    for instant in step.timelines.data.completed(Action.DELTA_COMMIT):
+        if not known.has_seen(instant.file_name):
+            path = instant_path(instant)
+            found.update(decode_commit_metadata(context.storage.read(path), path).write_stats)
+    return found
 
 
 def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:

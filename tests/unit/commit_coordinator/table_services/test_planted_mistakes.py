@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from tests.hudi_rules.table import HudiTable
@@ -152,3 +153,21 @@ def test_a_bounded_plan_names_the_partitions_that_it_leaves(story: Story):
     plan = decode_plan(story.storage.read(planned.plan_path), planned.plan_path)
     taken = {each.partition for each in plan.operations}
     assert set(plan.missing_partitions) == {"eu", "us"} - taken, "Hudi's planner looks nowhere else"
+
+
+def test_a_plan_names_the_partitions_that_another_engine_wrote_to_since_the_last_look(story: Story):
+    """The figures do not show its log files yet."""
+    assert story.served.act(COMPACT_DATA)
+    story.pass_by(1.0)
+    story.served.list_files()
+    rows = story.changed((1, 4))
+    for region in ("eu", "us"):
+        story.writer.commit(rows.filter(pc.equal(rows["region"], region)))
+        story.pass_by(1.0)
+        if region == "eu":
+            story.served.list_files()
+    assert story.served.plan(COMPACT_DATA)
+    planned = story.served.state.services[COMPACT_DATA].planned
+    plan = decode_plan(story.storage.read(planned.plan_path), planned.plan_path)
+    assert {each.partition for each in plan.operations} == {"eu"}
+    assert set(plan.missing_partitions) == {"us"}
