@@ -103,8 +103,9 @@ def test_each_kind_does_its_work_when_it_is_told_to(
     listed = told(served, capsys, "services", "list")
     assert listed["enabled"]
     told(served, capsys, "services", "pause", "--reason", "by hand")
+    # Its first one begins by itself, as the metadata table has no base files yet, and may have ended.
+    run("compact-index")
     assert run("compact-data") == [("compact-data", "done", 2)]
-    # Its first one begins by itself, as the metadata table has no base files yet.
     assert [(kind, outcome) for kind, outcome, _ in run("compact-index")] == [("compact-index", "done")]
     cleans = run("clean")
     assert [(kind, outcome) for kind, outcome, _ in cleans] == [

@@ -3,8 +3,9 @@
 Rule (Hudi 1.2.0, `TableSchemaResolver`): the schema is the one in the extra metadata of the newest write, by
 completion time, that has one and whose operation may change it. Compaction, log compaction and clustering
 do not count, because they repeat the schema that was known when they were planned. A replacecommit (insert
-overwrite) and the empty commit of ALTER TABLE ADD COLUMNS do count. Before any such commit it is the schema
-with which the table was created.
+overwrite) and the empty commit of ALTER TABLE ADD COLUMNS do count. Where only table services are left on the
+active timeline (a restore to a compaction, with all before it archived) the newest of them states it; Hudi
+reads it from a data file then. Before any write it is the schema with which the table was created.
 
 Schema on read (`hoodie.schema.on.read.enable`, ALTER TABLE RENAME, DROP and type changes) keeps a second
 schema with column ids, in `.hoodie/.schema` and under `latest_schema` of each commit, and readers find
@@ -31,6 +32,7 @@ LATEST_SCHEMA_KEY: Final = "latest_schema"
 # A first look searches this many commits for the newest one of another writer.
 _COMMITS_MAX: Final = 1_000
 _CHANGE_SCHEMA: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
+_REPEATING: Final = (*_CHANGE_SCHEMA, Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 _REPEAT_SCHEMA: Final = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 
 
@@ -46,24 +48,31 @@ class CommitSchema:
 def table_schema(storage: Storage, config: TableConfig, timeline: Timeline) -> TableSchema | None:
     """The table's schema by the rule in the module's docstring.
 
-    None when neither a commit of the active timeline nor a property states it. Raises `SchemaError`,
+    None when neither a write of the active timeline nor a property states it. Raises `SchemaError`,
     `UnsupportedTableError` (schema on read), `CorruptFileError`.
     """
     for instant in _newest_first(timeline):
         if (commit := read_commit_schema(storage, config.name, instant)) is not None:
             return commit.schema
+    for instant in _newest_first(timeline, _REPEATING):
+        if (repeated := read_commit_schema(storage, config.name, instant, repeats=True)) is not None:
+            return repeated.schema
     text = config.properties.get(keys.CREATE_SCHEMA)
     return TableSchema.from_avro(text, config.name) if text else None
 
 
 def read_commit_schema(
-    storage: Storage, table: str, instant: Instant, own_key: str = ""
+    storage: Storage, table: str, instant: Instant, own_key: str = "", *, repeats: bool = False
 ) -> CommitSchema | None:
-    """The schema that one completed write states; None when it states none. Raises as `table_schema`."""
+    """The schema that one completed write states; None when it states none. Raises as `table_schema`.
+
+    ``repeats``: a table service, which only repeats one, counts.
+    """
     path = instant_path(instant)
     metadata = decode_commit_metadata(storage.read(path), path)
     extra = metadata.extra_metadata
-    if metadata.operation_type in _REPEAT_SCHEMA or not extra.get(SCHEMA_KEY):
+    is_repeated = metadata.operation_type in _REPEAT_SCHEMA and not repeats
+    if is_repeated or not extra.get(SCHEMA_KEY):
         return None
     if extra.get(LATEST_SCHEMA_KEY):
         _refuse_schema_on_read(path)
@@ -132,7 +141,5 @@ def _refuse_schema_on_read(where: str) -> None:
     )
 
 
-def _newest_first(timeline: Timeline) -> list[Instant]:
-    return sorted(
-        timeline.completed(*_CHANGE_SCHEMA), key=lambda instant: str(instant.completion), reverse=True
-    )
+def _newest_first(timeline: Timeline, actions: tuple[Action, ...] = _CHANGE_SCHEMA) -> list[Instant]:
+    return sorted(timeline.completed(*actions), key=lambda instant: str(instant.completion), reverse=True)

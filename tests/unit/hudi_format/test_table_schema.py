@@ -103,6 +103,15 @@ def test_a_table_service_only_repeats_what_was_known_when_it_was_planned(
     assert commits.schema() == WIDE
 
 
+def test_where_table_services_alone_are_left_on_the_timeline_the_newest_says_it() -> None:
+    """A restore to a compaction, with what was before it archived."""
+    commits = Commits()
+    commits.add(1, NARROW.avro_json, Action.COMPACTION, "COMPACT")
+    commits.add(2, WIDE.avro_json, Action.CLUSTERING, "CLUSTER")
+    assert commits.schema() == WIDE
+    assert table_schema(commits.storage, config(WIDER), load_timeline(commits.storage)) == WIDE
+
+
 def test_before_any_commit_it_is_what_the_table_was_made_with() -> None:
     storage = InMemoryStorage()
     assert table_schema(storage, config(WIDE), load_timeline(storage)) == WIDE

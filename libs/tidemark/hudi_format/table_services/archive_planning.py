@@ -160,14 +160,14 @@ def plan_metadata_archive(
     limit = _Limit()
     compactions = [instant.requested for instant in metadata.completed(Action.COMPACTION)]
     limit.at(max(compactions, default=""), "the newest compaction")
-    limit.at(data.first_active or "", "the data table's timeline")
+    first = data.first_active or ""
     _first_pending(limit, data)
-    savepoints = _savepoints(data)
-    if savepoints:
-        oldest = min(savepoints)
-        before = [requested for requested in compactions if requested < oldest]
-        # Hudi's restore deletes the metadata table and leaves a wrong index where it does not find this one.
-        limit.at(max(before, default=oldest), f"the savepoint {oldest}")
+    # A restore to a savepoint needs a compaction from before it: where Hudi finds none it deletes the
+    # metadata table and leaves a wrong index. Any active write may get a savepoint later.
+    savepoints = [(savepoint, f"the savepoint {savepoint}") for savepoint in _savepoints(data)]
+    restorable = [(first, "the data table's timeline"), *savepoints]
+    for write, reason in restorable:
+        limit.at(max((found for found in compactions if found < write), default=write), reason)
     _own(limit, bounds, [instant.requested for instant in metadata.completed() if instant.action.is_write])
     _first_pending(limit, metadata)
     below = {instant.requested for instant in metadata.completed() if instant.requested < limit.time}

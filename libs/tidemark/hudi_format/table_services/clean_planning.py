@@ -8,7 +8,8 @@ H is:
 * the slices that a pending plan names (`CleanBounds.plans`): those that were the newest when it was made;
 * slices that a savepoint names a file of, and in the metadata table the newest slice that began at or before
   the oldest savepoint, with everything after it: without it Hudi's restore fails after it has deleted files
-  (TABLE_SERVICES.md, section 3.4).
+  (TABLE_SERVICES.md, section 3.4). So that the newest write can get a savepoint, however long ago it was, the
+  metadata table keeps the same for it.
 
 Replaced groups go wholly, and only then may their replacecommit be archived, or they would be rows again.
 """
@@ -38,13 +39,15 @@ class CleanBounds:
 
     ``plans``: file group -> requested time of the oldest pending plan that names it, of any engine.
     ``savepoints``: requested time -> partition -> names of the files that it keeps. ``first_pending``:
-    requested time of the oldest pending write of anybody, None without one.
+    requested time of the oldest pending write of anybody, None without one. ``last_write``: that of the data
+    table's newest completed write, None without one.
     """
 
     horizon: str
     plans: Mapping[FileGroupId, str] = field(default_factory=dict)
     savepoints: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
     first_pending: str | None = None
+    last_write: str | None = None
 
     def of(self, group: FileGroupId) -> str:
         """The horizon of one file group."""
@@ -160,7 +163,8 @@ def plan_index_clean(
     metadata table but the savepoints.
     """
     listed = _Listed(files)
-    oldest = min(bounds.savepoints, default=None)
+    last = [bounds.last_write] if bounds.last_write is not None else []
+    oldest = min([*bounds.savepoints, *last], default=None)
     goes: dict[FileGroupId, list[str]] = {}
     for group, of_group in sorted(slices.items()):
         kept = _first_kept(of_group, bounds.of(group), seen_at)

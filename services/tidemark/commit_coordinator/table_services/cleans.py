@@ -159,7 +159,9 @@ class _Clean:
         now_ms = min(context.clock.now_ms(), instant_to_ms(instant))
         planned = context.fold().state.planned
         as_of = planned.as_of if planned is not None and planned.instant is not None else None
-        writes = [instant.requested for instant in timelines.data.pending() if instant.action.is_write]
+        writes = [instant for instant in timelines.data.instants if instant.action.is_write]
+        pending = [instant.requested for instant in writes if not instant.is_completed]
+        completed = [instant.requested for instant in writes if instant.is_completed]
         return CleanBounds(
             horizon=horizon(
                 instant_from_ms(now_ms),
@@ -170,7 +172,8 @@ class _Clean:
             ),
             plans=plans,
             savepoints=savepoints(context.storage, timelines.data),
-            first_pending=min(writes, default=None),
+            first_pending=min(pending, default=None),
+            last_write=max(completed, default=None),
         )
 
     def commit(self, step: LockedStep, action: DecidedAction) -> None:

@@ -97,6 +97,11 @@ class Story:
             for key, (region, ts, name) in self.live.items()
         ]
 
+    @property
+    def commits(self) -> int:
+        """How many writes there were, of anybody; each row's `ts` is the number of its own."""
+        return self._ts
+
     def pass_by(self, seconds: float) -> None:
         """So much time passes, if the clock is a test's."""
         if isinstance(self.clock, ManualClock):

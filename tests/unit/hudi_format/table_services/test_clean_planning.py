@@ -124,6 +124,13 @@ def test_the_index_keeps_the_newest_slice_from_before_the_oldest_savepoint_and_a
     assert slices_gone(plan, "a-0") == {1}
     early = CleanBounds(horizon=t(300), savepoints={t(50): {}})
     assert index_clean(history, early) is None
+    # The newest write, too, may get a savepoint: its slice stays, however long ago that was.
+    newest = CleanBounds(horizon=t(300), last_write=t(150))
+    assert slices_gone(index_clean(history, newest), "a-0") == {1}
+    assert slices_gone(index_clean(history, CleanBounds(horizon=t(300), last_write=t(280))), "a-0") == {
+        1,
+        100,
+    }
 
 
 def test_replaced_groups_go_wholly_once_nobody_reads_them():
