@@ -22,6 +22,7 @@ LONGEST_FIRST = (
     "test_older_events_with_hudi",
     "test_timeline_with_hudi",
     "test_table_services_with_hudi",
+    "test_archival_with_hudi",
     "test_concurrent_writers",
     "test_native_tables",
     "test_lock_with_hudi",

@@ -21,6 +21,8 @@ from tests.interop.judge import HudiJudge, Rows
 
 SMALL_FILES: Final = {"hoodie.parquet.small.file.limit": "104857600"}
 """Inserts go into the file groups that are there."""
+COMPACTS_INDEX: Final = {"hoodie.metadata.compact.max.delta.commits": "1"}
+"""The write compacts the metadata table first."""
 _SERIAL: Final = itertools.count()
 _WAIT_S: Final = 600.0
 _PAUSES: Final = "pauses"

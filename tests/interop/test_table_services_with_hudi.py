@@ -7,7 +7,6 @@ itself, each step at which a coordinator may die, and savepoints.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,69 +15,58 @@ import pytest
 
 from tests.interop.judge import HudiJudge
 from tests.interop.read_table import ReadTable
-from tests.interop.spark_operations import SparkOperations
-from tests.interop.verdict import (
-    assert_record_index_is_data,
-    assert_same_rows,
-    assert_table_holds,
-    hudi_rs_snapshot,
+from tests.interop.served_story import (
+    ARCHIVE,
+    CLEANS,
+    COMPACTIONS,
+    COW,
+    act,
+    archived,
+    compact,
+    every_case,
+    go_on,
+    holds,
+    may_act,
+    old_story,
+    readers_are_right,
+    spark_of,
+    spark_upserts,
+    story_of,
 )
+from tests.interop.spark_operations import SparkOperations
+from tests.interop.verdict import assert_same_rows, assert_table_holds, hudi_rs_snapshot
 from tests.service_actions import DiedError
 from tests.unit.commit_coordinator.table_services.story import Story
-from tests.unit.commit_coordinator.table_services.test_service_handlers import CLEANS, COMPACTIONS, crashes
-from tidemark.commit_coordinator.errors import ActionLostError
+from tests.unit.commit_coordinator.table_services.test_service_handlers import crashes
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
-from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
-from tidemark.stream_runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-every_case = pytest.mark.skipif(
-    os.environ.get("TIDEMARK_SERVICES") != "all", reason="`make services-interop` runs every case"
-)
 
-
-def story_of(path: Path, table_type: TableType = TableType.MERGE_ON_READ) -> Story:
-    """A table with three commits, by the clock that Spark has, too."""
-    story = Story(path / "t", table_type, SystemClock())
-    story.serve()
-    return story
-
-
-def holds(judge: HudiJudge, story: Story) -> None:
-    assert_table_holds(judge, story.path, story.rows())
-
-
-def spark_upserts(judge: HudiJudge, story: Story, *keys: int) -> None:
-    """Known keys and new ones, by a single writer: it executes what it finds pending."""
-    judge.upsert(story.path, story.changed(keys))
-
-
-def act(story: Story, kind: ServiceKind) -> None:
-    """What has just been superseded is old enough: readers keep nothing here."""
-    story.served.list_files()
-    time.sleep(0.01)
-    assert story.served.act(kind), (kind, story.served.dropped)
-
-
-def test_hudi_goes_on_with_a_table_that_was_compacted_and_cleaned(judge: HudiJudge, tmp_path: Path) -> None:
-    story = story_of(tmp_path)
-    for kind in COMPACTIONS:
+def test_hudi_goes_on_with_a_table_that_all_services_served(judge: HudiJudge, tmp_path: Path) -> None:
+    story = old_story(tmp_path)
+    for kind in (*CLEANS, ARCHIVE, ARCHIVE):
         act(story, kind)
-    story.commit((1, 30), deletes=(5,))
-    for kind in CLEANS:
-        act(story, kind)
+    assert archived(story)
+    assert archived(story, METADATA_TABLE_ROOT)
     holds(judge, story)
-    spark_upserts(judge, story, 1, 2, 40)
-    holds(judge, story)
-    story.commit((2, 41), deletes=(3,))
+    spark = spark_of(judge, story)
+    spark.write(story.changed((1, 2, 40)), "upsert")
+    judge.compact(story.path)
+    judge.clean(story.path)
     act(story, ServiceKind.COMPACT_INDEX)
-    act(story, ServiceKind.COMPACT_DATA)
+    before = archived(story)
+    spark.archive(2, 3)
+    assert archived(story) > before, "Hudi archives on top of ours"
+    story.commit((2, 41), deletes=(3,))
+    story.commit((4, 42))
+    compact(story)
+    act(story, ARCHIVE)
     holds(judge, story)
+    spark.close()
 
 
 @every_case
@@ -108,13 +96,16 @@ def test_each_clean_alone(judge: HudiJudge, tmp_path: Path, kind: ServiceKind) -
 
 @every_case
 def test_a_copy_on_write_table_is_cleaned(judge: HudiJudge, tmp_path: Path) -> None:
-    story = story_of(tmp_path, TableType.COPY_ON_WRITE)
+    story = story_of(tmp_path, COW)
     act(story, ServiceKind.CLEAN_DATA)
     holds(judge, story)
     spark_upserts(judge, story, 1, 2, 40)
     holds(judge, story)
     act(story, ServiceKind.COMPACT_INDEX)
     act(story, ServiceKind.CLEAN_DATA)
+    # The newest write may get a savepoint, so its slices of the metadata table stay until there is another.
+    may_act(story, ServiceKind.CLEAN_INDEX)
+    story.commit((3, 41))
     act(story, ServiceKind.CLEAN_INDEX)
     holds(judge, story)
 
@@ -136,23 +127,6 @@ def test_sparks_own_services_on_top_of_ours(judge: HudiJudge, tmp_path: Path) ->
     judge.clean(story.path)
     spark_upserts(judge, story, 1, 50)
     holds(judge, story)
-
-
-def readers_are_right(judge: HudiJudge, story: Story) -> None:
-    """While an action is half done: `verify` would report its files."""
-    rows = story.rows()
-    assert_same_rows(judge.snapshot(story.path), rows, "Spark snapshot through the metadata table")
-    assert_same_rows(judge.snapshot(story.path, metadata=False), rows, "Spark snapshot by listing")
-    assert_record_index_is_data(judge, story.path, verify=False)
-
-
-def go_on(story: Story, kind: ServiceKind) -> None:
-    """A successor ends the action. If Spark wrote meanwhile it may have to take it back."""
-    story.served.begin()
-    try:
-        story.served.finish(kind)
-    except ActionLostError:
-        story.served.take_back(kind)
 
 
 @every_case
@@ -192,24 +166,14 @@ def test_an_upsert_in_flight_stands_beside_our_services(
     story = story_of(tmp_path)
     act(story, ServiceKind.COMPACT_INDEX)
     story.commit((1,))
-    spark = SparkOperations(judge, story.path, foreign_writer_options(str(story.path)))
-    free_lock(story)
+    spark = spark_of(judge, story)
     rows = story.changed((1, 2, 95))
     with spark.in_flight(rows, "upsert"):
-        for kind in kinds:
-            story.served.list_files()
-            story.served.act(kind)
-        free_lock(story)
+        may_act(story, *kinds)
     holds(judge, story)
     story.commit((3, 96), deletes=(5,))
     act(story, ServiceKind.COMPACT_DATA)
     holds(judge, story)
-
-
-def free_lock(story: Story) -> None:
-    """The coordinator's loop gives the lock back once clocks agree again."""
-    time.sleep(0.3)
-    story.served.context.lock.tick()
 
 
 def overwritten(story: Story, spark: SparkOperations) -> None:

@@ -1,0 +1,206 @@
+"""Both timelines archived by our handler, and Hudi on Spark on top, also when a coordinator died in the
+middle, and behind a savepoint. Replaced file groups: Spark replaces them, we clean and archive. Increments
+across archived instants.
+
+All of it is `make services-interop` (TIDEMARK_SERVICES=all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.interop.judge import HudiJudge, Rows
+from tests.interop.served_story import (
+    ARCHIVE,
+    CLEAN_DATA,
+    CLEANS,
+    COW,
+    INDEX,
+    act,
+    archived,
+    compact,
+    every_case,
+    free_lock,
+    go_on,
+    holds,
+    instants,
+    is_merge_on_read,
+    may_act,
+    old_story,
+    readers_are_right,
+    spark_of,
+    story_of,
+)
+from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
+from tests.interop.verdict import assert_table_holds, hudi_rs_increment
+from tests.service_actions import DiedError
+from tests.unit.commit_coordinator.table_services.story import ARROW, Story
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, every_case]
+
+STEPS = [
+    (CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE, 1),
+    (CoordinatorFailpoint.AFTER_SERVICE_METADATA, 1),
+    (CoordinatorFailpoint.AFTER_SERVICE_COMPLETED, 1),
+    (CoordinatorFailpoint.IN_SWEEP, 1),
+    (CoordinatorFailpoint.IN_SWEEP, 2),
+    (CoordinatorFailpoint.IN_SWEEP, 3),
+]
+
+
+def spark_upserts(judge: HudiJudge, story: Story, *keys: int) -> None:
+    """Beside us, by the options for that."""
+    spark = spark_of(judge, story)
+    spark.write(story.changed(keys), "upsert")
+    spark.close()
+
+
+@pytest.mark.parametrize("spark_writes", [False, True], ids=["spark-reads", "spark-writes"])
+@pytest.mark.parametrize("root", [DATA_ROOT, METADATA_TABLE_ROOT])
+@pytest.mark.parametrize(("step", "nth"), STEPS)
+def test_a_coordinator_dies_and_spark_goes_on(
+    judge: HudiJudge, tmp_path: Path, root: str, step: CoordinatorFailpoint, nth: int, spark_writes: bool
+) -> None:
+    story = old_story(tmp_path)
+    if root == METADATA_TABLE_ROOT:
+        act(story, ARCHIVE)
+    story.served.dies_at(step, nth)
+    with pytest.raises(DiedError):
+        story.served.act(ARCHIVE)
+    free_lock(story)
+    readers_are_right(judge, story)
+    if spark_writes:
+        spark_upserts(judge, story, 1, 2, 60)
+        readers_are_right(judge, story)
+    go_on(story, ARCHIVE)
+    holds(judge, story)
+    story.commit((2, 61), deletes=(4,))
+    spark_upserts(judge, story, 3, 62)
+    holds(judge, story)
+
+
+def test_a_copy_on_write_table(judge: HudiJudge, tmp_path: Path) -> None:
+    story = old_story(tmp_path, COW)
+    act(story, ARCHIVE)
+    act(story, ARCHIVE)
+    holds(judge, story)
+    spark_upserts(judge, story, 1, 2, 40)
+    act(story, INDEX)
+    may_act(story, *CLEANS, ARCHIVE, ARCHIVE)
+    holds(judge, story)
+
+
+@pytest.mark.parametrize("table_type", TableType)
+def test_spark_restores_to_a_savepoint_behind_our_archival(
+    judge: HudiJudge, tmp_path: Path, table_type: TableType
+) -> None:
+    story = old_story(tmp_path, table_type)
+    kept, rows = dict(story.live), story.rows()
+    spark = spark_of(judge, story)
+    instant = instants(story)[-1]
+    spark.savepoint(instant)
+    for n, gone in enumerate((8, 9, 11, 20)):
+        story.commit((3, 50 + n), deletes=(gone,))
+        compact(story)
+        may_act(story, *CLEANS, ARCHIVE, ARCHIVE)
+    assert archived(story)
+    assert archived(story, METADATA_TABLE_ROOT)
+    assert max(archived(story)) < instant
+    holds(judge, story)
+    spark.restore(instant)
+    spark.delete_savepoint(instant)
+    story.live = kept
+    assert_table_holds(judge, story.path, rows)
+    spark_upserts(judge, story, 1, 70)
+    holds(judge, story)
+    # Nothing that the restore left on the timeline may make archived commits look pending to Hudi.
+    for n in range(4):
+        story.commit((1, 80 + n))
+        compact(story)
+        may_act(story, *CLEANS, ARCHIVE, ARCHIVE)
+        holds(judge, story)
+    # Spark compacts the metadata table behind its restore, too, and then we do once more.
+    spark.write(story.changed((2, 90)), "upsert", **COMPACTS_INDEX)
+    if is_merge_on_read(story):
+        spark.compaction("schedule")
+        spark.compaction("execute")
+    holds(judge, story)
+    story.commit((3, 91), deletes=(1,))
+    compact(story)
+    holds(judge, story)
+    spark.close()
+
+
+def clusters(spark: SparkOperations, story: Story) -> None:
+    spark.clustering("scheduleAndExecute", "eu")
+
+
+def overwrites(spark: SparkOperations, story: Story) -> None:
+    rows = story.changed((6, 90))
+    spark.write(rows, "insert_overwrite")
+    keep = set(rows.column("id").to_pylist())
+    story.live = {k: row for k, row in story.live.items() if k in keep or row[0] != "eu"}
+
+
+def drops(spark: SparkOperations, story: Story) -> None:
+    spark.delete_partition("eu", ARROW.empty_table())
+    story.live = {k: row for k, row in story.live.items() if row[0] != "eu"}
+
+
+@pytest.mark.parametrize("replace", [clusters, overwrites, drops])
+def test_replaced_groups_are_cleaned_and_their_replacecommit_is_archived(
+    judge: HudiJudge, tmp_path: Path, replace: Callable[[SparkOperations, Story], None]
+) -> None:
+    story = old_story(tmp_path)
+    # Hudi takes entries out of the record index by base files alone.
+    compact(story)
+    spark = spark_of(judge, story)
+    replace(spark, story)
+    replaced = load_timeline(story.storage).completed(Action.REPLACE_COMMIT, Action.CLUSTERING)[-1].requested
+    holds(judge, story)
+    for n in (1, 3, 5):
+        story.commit((n, 100 + n))
+    act(story, INDEX)
+    may_act(story, ARCHIVE)
+    assert replaced not in archived(story), "its files are there"
+    holds(judge, story)
+    act(story, CLEAN_DATA)
+    story.commit((7,))
+    act(story, INDEX)
+    act(story, ARCHIVE)
+    assert replaced in archived(story)
+    holds(judge, story)
+    may_act(story, ARCHIVE)
+    spark_upserts(judge, story, 1, 2, 110)
+    holds(judge, story)
+    spark.close()
+
+
+def test_increments_across_archived_instants(judge: HudiJudge, tmp_path: Path) -> None:
+    """What docs/table-services.md says about them."""
+    story = story_of(tmp_path)
+    begin = str(load_timeline(story.storage).completed(Action.DELTA_COMMIT)[0].completion)
+    story.commit((1, 30))
+    before = keys_of(judge.incremental(story.path, begin))
+    assert (
+        before == hudi_rs_increment(story.path, begin) == {f"k{n}" for n in (1, 2, 3, 4, 5, 6, 7, 9, 20, 30)}
+    )
+    act(story, INDEX)
+    story.commit((2, 31))
+    story.commit((3, 32))
+    act(story, INDEX)
+    act(story, ARCHIVE)
+    assert len(archived(story)) == 4
+    # Spark takes archived commits from the archive, hudi-rs leaves them out and says nothing.
+    assert keys_of(judge.incremental(story.path, begin)) == before | {"k31", "k32"}
+    assert hudi_rs_increment(story.path, begin) == {"k2", "k31", "k3", "k32"}
+
+
+def keys_of(rows: Rows) -> set[str]:
+    return {row["id"] for row in rows}
