@@ -191,6 +191,9 @@ class ShownServices:
         if state.services_paused:
             return "services are paused"
         config = self._config
+        section = "clean" if kind in _CLEANS else kind.value.replace("-", "_")
+        if not getattr(config, section).enabled:
+            return f"table_services.{section}.enabled is false; `tidemark services run {kind}` runs it once"
         ended_ms = seen.kind(kind).ended_ms
         if kind is ServiceKind.COMPACT_DATA:
             if (wait_ms := ended_ms + config.compact_data.min_interval_ms - now_ms) > 0:
@@ -210,8 +213,8 @@ class ShownServices:
         interval_ms = config.clean.interval_ms if kind in _CLEANS else config.rollback.interval_ms
         since_ms = max(ended_ms, seen.kind(kind).not_before_ms - interval_ms)
         wait_s = max(since_ms + interval_ms - now_ms, 0) // 1_000
-        found = "there was nothing to do" if since_ms else "nothing was found to do"
-        return f"{found}; the next look is in {wait_s} s" if wait_s else found
+        found = ["nothing was found to do"] if seen.kind(kind).found_nothing or not wait_s else []
+        return "; ".join([*found, *([f"the next look is in {wait_s} s"] if wait_s else [])])
 
     def _hold(self, state: FoldState, now_ms: int) -> None:
         """What holds services back, by the timelines; kept as it was while they cannot be listed."""

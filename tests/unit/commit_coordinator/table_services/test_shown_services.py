@@ -15,7 +15,7 @@ from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRules, ServiceRunner
 from tidemark.commit_coordinator.table_services.shown import PlanFigures, ShownServices, plan_figures
-from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.config.table_services_model import ArchiveConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import FoldState
@@ -54,7 +54,7 @@ def commits(count: int) -> list[Instant]:
 class World:
     """A fold, what was seen, and a runner with handlers of all kinds."""
 
-    def __init__(self, enabled: bool = True) -> None:
+    def __init__(self, enabled: bool = True, config: TableServicesConfig = TableServicesConfig()) -> None:
         self.state, self.seen = FoldState(), SeenServices()
         self.slices = TableSlices()
         self.progress = ServiceProgress()
@@ -70,9 +70,7 @@ class World:
             backpressure=Backpressure(),
         )
         placement = SimpleNamespace(snapshot=lambda: self.slices)
-        self.shown = ShownServices(
-            cast(ServiceRunner, self.runner), TableServicesConfig(), cast(Placement, placement)
-        )
+        self.shown = ShownServices(cast(ServiceRunner, self.runner), config, cast(Placement, placement))
 
     def _plan_of(self, _: ServicePlanned) -> bytes:
         self.plans_read += 1
@@ -196,10 +194,20 @@ def test_each_kind_says_why_nothing_is_due() -> None:
         assert f"not before {wait_s} s are over" in world.of(kind).not_due
     assert "more than 600 write instants" in world.of(ServiceKind.ARCHIVE).not_due
     world.seen.kind(ServiceKind.CLEAN_DATA).ended_ms = NOW_MS - 60_000
-    assert "the next look is in 240 s" in world.of(ServiceKind.CLEAN_DATA).not_due
+    assert world.of(ServiceKind.CLEAN_DATA).not_due == "the next look is in 240 s"
+    looked = world.seen.kind(ServiceKind.CLEAN_INDEX)
+    looked.found_nothing, looked.not_before_ms = True, NOW_MS + 5_000
+    assert world.of(ServiceKind.CLEAN_INDEX).not_due == "nothing was found to do; the next look is in 5 s"
     assert world.of(ServiceKind.ROLLBACK).not_due == "nothing was found to do"
     world.state.services_paused = True
     assert world.of(ServiceKind.ARCHIVE).not_due == "services are paused"
+
+
+def test_a_kind_that_is_switched_off_says_so_and_how_it_runs_all_the_same() -> None:
+    world = World(config=TableServicesConfig(archive=ArchiveConfig(enabled=False)))
+    text = "table_services.archive.enabled is false; `tidemark services run archive` runs it once"
+    assert world.of(ServiceKind.ARCHIVE).not_due == text
+    assert "write instants" in World().of(ServiceKind.ARCHIVE).not_due
 
 
 def test_groups_with_twice_the_log_files_are_behind_and_looked_for_every_two_seconds() -> None:
