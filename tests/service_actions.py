@@ -31,6 +31,7 @@ from tidemark.config.table_services_model import (
     ArchiveConfig,
     CleanConfig,
     DataCompactionConfig,
+    IndexCompactionConfig,
     TableServicesConfig,
 )
 from tidemark.epoch_protocol.entries import TimelineSeen
@@ -63,6 +64,7 @@ from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.identity import judged_instants
 
 EVERYTHING_NOW: Final = TableServicesConfig(
+    compact_index=IndexCompactionConfig(ratio_from_bytes=0),
     compact_data=DataCompactionConfig(log_files=1),
     clean=CleanConfig(retain_ms=1),
     archive=ArchiveConfig(min=2, max=2, batch=1),

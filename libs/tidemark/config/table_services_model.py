@@ -36,6 +36,8 @@ class IndexCompactionConfig:
     enabled: bool = _field(values.boolean, True)
     log_ratio: float = _field(values.number(0.01, 100.0), 0.3)
     """Compact when its log files have this part of the bytes of its base files."""
+    ratio_from_bytes: int = _field(values.size_bytes, _MIB, key="ratio_from")
+    """Below so many bytes of log files their part does not count."""
     log_files: int = _field(values.integer(1, 100_000), 120)
     """Compact when a shard has so many log files."""
     min_interval_ms: int = _field(values.duration_ms, _MINUTE, key="min_interval")

@@ -36,7 +36,9 @@ _PARTITION: Final = {"day": ["day"], "none": [], "two": ["day", "zone"]}
 EAGER: Final = TableServicesConfig(
     enabled=True,
     clock_skew_ms=100,
-    compact_index=IndexCompactionConfig(log_files=4, min_interval_ms=100, max_age_ms=2_000),
+    compact_index=IndexCompactionConfig(
+        ratio_from_bytes=0, log_files=4, min_interval_ms=100, max_age_ms=2_000
+    ),
     compact_data=DataCompactionConfig(log_files=2, min_interval_ms=100, max_groups=2),
     clean=CleanConfig(retain_ms=1_000, interval_ms=500),
     archive=ArchiveConfig(min=3, max=5, batch=2),

@@ -66,10 +66,13 @@ class DataCompactionRule:
 class IndexCompactionRule:
     """The metadata table is due when its log bytes reach a part of its base bytes, or a shard has many log
     files, but not sooner than ``min_ms`` after the last action; ``max_ms`` after the first log file in any
-    case, because archival waits for it.
+    case, because archival waits for it. Log files of less than ``ratio_from_bytes`` together are read in no
+    time: their part does not count, or a new or small table would be compacted at its first commit and then
+    every minute.
     """
 
     log_ratio: float = 0.3
+    ratio_from_bytes: int = _MIB
     log_files: int = 120
     min_ms: int = _MINUTE_MS
     max_ms: int = 15 * _MINUTE_MS
@@ -83,7 +86,7 @@ class IndexCompactionRule:
         most = max((load.log_count for load in loads), default=0)
         if not most:
             return None
-        if log_bytes >= self.log_ratio * base_bytes:
+        if log_bytes >= max(self.log_ratio * base_bytes, self.ratio_from_bytes):
             return f"log files have {log_bytes} bytes, base files {base_bytes}"
         if most >= self.log_files:
             return f"a shard has {most} log files"

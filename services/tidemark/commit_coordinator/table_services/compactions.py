@@ -210,6 +210,7 @@ class CompactIndex(_Compaction):
         super().__init__(ServiceKind.COMPACT_INDEX, root, folder, placement, is_on=config.enabled)
         self._rule = IndexCompactionRule(
             log_ratio=config.log_ratio,
+            ratio_from_bytes=config.ratio_from_bytes,
             log_files=config.log_files,
             min_ms=config.min_interval_ms,
             max_ms=config.max_age_ms,

@@ -19,6 +19,8 @@ from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, Table
 from tidemark.commit_coordinator.table_services.held_back import held_back
 from tidemark.commit_coordinator.table_services.pressure import AHEAD_MS
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
+from tidemark.config import values
+from tidemark.config.effective import shown as in_file
 from tidemark.config.table_services_model import ServicesRun, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceOutcome, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
@@ -206,7 +208,8 @@ class ShownServices:
                 return _soon(wait_ms)
             return (
                 f"most log files of a shard: {self._slices.index_logs} of {rule.log_files}; their bytes are "
-                f"{self._slices.index_ratio:.0%} of the base files', of {rule.log_ratio:.0%}"
+                f"{self._slices.index_ratio:.0%} of the base files', of {rule.log_ratio:.0%}, which counts "
+                f"from {in_file(values.size_bytes, rule.ratio_from_bytes)} on"
             )
         if kind is ServiceKind.ARCHIVE:
             return f"a timeline is archived when it has more than {config.archive.max} write instants"

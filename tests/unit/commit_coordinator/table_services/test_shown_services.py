@@ -54,7 +54,7 @@ def commits(count: int) -> list[Instant]:
 class World:
     """A fold, what was seen, and a runner with handlers of all kinds."""
 
-    def __init__(self, enabled: bool = True, config: TableServicesConfig = TableServicesConfig()) -> None:
+    def __init__(self, enabled: bool = True, config: TableServicesConfig | None = None) -> None:
         self.state, self.seen = FoldState(), SeenServices()
         self.slices = TableSlices()
         self.progress = ServiceProgress()
@@ -70,7 +70,9 @@ class World:
             backpressure=Backpressure(),
         )
         placement = SimpleNamespace(snapshot=lambda: self.slices)
-        self.shown = ShownServices(cast(ServiceRunner, self.runner), config, cast(Placement, placement))
+        self.shown = ShownServices(
+            cast(ServiceRunner, self.runner), config or TableServicesConfig(), cast(Placement, placement)
+        )
 
     def _plan_of(self, _: ServicePlanned) -> bytes:
         self.plans_read += 1
@@ -189,6 +191,7 @@ def test_each_kind_says_why_nothing_is_due() -> None:
     assert "reached 50% of what triggers it" in world.of(ServiceKind.COMPACT_DATA).not_due
     index = world.of(ServiceKind.COMPACT_INDEX).not_due
     assert ("30 of 120" in index, "20% of the base files', of 30%" in index) == (True, True)
+    assert index.endswith("from 1MiB on")
     for kind, wait_s in ((ServiceKind.COMPACT_DATA, 9), (ServiceKind.COMPACT_INDEX, 59)):
         world.seen.kind(kind).ended_ms = NOW_MS - 1_000
         assert f"not before {wait_s} s are over" in world.of(kind).not_due

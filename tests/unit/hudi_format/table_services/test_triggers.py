@@ -45,7 +45,7 @@ def test_log_files_without_base_file_are_due_from_a_mebibyte_on():
 
 
 def reason(*loads: Load, since_last_ms: int | None = None) -> str | None:
-    return IndexCompactionRule().reason(loads, NOW, since_last_ms)
+    return IndexCompactionRule(ratio_from_bytes=0).reason(loads, NOW, since_last_ms)
 
 
 def test_the_index_is_due_by_bytes_files_or_age():
@@ -56,6 +56,15 @@ def test_the_index_is_due_by_bytes_files_or_age():
     assert reason(Load(1000, 120, 1, NOW)) == "a shard has 120 log files"
     assert reason(Load(1000, 1, 1, NOW - 15 * MINUTE + 1)) is None
     assert reason(Load(1000, 1, 1, NOW - 15 * MINUTE)) == "the oldest log file is 900 s old"
+
+
+def test_log_files_that_a_reader_merges_in_no_time_do_not_make_the_index_due_by_their_part():
+    """Else a new table is compacted at its first commit, and a small one every minute."""
+    rule = IndexCompactionRule()
+    assert rule.reason([Load(0, 1, MIB - 1, NOW)], NOW, None) is None
+    assert rule.reason([Load(0, 1, MIB - 1, NOW), Load(0, 1, 1, NOW)], NOW, None) is not None
+    assert rule.reason([Load(10 * MIB, 1, 3 * MIB - 1, NOW)], NOW, None) is None
+    assert rule.reason([Load(1000, 120, 1, NOW)], NOW, None) == "a shard has 120 log files"
 
 
 def test_the_index_is_not_due_again_at_once():
