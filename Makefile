@@ -59,7 +59,8 @@ demo: setup ## The whole system here, real data, in ./tidemark-demo; asks before
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
 
-bench-services: setup jars-interop ## Merges of table services beside Hudi's, about 20 minutes (python -m bench.service_merges --help)
+bench-services: setup jars-interop ## Merges of table services beside Hudi's, and how long the lock is held; about 20 minutes
+	$(PY) -m bench.lock_holds
 	$(PY) -m bench.service_merges
 
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana

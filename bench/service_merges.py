@@ -1,14 +1,15 @@
 """How long merges take, and how much memory, beside Hudi's on Spark: the same files, one after the other.
 
-    python -m bench.service_merges                          index of 1, 10 and 30 M entries, 1 M rows
-    python -m bench.service_merges --entries 1e6 --rows 2e5 --only tidemark
+    python -m bench.service_merges                          data, then an index of 1, 10 and 30 M entries
+    python -m bench.service_merges --entries 1e6 --base-mb 20 --only tidemark
 
-Index: a compaction of the metadata table whose log files change an entry in 1 % or in all of the HFile
-blocks. Hudi executes a pending plan before a write; what is measured is the time from the plan's inflight
-file to its completed file. Data: the file groups of a table that Spark wrote, with Parquet or Avro blocks in
-its log files, by `run_compaction`. Both sides have two slots. Tidemark's time is from the first process to
-the last one's end, starts of processes included; its memory is the greatest of a process. Of Hudi's JVM the
-greatest resident memory is told, and its heap.
+Data: file groups of a base file and log files with Parquet blocks, by `run_compaction`; then those of a table
+that Spark wrote, with Avro blocks. Index: a compaction of the metadata table whose log files change an entry
+in 1 % or in all of the HFile blocks. Hudi executes a pending plan before a write; what is measured is the
+time from the plan's inflight file to its completed file. Both sides have two slots. No case begins after
+`--minutes`, and what was left out is told. Tidemark's time is from the first process to the last one's end,
+starts of processes included; its memory is the greatest of a process. Of Hudi's JVM the greatest resident
+memory is told, and its heap.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +30,9 @@ import psutil
 import pyarrow as pa
 
 from bench.conditions import conditions, load_average
+from bench.data_tables import ROW_BYTES, DataShape, DataTable
 from bench.hudi_baseline import HudiTable
-from bench.hudi_settings import SPARK_SETTINGS
+from bench.hudi_settings import SPARK_SETTINGS, settle_options
 from bench.merge_tables import IndexTable, merge_operations
 from bench.workload import Workload
 from tests.interop.judge import HudiJudge
@@ -54,7 +57,6 @@ SLOTS: Final = 2
 SHARES: Final = (0.01, 1.0)
 UPDATES: Final = 5
 HEAP: Final = "4g"
-_BLOCKS: Final = {"parquet": "parquet", "avro": "avro"}
 _INDEX_TIMELINE: Final = ".hoodie/metadata/.hoodie/timeline"
 _DATA_TIMELINE: Final = ".hoodie/timeline"
 
@@ -124,11 +126,21 @@ def index_case(folder: Path, entries: int, share: float, options: argparse.Names
     return found
 
 
-def data_case(folder: Path, blocks: str, options: argparse.Namespace, spark: Any) -> Figures:
-    """A table that Spark writes, with `blocks` in its log files."""
-    _say(f"{options.rows} rows, {UPDATES} updates of a tenth, {blocks} blocks")
+def data_case(folder: Path, shape: DataShape, options: argparse.Namespace, spark: Any) -> Figures:
+    """A table whose log files have Parquet blocks."""
+    _say(f"{shape.slices} file groups of {shape.rows} rows, {shape.logs} log files of {shape.share:.0%}")
+    table = DataTable(folder, shape)
+    plan = table.plan()
+    found: Figures = {"rows": shape.slices * shape.rows, "blocks": "parquet", "groups": shape.slices}
+    found["logs"] = shape.logs
+    return _both(found, folder, plan, options, spark, {})
+
+
+def spark_case(folder: Path, options: argparse.Namespace, spark: Any) -> Figures:
+    """A table that Spark writes, with Avro blocks in its log files."""
+    _say(f"{options.rows} rows, {UPDATES} updates of a tenth, avro blocks")
     folder.mkdir()
-    overrides = {"hoodie.logfile.data.block.format": blocks}
+    overrides = {"hoodie.logfile.data.block.format": "avro"}
     table = HudiTable(spark, folder / "table", folder, overrides)
     workload = Workload(options.rows)
     table.create(workload)
@@ -141,13 +153,27 @@ def data_case(folder: Path, blocks: str, options: argparse.Namespace, spark: Any
     slices = view.slices(MetadataTableSnapshot.load(storage).files.names())
     times = InstantGenerator(SystemClock())
     plan = CompactionPlan(times.next(), False, schema.avro_json, tuple(merge_operations(storage, slices, "")))
-    found: Figures = {"rows": options.rows, "blocks": blocks, "groups": len(plan.operations)}
+    found: Figures = {"rows": options.rows, "blocks": "avro", "groups": len(plan.operations)}
+    found["logs"] = max(len(each.log_files) for each in plan.operations)
+    return _both(found, table.path, plan, options, spark, overrides)
+
+
+def _both(
+    found: Figures,
+    table: Path,
+    plan: CompactionPlan,
+    options: argparse.Namespace,
+    spark: Any,
+    overrides: dict[str, str],
+) -> Figures:
     if "tidemark" in options.only:
-        found["tidemark"] = tidemark_merges(table.path, plan, options.memory)
+        found["tidemark"] = tidemark_merges(table, plan, options.memory)
         _say(f"tidemark: {found['tidemark']}")
-    timeline = table.path / _DATA_TIMELINE
-    found["hudi"] = _hudi(spark, timeline, lambda: table.judge.compact(table.path, overrides))
-    _say(f"hudi: {found['hudi']}")
+    if spark is not None:
+        judge = HudiJudge(spark, table.parent)
+        given = {**settle_options(), **overrides}
+        found["hudi"] = _hudi(spark, table / _DATA_TIMELINE, lambda: judge.compact(table, given))
+        _say(f"hudi: {found['hudi']}")
     return found
 
 
@@ -185,29 +211,51 @@ def measure(options: argparse.Namespace, work: Path) -> Figures:
         "heap": HEAP,
         "task_memory_mib": options.memory >> 20,
     }
-    found["index"] = []
-    for entries in options.entries:
-        for share in SHARES:
-            folder = work / f"index-{entries}-{share}"
-            found["index"].append(index_case(folder, entries, share, options, spark))
-            shutil.rmtree(folder)
-    if spark is not None and options.rows:
-        found["data"] = [data_case(work / f"data-{each}", each, options, spark) for each in _BLOCKS]
+    until = time.monotonic() + options.minutes * 60
+    found["left_out"] = []
+    for name, kind, case in _cases(options, spark):
+        if time.monotonic() > until:
+            found["left_out"].append(name)
+            continue
+        folder = work / "case"
+        found.setdefault(kind, []).append(case(folder))
+        shutil.rmtree(folder)
+    if spark is not None:
         spark.stop()
     found["load_after"] = load_average()
     return found
 
 
+def _cases(options: argparse.Namespace, spark: Any) -> Iterator[tuple[str, str, Callable[[Path], Figures]]]:
+    if options.base_mb:
+        rows = options.base_mb * 1_000_000 // ROW_BYTES
+        shape = DataShape(options.slices, rows, options.logs, options.log_share)
+        yield "data, parquet blocks", "data", lambda folder: data_case(folder, shape, options, spark)
+    if spark is not None and options.rows:
+        yield "data, avro blocks", "data", lambda folder: spark_case(folder, options, spark)
+    for entries in options.entries:
+        for share in SHARES:
+            yield (
+                f"index of {entries} entries, {share:.0%}",
+                "index",
+                partial(index_case, entries=entries, share=share, options=options, spark=spark),
+            )
+
+
 def lines(found: Figures) -> list[str]:
     """The report as text."""
-    told = []
-    for case in found["index"]:
+    memory = found["task_memory_mib"]
+    told = [
+        f"{found['conditions']}; load after it {found['load_after']}",
+        f"both sides: {SLOTS} slots; Tidemark: {memory} MiB for a merge; Hudi: heap {HEAP}",
+    ]
+    told += [f"left out, time is over: {name}" for name in found["left_out"]]
+    for case in found.get("index", ()):
         what = f"index {case['entries'] / 1e6:g} M entries, {case['share']:.0%} of blocks"
         told.append(_compared(what, case))
     for case in found.get("data", ()):
-        told.append(
-            _compared(f"{case['rows']} rows in {case['groups']} groups, {case['blocks']} blocks", case)
-        )
+        what = f"{case['rows']} rows in {case['groups']} groups, {case['logs']} log files"
+        told.append(_compared(f"{what}, {case['blocks']} blocks", case))
     return told
 
 
@@ -215,15 +263,21 @@ def _compared(what: str, case: Figures) -> str:
     ours, theirs = case.get("tidemark"), case.get("hudi")
     parts = [f"{what}:"]
     if ours:
-        rate, seconds = ours["read_mb"] / ours["seconds"], ours["seconds"]
-        used = f"CPU {ours['cpu_seconds']} s, peak {ours['peak_mib']} MiB"
-        parts.append(f"Tidemark {seconds} s ({rate:.0f} MB/s, {used})")
-    if theirs:
-        used = f"CPU {theirs['cpu_seconds']} s, resident {theirs['resident_mib']} MiB"
-        parts.append(f"Hudi {theirs['seconds']} s ({used})")
-    if ours and theirs:
-        parts.append(f"{theirs['seconds'] / max(ours['seconds'], 0.01):.1f} x")
+        read = ours["read_mb"]
+        parts.append(f"{read} MB;")
+        parts.append(f"Tidemark {_rates(read, ours)}, peak {ours['peak_mib']} MiB)")
+        if theirs:
+            parts.append(f"Hudi {_rates(read, theirs)}, resident {theirs['resident_mib']} MiB)")
+            wall, cpu = (theirs[each] / max(ours[each], 0.01) for each in ("seconds", "cpu_seconds"))
+            parts.append(f"{wall:.1f} x, by CPU {cpu:.1f} x")
+    elif theirs:
+        parts.append(f"Hudi {theirs}")
     return " ".join(parts)
+
+
+def _rates(read_mb: float, side: Figures) -> str:
+    seconds, cpu = side["seconds"], side["cpu_seconds"]
+    return f"{seconds} s ({read_mb / seconds:.0f} MB/s; CPU {cpu} s, {read_mb / max(cpu, 0.01):.0f} MB/CPU s"
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -236,15 +290,24 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "--entries",
-        type=lambda text: [int(float(each)) for each in text.split(",")],
+        type=_numbers,
         default=[10**6, 10**7, 3 * 10**7],
     )
-    add("--rows", type=lambda text: int(float(text)), default=10**6, help="rows of the data table; 0: none")
+    add("--slices", type=int, default=8, help="file groups of the data table")
+    add("--base-mb", type=int, default=100, help="size of their base files; 0: no such case")
+    add("--logs", type=int, default=20, help="log files of each")
+    add("--log-share", type=float, default=0.02, help="rows of a log file, in rows of the base file")
+    add("--rows", type=_number, default=2 * 10**5, help="rows of the table that Spark writes; 0: none")
+    add("--minutes", type=float, default=15, help="no case begins later")
     add("--memory", type=lambda text: int(text) << 20, default=256 << 20, help="task memory in MiB")
     add("--only", default="tidemark,hudi", help="sides, separated by a comma")
     add("--work", type=Path, help="folder for the tables, removed at the end")
     add("--out", type=Path, help="the report as JSON")
     return parser.parse_args(argv)
+
+
+def _number(text: str) -> int:
+    return int(float(text))
 
 
 def _numbers(text: str) -> list[int]:

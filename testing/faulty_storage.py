@@ -164,18 +164,20 @@ class FaultyStorage:
     def write_in_pieces(self, staging_dir: str, name: str) -> PieceWriter:
         return self._call("write_in_pieces", self._inner.write_in_pieces, staging_dir, name)
 
-    def link(self, src: str, dst: str) -> None:
-        self._call("link", self._inner.link, src, dst)
-        self._synced(dst)
+    def link(self, src: str, dst: str, durable: bool = True) -> None:
+        self._call("link", self._inner.link, src, dst, durable)
+        if durable:
+            self._synced(dst)
 
     def make_dir(self, path: str, exclusive: bool = False) -> None:
         self._call("make_dir", self._inner.make_dir, path, exclusive)
         self._synced(path)
 
-    def rename(self, src: str, dst: str) -> None:
-        self._call("rename", self._inner.rename, src, dst)
-        self._synced(src)
-        self._synced(dst)
+    def rename(self, src: str, dst: str, durable: bool = True) -> None:
+        self._call("rename", self._inner.rename, src, dst, durable)
+        if durable:
+            self._synced(src)
+            self._synced(dst)
 
     def delete(self, path: str) -> bool:
         if (info := self._inner.stat(path)) is not None and not info.is_dir:

@@ -156,7 +156,7 @@ class InMemoryStorage:
             self._put_new(checked_file_path(path), b"")
             return InMemoryPieces(self._mutex, self._files[path], lambda: self._drop(path))
 
-    def link(self, src: str, dst: str) -> None:
+    def link(self, src: str, dst: str, durable: bool = True) -> None:
         with self._mutex:
             entry = self._files.get(checked_file_path(src))
             checked_file_path(dst)
@@ -198,7 +198,7 @@ class InMemoryStorage:
                     self._inside.setdefault(parent_of(path), {})[path] = None
                 path = parent_of(path)
 
-    def rename(self, src: str, dst: str) -> None:
+    def rename(self, src: str, dst: str, durable: bool = True) -> None:
         with self._mutex:
             checked_file_path(src)
             if self.exists(checked_file_path(dst)):

@@ -265,3 +265,27 @@ def test_a_ticket_of_no_action_that_is_there_makes_nothing(table: Table) -> None
     term.open_service(1)
     with pytest.raises(FencedOutError):
         term.publish([Ticket(FILE, 4, "0" * 64, "service-1/unknown")])
+
+
+@pytest.mark.parametrize("link", [1, 2, 3])
+def test_files_that_are_published_together_sync_each_folder_once_and_go_on_where_they_stopped(
+    link: int,
+) -> None:
+    storage = FaultyStorage(InMemoryStorage())
+    table = over_folders(storage)
+    term = table.begin()
+    files = table.files(term.open_service(1))
+    tickets = [files.prepare(f"d{number % 2}/{number}", b"%d" % number) for number in range(20)]
+    before = dict(storage.calls)
+
+    def calls(operation: str) -> int:
+        return storage.calls.get(operation, 0) - before.get(operation, 0)
+
+    storage.fail("link", nth=link)
+    with pytest.raises(InjectedFaultError):
+        term.publish(tickets)
+    assert calls("rename") == 20, "every ticket is used up before the first file has its name"
+    assert (calls("sync_dir"), calls("link")) == (1, link)
+    term.publish(tickets)
+    assert calls("sync_dir") == 4
+    assert [table.content(ticket.path) for ticket in tickets] == [b"%d" % number for number in range(20)]

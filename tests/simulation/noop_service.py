@@ -62,6 +62,9 @@ class Noop:
         paths = tuple(f".hoodie/.aux/noop/{number}-{instant}" for number in range(FILES))
         return msgspec.json.encode(NoopPlan(instant, paths))
 
+    def prepare(self, context: Context, plan: bytes) -> None:
+        """Nothing is needed."""
+
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         return plan if self._holds() else Dropped("the plan does not hold")
 

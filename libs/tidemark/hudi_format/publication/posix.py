@@ -14,6 +14,7 @@ Only the folders tell which attempts and terms may still make files (`folders`).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -100,11 +101,11 @@ class PosixTerm:
         return self._held.prepare(path, data, name_decides)
 
     def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
-        for ticket in tickets:
-            if is_staged(ticket):
-                self._staged.publish(ticket)
+        for of_tasks, some in itertools.groupby(tickets, is_staged):
+            if of_tasks:
+                self._staged.publish(list(some))
             else:
-                publish_held(self._held, [ticket], self._make)
+                publish_held(self._held, list(some), self._make)
 
     def _make(self, path: str, data: bytes) -> None:
         self._storage.publish(self._folder, path, data)

@@ -31,7 +31,14 @@ from tidemark.hudi_format.errors import (
     TimelineConflictError,
 )
 from tidemark.hudi_format.publication.tickets import Fate, Prepared, Ticket
-from tidemark.hudi_format.storage.base import FileContent, FolderStorage, Storage, join_path, name_of
+from tidemark.hudi_format.storage.base import (
+    FileContent,
+    FolderStorage,
+    Storage,
+    join_path,
+    name_of,
+    parent_of,
+)
 
 _TICKET, _USED, _REVOKED = ".ticket", ".used", ".revoked"
 _PIECE_BYTES: Final = 1 << 20
@@ -140,29 +147,41 @@ class StagedTickets:
         # Handles of tickets that this process uses up: it may go on where a call of its own broke off.
         self._under_way: set[str] = set()
 
-    def publish(self, ticket: Ticket) -> None:
-        """Gives the ticket's file its name. Raises `FencedOutError` when the ticket is used up or revoked, or
-        its folder is gone; `TimelineConflictError` when the name holds another content.
+    def publish(self, tickets: Sequence[Ticket]) -> None:
+        """Gives the tickets' files their names: all tickets are used up, and that is durable, before the
+        first name is made. So a folder is synced once for many files. Raises `FencedOutError` when a ticket
+        is used up or revoked, or its folder is gone; `TimelineConflictError` when a name holds another
+        content. Files before it may have their names then, and a later call goes on with them.
         """
-        staged = join_path(self._term_dir, ticket.handle)
-        if not self._use_up(staged, ticket):
-            if not _holds(self._storage, ticket):
-                raise FencedOutError(
-                    f"{ticket.path} must not be published: its ticket was revoked or used up"
-                )
-            return
-        try:
-            self._storage.link(staged, ticket.path)
-        except AlreadyExistsError:
-            if not _holds(self._storage, ticket):
-                raise TimelineConflictError(
-                    f"{ticket.path} exists with another content: another writer made it"
-                ) from None
-        self._under_way.discard(ticket.handle)
+        opened = [ticket for ticket in tickets if self._is_to_be_made(ticket)]
+        for folder in sorted({parent_of(self._staged(ticket)) for ticket in opened}):
+            self._storage.sync_dir(folder)
+        for ticket in opened:
+            try:
+                self._storage.link(self._staged(ticket), ticket.path, durable=False)
+            except AlreadyExistsError:
+                if not _holds(self._storage, ticket):
+                    raise TimelineConflictError(
+                        f"{ticket.path} exists with another content: another writer made it"
+                    ) from None
+        for folder in sorted({parent_of(ticket.path) for ticket in opened}):
+            self._storage.sync_dir(folder)
+        self._under_way.difference_update(ticket.handle for ticket in opened)
+
+    def _is_to_be_made(self, ticket: Ticket) -> bool:
+        """Uses the ticket up. False: an earlier call has made its file. Raises `FencedOutError`."""
+        if self._use_up(self._staged(ticket), ticket):
+            return True
+        if not _holds(self._storage, ticket):
+            raise FencedOutError(f"{ticket.path} must not be published: its ticket was revoked or used up")
+        return False
+
+    def _staged(self, ticket: Ticket) -> str:
+        return join_path(self._term_dir, ticket.handle)
 
     def revoke(self, ticket: Ticket) -> Fate:
         """Uses the ticket up unless it is published; returns its final fate."""
-        staged = join_path(self._term_dir, ticket.handle)
+        staged = self._staged(ticket)
         if self._is_open(staged, ticket):
             self._storage.rename(_of(staged) + _TICKET, staged + _REVOKED)
             return Fate.REVOKED
@@ -173,10 +192,10 @@ class StagedTickets:
         return Fate.PUBLISHED if is_used or _holds(self._storage, ticket) else Fate.REVOKED
 
     def _use_up(self, staged: str, ticket: Ticket) -> bool:
-        """Whether the ticket was open, or this process had begun to use it."""
+        """Whether the ticket was open, or this process had begun to use it. Not durable yet."""
         if self._is_open(staged, ticket):
             self._under_way.add(ticket.handle)
-            self._storage.rename(_of(staged) + _TICKET, staged + _USED)
+            self._storage.rename(_of(staged) + _TICKET, staged + _USED, durable=False)
         return ticket.handle in self._under_way
 
     def _is_open(self, staged: str, ticket: Ticket) -> bool:

@@ -170,9 +170,10 @@ class FolderStorage(Storage, Protocol):
         """
         ...
 
-    def link(self, src: str, dst: str) -> None:
+    def link(self, src: str, dst: str, durable: bool = True) -> None:
         """Gives the file `src` a second name, and makes the missing parent folders of that. Raises
-        `FencedOutError` when `src` or its folder is gone, `AlreadyExistsError` when `dst` exists.
+        `FencedOutError` when `src` or its folder is gone, `AlreadyExistsError` when `dst` exists. Without
+        `durable` the name may be gone after a crash until `sync_dir` of its folder.
         """
         ...
 
@@ -180,7 +181,7 @@ class FolderStorage(Storage, Protocol):
         """Makes a folder and its parents. Raises `AlreadyExistsError` if it exists and `exclusive` is set."""
         ...
 
-    def rename(self, src: str, dst: str) -> None:
+    def rename(self, src: str, dst: str, durable: bool = True) -> None:
         """Renames a file or folder in one step. Never makes the folder of `dst`, so that folder can be a
         fence.
 
@@ -190,7 +191,7 @@ class FolderStorage(Storage, Protocol):
         uses.
 
         Raises `FileMissingError` when `src` or the folder of `dst` is absent, `AlreadyExistsError` when
-        `dst` exists.
+        `dst` exists. Without `durable` both names are durable only after `sync_dir` of their folders.
         """
         ...
 

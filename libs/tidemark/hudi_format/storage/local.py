@@ -189,7 +189,7 @@ class LocalStorage:
             raise FencedOutError(f"staging folder {staging_dir!r} is gone: {name!r} is not begun") from error
         return LocalPieceWriter(self, path, descriptor)
 
-    def link(self, src: str, dst: str) -> None:
+    def link(self, src: str, dst: str, durable: bool = True) -> None:
         source, target = self._absolute_file(src), self._absolute_file(dst)
         for _ in range(_PARENT_RETRIES_MAX):
             if not os.path.isfile(source):
@@ -202,7 +202,8 @@ class LocalStorage:
                 raise AlreadyExistsError(f"{dst!r} exists already under {self._base}") from error
             except FileNotFoundError:
                 continue  # either folder has gone since it was looked at
-            _sync_dir(os.path.dirname(target))
+            if durable:
+                _sync_dir(os.path.dirname(target))
             return
         raise FencedOutError(f"{src!r} is gone: {dst!r} must not be published")
 
@@ -274,7 +275,7 @@ class LocalStorage:
             os.mkdir(folder)
             _sync_dir(parent)
 
-    def rename(self, src: str, dst: str) -> None:
+    def rename(self, src: str, dst: str, durable: bool = True) -> None:
         source, target = self._absolute_file(src), self._absolute_file(dst)
         if os.path.lexists(target):
             raise AlreadyExistsError(f"{dst!r} exists already under {self._base}")
@@ -288,7 +289,7 @@ class LocalStorage:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
             raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone") from error
-        for folder in {os.path.dirname(source), os.path.dirname(target)}:
+        for folder in {os.path.dirname(source), os.path.dirname(target)} if durable else ():
             with contextlib.suppress(FileNotFoundError):
                 _sync_dir(folder)
 

@@ -118,8 +118,11 @@ def _left(storage: Storage, plan: ArchivePlan) -> ArchivePlan | None:
     return ArchivePlan(plan.is_index, left) if left else None
 
 
-def publish_rows(by: Term, plan: ArchivePlan, lease: Lease, delete: Delete, hit: Hit) -> None:
-    """Makes the plan's instants part of the archive, those that are not yet.
+def publish_rows(
+    by: Term, plan: ArchivePlan, lease: Lease, delete: Delete, hit: Hit, ready: bytes | None = None
+) -> None:
+    """Makes the plan's instants part of the archive, those that are not yet. ``ready``: the file with the
+    rows of all of them, if it was made before the lock was taken.
 
     Raises FileMissingError when an instant is neither archived nor on the active timeline: it was undone.
     """
@@ -128,7 +131,9 @@ def publish_rows(by: Term, plan: ArchivePlan, lease: Lease, delete: Delete, hit:
     if left is None:
         return
     manifest = newest_manifest(storage, plan.root)
-    content = encode_archive_file(archived_rows(storage, left))
+    content = ready if left == plan else None
+    if content is None:
+        content = encode_archive_file(archived_rows(storage, left))
     # A file of that name in no manifest: an archiver died, maybe in the middle of writing it.
     _put_anew(by, join_path(folder, left.file_name), content, lease, delete)
     hit(AFTER_ARCHIVE_FILE)

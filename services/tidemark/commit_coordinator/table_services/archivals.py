@@ -1,7 +1,8 @@
 """The handler of archival: instants of the data table's timeline, or of the metadata table's, go to its
 archive. One action takes one timeline, the data table's first.
 
-1. plan, decide: which instants; asked again before the commit, like every plan
+1. plan, decide: which instants; asked again before the commit, like every plan. Their rows are read and
+   packed before the lock is taken: the files of completed instants do not change
 2. commit: the archive's file, its manifest, `_version_`. From here on the instants are archived, and on the
    active timeline as well, which harms nobody
 3. sweep, in slices that take the lock: the instants' files go; files of a level of the archive become one of
@@ -61,12 +62,13 @@ from tidemark.hudi_format.table_services.archive_planning import (
 )
 from tidemark.hudi_format.table_services.archiving import Merge
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Instant
+from tidemark.hudi_format.timeline.archive_rows import encode_archive_file
 from tidemark.hudi_format.timeline.avro_records import decode_replaced_file_ids
 
 INSTANTS_MAX: Final = 500
 """Instants of one action."""
 BYTES_MAX: Final = 8 << 20
-"""Bytes of the completed files that one action archives: they are read and packed under the lock."""
+"""Bytes of the completed files that one action archives: they are read and packed in one step."""
 _MERGED_AT_ONCE_BYTES: Final = 512 << 10
 _LOOK_MS: Final = 30_000
 _LOOK_AT_LEAST_MS: Final = 300_000
@@ -103,6 +105,7 @@ class Archive:
         self._not_before_ms = self._looked_ms = 0
         self._gone: set[str] = set()
         self._sweep: _Sweep | None = None
+        self._ready: tuple[bytes, bytes] | None = None
 
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
         if not self._config.enabled or now_ms < self._not_before_ms:
@@ -187,6 +190,13 @@ class Archive:
         self._gone.add(replacing.file_name)
         return True
 
+    def prepare(self, context: Context, plan: bytes) -> None:
+        document = decode_archive_plan(plan, "the plan")
+        try:
+            self._ready = plan, encode_archive_file(archiving.archived_rows(context.storage, document))
+        except FileMissingError:
+            self._ready = None  # some are archived already, or one was undone: the commit tells which
+
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_archive_plan(plan, planned.plan_path)
         found = self._archivable(step, document.is_index)
@@ -199,9 +209,11 @@ class Archive:
     def commit(self, step: LockedStep, action: DecidedAction) -> None:
         plan = decode_archive_plan(action.plan, action.planned.plan_path)
         hit = step.context.hit
+        ready = self._ready[1] if self._ready is not None and self._ready[0] == action.plan else None
+        self._ready = None
         try:
             archiving.publish_rows(
-                step.context.publishing, plan, step.lease(), step.delete, lambda at: hit(_HITS[at])
+                step.context.publishing, plan, step.lease(), step.delete, lambda at: hit(_HITS[at]), ready
             )
         except FileMissingError as error:
             raise ActionLostError(f"an instant was undone: {error}") from error

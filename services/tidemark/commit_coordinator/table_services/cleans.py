@@ -123,6 +123,9 @@ class _Clean:
             self._not_before_ms = step.context.clock.now_ms() + self._interval_ms
         return None
 
+    def prepare(self, context: Context, plan: bytes) -> None:
+        """Nothing: a clean has no files of its own but those of its instant."""
+
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_clean(plan, planned.plan_path)
         _, replaced = self._partitions(step)

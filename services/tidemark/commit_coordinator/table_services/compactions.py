@@ -54,6 +54,7 @@ from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TA
 from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_to_ms
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import join_path, name_of
 from tidemark.hudi_format.table_services.compaction_planning import (
     NotNow,
@@ -85,6 +86,8 @@ from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 # lock that found nothing to do.
 LOOK_EVERY_MS: Final = 1_000
 RETRY_AFTER_MS: Final = 10_000
+PUBLISHED_AT_ONCE: Final = 32
+"""Base files that get their names together: a folder is synced once for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +139,18 @@ class _Compaction:
         self._not_before_ms = context.clock.now_ms() + RETRY_AFTER_MS
         return None if plan is None else Dropped(plan.reason)
 
+    def prepare(self, context: Context, plan: bytes) -> None:
+        """The tasks have prepared everything."""
+
     def commit(self, step: LockedStep, action: DecidedAction) -> None:
         merged, context = self._merged(action), step.context
         content = encode_compaction_plan(requested_compaction(merged.plan))
         inflight = begin_instant(step, action.planned.instant, Action.COMPACTION, content, self._root)
         _delete_other_outputs(step, merged, action.planned.instant)
-        for outcome in merged.outcomes:
-            ticket = action.tickets.get(merged.path(outcome))
-            if ticket is None:
-                raise ActionLostError(f"{merged.path(outcome)} is not prepared any more")
-            with lost_on_conflict(f"{ticket.path} cannot be published"):
-                context.publishing.publish([ticket], step.lease())
+        tickets = [_ticket_of(action, merged.path(outcome)) for outcome in merged.outcomes]
+        for first in range(0, len(tickets), PUBLISHED_AT_ONCE):
+            with lost_on_conflict("a base file cannot be published"):
+                context.publishing.publish(tickets[first : first + PUBLISHED_AT_ONCE], step.lease())
             context.hit(CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE)
         self._commit_metadata(step, action, merged)
         metadata = encode_commit_metadata(compaction_metadata(merged.plan, merged.outcomes))
@@ -319,6 +323,13 @@ def _unseen_partitions(step: LockedStep) -> set[str]:
             path = instant_path(instant)
             found.update(decode_commit_metadata(context.storage.read(path), path).write_stats)
     return found
+
+
+def _ticket_of(action: DecidedAction, path: str) -> Ticket:
+    ticket = action.tickets.get(path)
+    if ticket is None:
+        raise ActionLostError(f"{path} is not prepared any more")
+    return ticket
 
 
 def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:

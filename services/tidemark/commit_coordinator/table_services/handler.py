@@ -110,6 +110,13 @@ class ServiceHandler(Protocol):
         """
         ...
 
+    def prepare(self, context: Context, plan: bytes) -> None:
+        """Makes ready what the commit of this plan will need, before the lock is taken: what reads or writes
+        much is done here. Nothing of it holds before the plan was rechecked under the lock. A commit does the
+        same by itself where nothing is ready.
+        """
+        ...
+
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         """What of the plan still holds (rule B): file groups that changed since are left out of the plan that
         is returned.

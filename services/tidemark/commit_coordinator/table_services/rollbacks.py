@@ -58,6 +58,9 @@ class RollBackDead:
             return None
         return msgspec.json.encode(DeadInstants(tuple(dead)))
 
+    def prepare(self, context: Context, plan: bytes) -> None:
+        """Nothing: a rollback is planned and made from the timeline."""
+
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         still = set(_dead(step))
         kept = [

@@ -119,14 +119,15 @@ def decide(
     the action is decided and cannot be committed.
     """
     stored = load_document(context.storage, planned.plan_path, planned.plan_sha256)
+    tickets = _prepared(context, planned, report.tickets)
+    if isinstance(tickets, Dropped):
+        return tickets
+    handler.prepare(context, stored)
     with _locked(context) as step:
         check_still_servable(context.storage, context.table.accepted_properties)
         standing = _standing(step, handler, planned, stored)
         if isinstance(standing, Dropped):
             return standing
-        tickets = _prepared(context, planned, report.tickets)
-        if isinstance(tickets, Dropped):
-            return tickets
         context.instants.observe(step.timelines.times())
         content = DecidedService(planned.kind, planned.instant, standing, report.outcomes, tickets)
         path, sha256 = store_document(context.storage, msgspec.json.encode(content))
@@ -143,7 +144,7 @@ def decide(
         context.lock.check()
         context.log.append(decided)
         context.hit(CoordinatorFailpoint.AFTER_SERVICE_DECIDED)
-        action = _action(context, planned, decided, content)
+        action = _action(planned, decided, content, tickets)
         with _term_checked(context):
             handler.commit(step, action)
         return Completed(decided_time(decided, handler.timeline), by_other=False)
@@ -157,6 +158,7 @@ def commit(
     Raises ActionLostError when something came between, and nothing is completed yet.
     """
     action = decided_action(context, planned, decided)
+    handler.prepare(context, action.plan)
     with _locked(context, ends_epoch=True) as step:
         context.instants.observe([decided.data_completion])
         found = completion_of_instant(step.timelines, planned, handler.timeline)
@@ -287,15 +289,17 @@ def _at_its_time(step: LockedStep, action: DecidedAction) -> DecidedAction:
 def decided_action(context: Context, planned: ServicePlanned, decided: ServiceDecided) -> DecidedAction:
     """The decided action with the tickets as this term publishes them."""
     document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
-    return _action(context, planned, decided, msgspec.json.decode(document, type=DecidedService))
+    content = msgspec.json.decode(document, type=DecidedService)
+    paths = [ticket.path for ticket in content.tickets]
+    return _action(
+        planned, decided, content, context.publishing.adopt(planned.service, paths) if paths else []
+    )
 
 
 def _action(
-    context: Context, planned: ServicePlanned, decided: ServiceDecided, content: DecidedService
+    planned: ServicePlanned, decided: ServiceDecided, content: DecidedService, adopted: Sequence[Ticket]
 ) -> DecidedAction:
-    named = {ticket.path: ticket for ticket in content.tickets}
-    adopted = context.publishing.adopt(planned.service, list(named)) if named else []
-    tickets = {**named, **{ticket.path: ticket for ticket in adopted}}
+    tickets = {ticket.path: ticket for ticket in (*content.tickets, *adopted)}
     return DecidedAction(planned, decided, content.plan, content.outcomes, tickets)
 
 

@@ -14,7 +14,7 @@ from tests.interop.read_table import ReadTable
 from tests.service_actions import EVERYTHING_NOW, DiedError
 from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story, plain
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.table_services import cleans
+from tidemark.commit_coordinator.table_services import cleans, compactions
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
@@ -196,7 +196,10 @@ def test_a_commit_between_plan_and_decision_stays(story: Story, kind: ServiceKin
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
 @pytest.mark.parametrize("kind", COMPACTIONS)
-def test_a_compaction_that_is_taken_back_leaves_nothing(story: Story, kind: ServiceKind, nth: int):
+def test_a_compaction_that_is_taken_back_leaves_nothing(
+    story: Story, kind: ServiceKind, nth: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compactions, "PUBLISHED_AT_ONCE", 1)
     served = story.served
     served.dies_at("after_each_service_file" if nth else "after_service_inflight", max(nth, 1))
     with pytest.raises(DiedError):

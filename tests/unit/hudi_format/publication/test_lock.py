@@ -119,7 +119,7 @@ def test_a_lock_that_another_engine_takes_at_the_last_moment_is_not_held(table: 
     lock = table.term(5)
     rename = table.storage.rename
 
-    def other_engine_first(src: str, dst: str) -> None:
+    def other_engine_first(src: str, dst: str, durable: bool = True) -> None:
         if dst == LOCK_PATH:
             table.storage.create(LOCK_PATH, SPARKS_LOCK)
         rename(src, dst)
@@ -196,7 +196,7 @@ def test_another_engine_gets_in_between_the_two_steps_of_a_takeover(table: Table
     newer = table.term(6)
     rename = table.storage.rename
 
-    def engine_takes_the_free_lock(src: str, dst: str) -> None:
+    def engine_takes_the_free_lock(src: str, dst: str, durable: bool = True) -> None:
         rename(src, dst)
         if src == LOCK_PATH:
             table.storage.create(LOCK_PATH, SPARKS_LOCK)
@@ -314,7 +314,7 @@ def test_releasing_puts_back_a_lock_that_another_engine_took_in_between(table: T
     assert lock.try_acquire()
     rename = table.storage.rename
 
-    def other_engine_first(src: str, dst: str) -> None:
+    def other_engine_first(src: str, dst: str, durable: bool = True) -> None:
         if src == LOCK_PATH:
             table.storage.delete_tree(LOCK_PATH)
             table.storage.create(LOCK_PATH, SPARKS_LOCK)
