@@ -101,7 +101,15 @@ def test_heap_is_what_a_jvm_still_holds(tmp_path: Path):
         pytest.skip(f"{java.home} has no jcmd or no javac")
     (tmp_path / "Hoarder.java").write_text(HOARDER)
     program = str(tmp_path / "Hoarder.java")
-    command = [str(java.executable), "-Xmx128m", "-XX:+UseSerialGC", program, "20", "30"]
+    command = [
+        str(java.executable),
+        "-Xmx128m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        program,
+        "20",
+        "30",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -103,8 +103,15 @@ def test_audit_says_which_jars_nobody_looked_up():
     ("found", "code"), [([FINE], CLEAN), ([FINE, BAD], VULNERABLE), ([FINE, SKIPPED], UNKNOWN)]
 )
 def test_the_exit_code_is_about_python_packages_and_each_audit_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], found: list[dict[str, Any]], code: int
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    inside_pyspark: list[dict[str, Any]],
+    found: list[dict[str, Any]],
+    code: int,
 ):
+    # Their checksums take most of a second.
+    monkeypatch.setattr(audit, "bundled_jars", lambda _: inside_pyspark)
     tool = tmp_path / "pip-audit"
     report = json.dumps({"dependencies": found})
     tool.write_text(f"#!{sys.executable}\nprint({report!r})\n")
