@@ -198,6 +198,8 @@ class KeyPositions:
         wanted = hashes[values_in_order]
         at = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
         there = np.flatnonzero(self._hashes[at] == wanted)
+        # Back from the order of the hashes to positions: the value that is third by hash may be row 0, and
+        # the key that it was found at, second by hash, may be key 5. Then row 0 gets position 5.
         rows, positions = values_in_order[there], self._order[at[there]]
         by_row = np.argsort(rows)
         rows, positions = rows[by_row], positions[by_row]

@@ -98,6 +98,9 @@ class LaneEntries:
     def _inherit_tombstones(self, rows: SlotArray) -> None:
         """Gives a key that was absent and stays absent the greater of both tombstones, and its former
         location.
+
+        Example: a key was deleted at 20, and now again at 10, both uncommitted. The new entry gets the
+        tombstone of 20, or an event at 15 would count.
         """
         again = np.flatnonzero((rows["location"] < 0) & (rows["previous"] >= 0))
         before = self.rows(rows["previous"][again])

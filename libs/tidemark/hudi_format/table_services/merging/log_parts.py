@@ -105,6 +105,7 @@ class SpilledLogs:
         for stored, changes in pairs:
             rows = pa.table(stored.columns[:-1], schema=self._columns)
             is_row = _bools(changes, "is_row")
+            # Rows are stored in the order of the changes that have one: [True, False, True] gives 0, -1, 1.
             row = np.where(is_row, np.cumsum(is_row) - 1, -1).astype(np.int64)
             yield LogContent(
                 rows,
@@ -153,6 +154,9 @@ class PartFile:
 def positions_of_parts(keys: pa.Array | pa.ChunkedArray, depth: int) -> list[Int64Array]:
     """Per part the positions of its keys, ascending. Parts of parts (`depth` 1, 2, …) are divided by other
     bits of the keys' hashes.
+
+    A stable sort by part puts the positions of each part next to each other: parts 1, 0, 1 of three keys give
+    the order 1, 0, 2, cut behind its first position: part 0 has position 1, part 1 has 0 and 2.
     """
     bits = key_hashes(keys) >> np.uint64(depth * _PART_BITS)
     part = (bits & np.uint64(PARTS - 1)).astype(np.int64)
@@ -162,7 +166,10 @@ def positions_of_parts(keys: pa.Array | pa.ChunkedArray, depth: int) -> list[Int
 
 
 def _of_changes(content: LogContent, changes: Changes) -> LogContent:
-    """The content with these changes of it alone, and with their rows alone."""
+    """The content with these changes of it alone, and with their rows alone.
+
+    The rows are numbered anew: changes with the rows 7, -1, 9 get the rows 0, -1, 1.
+    """
     is_row = changes.row >= 0
     positions = changes.row[is_row]
     row = np.where(is_row, np.cumsum(is_row) - 1, -1).astype(np.int64)
@@ -179,6 +186,7 @@ def _size(content: LogContent) -> int:
 
 
 def _packed(has: npt.NDArray[np.bool_]) -> pa.Array:
+    """Per row a bit for each column, in whole bytes: True, False, True is the byte 0xA0."""
     return pa.array([row.tobytes() for row in np.packbits(has, axis=1)], pa.binary())
 
 
