@@ -27,6 +27,8 @@ _SPARK_HEAP_DEFAULT: Final = "512m"
 _KAFKA_MIB: Final = 300
 # As measured (docs/benchmarks.md): driver, coordinator and supervisor, and the Python workers of Spark.
 _PROCESSES_MIB: Final = 102 + 153 + 56 + 533
+# A merge of table services is a process of this size, and has `table_services.task_memory` beside.
+_MERGE_MIB: Final = 100
 _JAVA_SIZE: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _JAVA_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -82,10 +84,12 @@ def jars(needs_broker: bool) -> Iterator[Finding]:
 def memory(config: TableConfigFile) -> Iterator[Finding]:
     """Compares the memory of all services, as `tidemark run` starts them, with the memory of this machine."""
     heap = config.spark.get("spark.driver.memory", _SPARK_HEAP_DEFAULT)
+    upkeep = config.table_services
     parts = {
         "state.memory": config.state.memory_bytes // _MIB,
         "spark.driver.memory": _java_bytes(heap) // _MIB,
         "processes": _PROCESSES_MIB,
+        "a merge of table services": upkeep.task_memory_bytes // _MIB + _MERGE_MIB if upkeep.enabled else 0,
         "embedded Kafka": _KAFKA_MIB if config.kafka.embedded else 0,
     }
     wanted = sum(parts.values())

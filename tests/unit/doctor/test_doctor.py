@@ -273,6 +273,15 @@ def test_more_memory_than_there_is_fails(tmp_path: Path):
     assert statuses(machine.memory(load_config(file))) == [CheckStatus.FAILS]
 
 
+def test_memory_has_a_merge_of_table_services_unless_they_are_off(tmp_path: Path):
+    file = write_config(tmp_path)
+    (on,) = machine.memory(load_config(file))
+    assert "a merge of table services 356" in on.text
+    file.write_text(file.read_text() + "table_services: {enabled: false}\n")
+    (off,) = machine.memory(load_config(file))
+    assert "table services" not in off.text
+
+
 def test_broker_that_does_not_answer_fails_and_what_rests_on_it_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
