@@ -2,13 +2,13 @@
 archive. One action takes one timeline, the data table's first.
 
 1. plan, decide: which instants; asked again before the commit, like every plan. Their rows are read and
-   packed before the lock is taken: the files of completed instants do not change
-2. commit: the archive's file, its manifest, `_version_`. From here on the instants are archived, and on the
-   active timeline as well, which harms nobody
-3. sweep, in slices that take the lock: the instants' files go; files of a level of the archive become one of
-   the next; manifests and files that are superseded go
+   packed before the lock is taken (`prepare`): the files of completed instants do not change
+2. commit, under the lock: the archive's file, its manifest, `_version_`. From here on the instants are in the
+   archive and on the active timeline; a reader that finds one in both takes it once
+3. sweep, in slices that take the lock: the instants' files are deleted; files of a level of the archive
+   become one of the next; manifests and files that are superseded are deleted
 
-Nothing of it is read by anybody while it is under way, so each step may be the last of a coordinator.
+After each step readers find every instant in one place at least, so a coordinator may die behind any of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The handlers of cleans: of the data table, and of the metadata table.
 
-A clean is committed first and deletes afterwards, in the sweep: readers never open what it names, and
-whoever repeats the sweep finds files gone, which is as good (hudi_format/TABLE_SERVICES.md, section 3.2). The
-order of a commit:
+A clean is committed first and deletes afterwards, in the sweep: from the commit on readers open no file that
+it names. A sweep that is repeated finds files gone already, which is no error (hudi_format/TABLE_SERVICES.md,
+section 3.2). The order of a commit:
 
 1. the requested file with the plan, the inflight file
 2. of the data table: the metadata table's deltacommit, which takes the files off its list

@@ -3,7 +3,8 @@
 A commit makes its files in this order (hudi_format/TABLE_SERVICES.md, sections 1 and 2):
 
 1. the requested file with the plan, the inflight file
-2. base files of the same instant that are not ours go: an executor of another engine died half-way
+2. base files of the same instant that are not ours are deleted: an executor of another engine that died may
+   have made them
 3. our base files
 4. of the data table: the metadata table's deltacommit
 5. the completed file

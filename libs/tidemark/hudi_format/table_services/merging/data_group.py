@@ -1,8 +1,9 @@
 """Merges one file group of a MERGE_ON_READ table: its base file with its log files, as `read_slice` does.
 
-Log files are read twice where their blocks have columns: first keys and ordering values alone, from which
-follows which rows count; then, after the base file went past them in batches (`merge.log_merge`), the blocks
-that have such rows. So changes take 60 bytes or so each, whatever a row is.
+Log files whose blocks have columns (Parquet) are read twice. The first time only keys and ordering values are
+read; they say which version of each key counts. Then the base file's rows are compared with them, batch by
+batch (`merge.log_merge`). The second time only those blocks are read that have rows which count. So a change
+takes about 60 bytes of memory, however long its row is.
 
 Rows of Avro blocks cost more to read than to keep: their changes are held with their rows, reduced to one per
 key (`log_parts`). Changes that do not fit are divided by the keys' hashes among 16 parts on disk, and so are
