@@ -21,6 +21,7 @@ from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.logging import configure_logging
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 from tidemark.stream_runtime.rpc.health import wait_until_serving
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR
 from tidemark.stream_writer import task_outcome
@@ -96,5 +97,6 @@ def _services(config: TableConfigFile, failpoints: FailpointRegistry) -> Iterato
 
 
 if __name__ == "__main__":
+    use_arrow_alone()
     configure_logging("writer")
     run(load_config(sys.argv[2]))

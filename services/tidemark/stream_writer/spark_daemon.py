@@ -1,10 +1,11 @@
 """The daemon that forks the writer's Python workers, with everything imported that a task needs.
 
-`spark.python.daemon.module` names it to Spark. It differs from PySpark's own daemon in four points, each
+`spark.python.daemon.module` names it to Spark. It differs from PySpark's own daemon in five points, each
 measured in docs/adr/0003-writer-engine.md:
 
 - There are no archives on the import path. Each task would read their directories again.
 - The modules that tasks need are imported once, before the fork.
+- PyArrow makes its first array without a look for pandas, which no task uses (`arrow_alone`).
 - The imported objects are frozen (`gc.freeze`), so the collection after each task does not visit them.
 - Bytes of the JVM are acknowledged at once. The JVM sends the head of a task in two small pieces, and Nagle's
   algorithm sends the second only after the first was acknowledged, which Linux otherwise delays by 40 ms.
@@ -26,6 +27,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 from tidemark.stream_runtime.platform.spark_daemon import drop_archives
 
 PRELOADED: Final = (
@@ -91,16 +93,17 @@ def preload() -> None:
     RuntimeError if an import started a thread: a forked worker could wait for ever for a lock of that thread,
     which does not exist in the worker.
     """
-    for module in PRELOADED:
-        try:
+    try:
+        use_arrow_alone()
+        for module in PRELOADED:
             importlib.import_module(module)
-        except ImportError as error:
-            raise ImportError(
-                f"{error}: the Python of this executor, {sys.executable} {platform.python_version()} on "
-                f"{platform.node()}, cannot run the writer's tasks. Install Tidemark's packages for a Python "
-                f"3.11 there and name it in spark.pyspark.python, or ship what `tidemark archive "
-                f"--dependencies` makes (docs/spark-cluster.md)"
-            ) from error
+    except ImportError as error:
+        raise ImportError(
+            f"{error}: the Python of this executor, {sys.executable} {platform.python_version()} on "
+            f"{platform.node()}, cannot run the writer's tasks. Install Tidemark's packages for a Python "
+            f"3.11 there and name it in spark.pyspark.python, or ship what `tidemark archive "
+            f"--dependencies` makes (docs/spark-cluster.md)"
+        ) from error
     if threading.active_count() > 1:
         raise RuntimeError(f"an import of {PRELOADED} started a thread: workers cannot be forked safely")
     gc.collect()

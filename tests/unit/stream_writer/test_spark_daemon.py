@@ -56,13 +56,14 @@ def test_worker_that_asks_to_end_is_passed_on() -> None:
         acknowledging(worker_main)(stream, stream)
 
 
-def test_workers_are_forked_with_their_tasks_imported_and_without_grpc() -> None:
-    """gRPC's threads do not survive a fork; nothing that a worker runs may bring it in."""
+def test_workers_are_forked_with_their_tasks_imported_and_without_grpc_and_pandas() -> None:
+    """gRPC's threads do not survive a fork; nothing that a worker runs may bring it in. pandas only costs."""
     script = (
         "import sys, gc; from tidemark.stream_writer import spark_daemon; spark_daemon.preload();"
         "assert 'tidemark.stream_writer.tasks' in sys.modules;"
         "assert gc.get_freeze_count() > 10_000;"
-        "sys.exit(int('grpc' in sys.modules))"
+        "import pyarrow as pa; pa.array([1, None]);"
+        "sys.exit(', '.join({'grpc', 'pandas'} & set(sys.modules)) or 0)"
     )
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
