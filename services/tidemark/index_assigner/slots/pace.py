@@ -1,6 +1,6 @@
 """When the next transaction of a slot is due.
 
-It is due `limits.transaction_interval_ms` after its first record came, or when it has `transaction_records`
+It is due `limits.transaction_interval` after its first record came, or when it has `transaction_records`
 or `transaction_bytes`, or when the stage reports that there is no more input to wait for.
 """
 
