@@ -21,7 +21,8 @@ SERVICES: Final = (
     *("kafka", "coordinator", "assigner-1", "assigner-2"),
     *("spark-master", "spark-worker-1", "spark-worker-2", "writer"),
 )
-_POLL_S: Final = 1.0
+# Each look starts a process of the engine's, and `tidemark status` one in the coordinator's container.
+_POLL_S: Final = 2.0
 _COMMAND_S: Final = 120.0
 _END_S: Final = 20.0
 # SIGKILL to what the container's init started; init ends with it, and the restart policy does the rest.
@@ -41,6 +42,7 @@ class Stack:
     def __init__(self, engine: Engine, project: str, settings: dict[str, str]) -> None:
         self._environment = {**engine.environment, **settings, "COMPOSE_PROJECT_NAME": project}
         self._project = project
+        self._containers: dict[str, str] = {}
 
     def script(self, *arguments: str, timeout_s: float) -> None:
         """deploy/compose.sh, its output shown. Raises StackError, TimeoutExpired. What ends it early ends all
@@ -66,20 +68,29 @@ class Stack:
         return done.stdout
 
     def container(self, service: str) -> str:
-        """The service's container, running or not. Raises StackError when there is none."""
-        labels = (
-            f"label=com.docker.compose.project={self._project}",
-            f"label=com.docker.compose.service={service}",
-        )
-        listed = self.docker("ps", "-aq", "--filter", labels[0], "--filter", labels[1]).split()
-        if len(listed) != 1:
-            raise StackError(f"{len(listed)} containers of {service}, not one")
-        return listed[0]
+        """The service's container, running or not: it stays the same one when it is killed and started again.
+        Raises StackError when there is none.
+        """
+        if service not in self._containers:
+            labels = (
+                f"label=com.docker.compose.project={self._project}",
+                f"label=com.docker.compose.service={service}",
+            )
+            listed = self.docker("ps", "-aq", "--filter", labels[0], "--filter", labels[1]).split()
+            if len(listed) != 1:
+                raise StackError(f"{len(listed)} containers of {service}, not one")
+            self._containers[service] = listed[0]
+        return self._containers[service]
 
     def state(self, service: str) -> dict[str, Any]:
         """What `docker inspect` says of the container."""
-        document: list[dict[str, Any]] = json.loads(self.docker("inspect", self.container(service)))
-        return document[0]
+        return self.states([service])[service]
+
+    def states(self, services: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """`state` of each of these, asked at once."""
+        said = self.docker("inspect", *(self.container(each) for each in services))
+        documents: list[dict[str, Any]] = json.loads(said)
+        return dict(zip(services, documents, strict=True))
 
     def exec(self, service: str, *command: str, timeout_s: float = _COMMAND_S, check: bool = True) -> str:
         """Runs a command inside; its output."""
@@ -112,8 +123,8 @@ class Stack:
 
         def all_healthy() -> bool:
             waiting.clear()
-            for service in services:
-                state = self.state(service)["State"]
+            for service, said in self.states(services).items():
+                state = said["State"]
                 health = state.get("Health", {}).get("Status", state["Status"])
                 if health != "healthy":
                     waiting[service] = health
