@@ -17,11 +17,12 @@ Invariants that every implementation keeps (tests/contract/test_storage.py runs 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from tidemark.hudi_format.errors import InvalidPathError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FileContent: TypeAlias = bytes | bytearray | memoryview
 

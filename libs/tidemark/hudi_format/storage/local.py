@@ -17,16 +17,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from tidemark.hudi_format.errors import (
-    AlreadyExistsError,
-    FencedOutError,
-    FileMissingError,
-    InvalidPathError,
-)
+from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError, FileMissingError, InvalidPathError
 from tidemark.hudi_format.storage.base import (
     FileContent,
     FileInfo,
@@ -36,6 +29,9 @@ from tidemark.hudi_format.storage.base import (
     checked_path,
     name_of,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _PARENT_RETRIES_MAX: Final = 3
 _TEMPORARY: Final = ".tmp"
@@ -80,6 +76,9 @@ class LocalStorage:
             return b"".join(pieces)
 
     def open_input(self, path: str) -> pa.NativeFile:
+        # Commands that ask a coordinator look at small files of the table alone, and start without PyArrow.
+        import pyarrow as pa
+
         target = self._absolute_file(path)
         if not os.path.isfile(target):
             raise FileMissingError(f"no file {path!r} under {self._base}")
