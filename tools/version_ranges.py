@@ -65,10 +65,14 @@ def copy_tracked(target: Path) -> None:
             shutil.copy(ROOT / name, target / name)
 
 
-def environment(end: str) -> Path:
-    """Makes the environment of one end, and its copy of the checkout, anew; returns its Python."""
+def environment(end: str, keep: bool = False) -> Path:
+    """Makes the environment of one end, and its copy of the checkout, anew; returns its Python. ``keep``: one
+    that is there is taken as it is, with the sources that it has.
+    """
     folder = FOLDER / end
     python = folder / "env" / "bin" / "python"
+    if keep and python.exists():
+        return python
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
     copy_tracked(folder / "source")
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / "env")], check=True)
@@ -101,10 +105,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("tests", nargs="*", default=TESTS, help=f"what runs in each (default: {TESTS})")
     parser.add_argument("--end", choices=ENDS, action="append", help="this end alone")
     parser.add_argument("--dry-run", action="store_true", help="only make the environments")
+    parser.add_argument(
+        "--keep", action="store_true", help="take environments that are there, to run in parts"
+    )
     chosen = parser.parse_args(arguments)
     failed: list[str] = []
     for end in chosen.end or ENDS:
-        python = environment(end)
+        python = environment(end, chosen.keep)
         sys.stdout.write(f"version-ranges: {end}: {' '.join(installed(python))}\n")
         sys.stdout.flush()
         if chosen.dry_run:
