@@ -15,9 +15,14 @@ GLOBAL_RECORD_INDEX = {
     "hoodie.metadata.index.partition.stats.enable": "false",
 }
 
+# Tables of tests have tens of rows.
 SMALL_PARALLELISM = {
-    f"hoodie.{operation}.shuffle.parallelism": "2"
-    for operation in ("upsert", "insert", "bulkinsert", "delete")
+    **{
+        f"hoodie.{operation}.shuffle.parallelism": "2"
+        for operation in ("upsert", "insert", "bulkinsert", "delete")
+    },
+    # Each write looks for rows that changed their partition: by default in 60 tasks, and twice.
+    "hoodie.global.index.reconcile.parallelism": "2",
 }
 
 
