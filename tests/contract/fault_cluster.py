@@ -19,7 +19,7 @@ from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPar
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.retry import Deadline
 
-TRANSACTION_TIMEOUT_S = 4.0
+TRANSACTION_TIMEOUT_S = 30.0
 HASTY_TIMEOUT_S = 1.0
 _SLOW_S = 1.3
 _UNANSWERED_TIMES = 1_000

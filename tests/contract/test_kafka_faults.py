@@ -26,9 +26,9 @@ from tidemark.stream_runtime.kafka.ports import TransactionalProducer
 COMMITTED, ABORTED, UNKNOWN = TransactionOutcome
 # Seconds for a flush and for an end. Patient: sees a connection come again. The others ask nothing twice:
 # messages without an answer, or (once every message is there) an end without one.
-PATIENT = (3.5, 3.5)
+PATIENT = (25.0, 25.0)
 NO_FLUSH_TWICE = (0.6, 0.8)
-NO_END_TWICE = (2.0, 0.8)
+NO_END_TWICE = (20.0, 0.8)
 
 
 class Scene:

@@ -1,0 +1,41 @@
+"""Ports for servers that a test starts later: no two processes of the tests choose the same one.
+
+A port is free when it is chosen, and its server listens some seconds later. Chosen at random, as the product
+does it for one run on a machine, several levels of tests at a time would now and then choose one twice
+meanwhile. So each process goes through a block of its own here, below the ports that the product chooses from.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.platform.broker_files import NodePorts, is_free, new_cluster, save_cluster
+
+_PORTS: Final = range(10_000, 15_000)
+_BLOCK: Final = 40
+_TAKEN: Final = itertools.count()
+
+
+def own_ports(count: int) -> list[int]:
+    """So many ports on which nobody listens now, others each time."""
+    first = _PORTS.start + os.getpid() * _BLOCK % len(_PORTS)
+    free: list[int] = []
+    for number in itertools.islice(_TAKEN, _BLOCK):
+        if is_free(port := first + number % _BLOCK):
+            free.append(port)
+        if len(free) == count:
+            return free
+    raise AssertionError(f"of the ports {first} to {first + _BLOCK - 1} only {free} are free")
+
+
+def with_own_ports(folder: Path, nodes: int = 1) -> Path:
+    """The folder of an embedded Kafka that is not there yet, whose nodes are going to have such ports."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ports = [NodePorts(*own_ports(2)) for _ in range(nodes)]
+    save_cluster(folder, replace(new_cluster(nodes, SystemIds()), nodes=tuple(ports)))
+    return folder
