@@ -16,6 +16,7 @@ from tests.left_open import (  # noqa: F401
     pytest_runtest_setup,
     pytest_runtest_teardown,
 )
+from tests.own_ports import with_own_ports
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import JavaRuntime, find_java
@@ -51,5 +52,5 @@ def kafka(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     A test that kills or restarts a broker starts its own `EmbeddedKafka`.
     """
     folder = tmp_path_factory.mktemp("kafka")
-    with EmbeddedKafka(folder, ensure_jars(KAFKA.name, java), java.home) as broker:
+    with EmbeddedKafka(with_own_ports(folder), ensure_jars(KAFKA.name, java), java.home) as broker:
         yield broker

@@ -7,7 +7,6 @@ the command line and from the files.
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 import yaml
 
+from tests.own_ports import own_ports
 from tidemark.config import TableConfigFile, load_config
 from tidemark.console.admin_client import AdminClient
 from tidemark.errors import TidemarkError
@@ -27,7 +27,6 @@ from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicSpec
 from tidemark.stream_runtime.platform import child
-from tidemark.stream_runtime.platform.broker_files import free_ports
 
 STOP_ORDER: Final = ("services", "assigner", "writer", "coordinator")
 READY_S: Final = 180.0
@@ -72,7 +71,7 @@ class Pipeline:
         self.folder = folder
         self._clock = SystemClock()
         (folder / "schema.avsc").write_text(json.dumps(schema))
-        coordinator, metrics = free_ports(2, random.Random())
+        coordinator, metrics = own_ports(2)
         name = table["name"]
         self.document: Config = {
             "table": {"path": "./table", "schema": "schema.avsc", "index": {"shards": 4}, **table},

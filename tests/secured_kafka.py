@@ -4,7 +4,6 @@ operation refused that no ACL allows.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,8 @@ from confluent_kafka.admin import (
 )
 
 from tests.certificates import Authority
-from tidemark.stream_runtime.platform.broker_files import HOST, free_ports
+from tests.own_ports import own_ports
+from tidemark.stream_runtime.platform.broker_files import HOST
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import JavaRuntime
@@ -93,7 +93,7 @@ class SecuredKafka(EmbeddedKafka):
         keystore.parent.mkdir(parents=True, exist_ok=True)
         keystore.touch(mode=0o600)
         keystore.write_bytes(own.key.read_bytes() + own.certificate.read_bytes())
-        (port,) = free_ports(1, random.Random())
+        (port,) = own_ports(1)
         self.secured_servers = f"localhost:{port}"
         node = self._cluster.nodes[0]
         plain = f"PLAINTEXT://{HOST}:{node.broker}"

@@ -21,6 +21,7 @@ from tests.contract.fault_cluster import (
 )
 from tests.contract.kafka_cluster import KafkaCluster
 from tests.faults.kafka_proxy import KafkaProxy
+from tests.own_ports import with_own_ports
 from tidemark.hudi_format.storage.base import FolderStorage
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
@@ -55,7 +56,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="session")
 def own_kafka(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """A broker that may be killed."""
-    with EmbeddedKafka(tmp_path_factory.mktemp("faults"), ensure_jars(KAFKA.name, java), java.home) as broker:
+    folder = with_own_ports(tmp_path_factory.mktemp("faults"))
+    with EmbeddedKafka(folder, ensure_jars(KAFKA.name, java), java.home) as broker:
         yield broker
 
 

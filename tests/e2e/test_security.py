@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import re
 import signal
 import stat
@@ -29,9 +28,9 @@ from confluent_kafka import Producer
 
 from tests.certificates import Authority
 from tests.e2e.running_table import SCHEMA, TIDEMARK
+from tests.own_ports import own_ports
 from tests.secured_kafka import Grant, SecuredKafka, service_grants
 from tidemark.stream_runtime.ids import SystemIds
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.platform.java import JavaRuntime
 from tidemark.stream_runtime.security.roles import Role
 from tidemark.stream_runtime.security.tokens import new_token, token_line
@@ -74,7 +73,7 @@ class SecuredRun:
             token_line(secrets.reader, [Role.READ], "grafana"),
         ]
         tokens.write_text("\n".join(lines))
-        (self.ui_port,) = free_ports(1, random.Random())
+        (self.ui_port,) = own_ports(1)
         (folder / "events").mkdir()
         self.document: dict[str, Any] = {
             "table": {"name": "accounts", "path": "./table", "record_key": ["id"], "partition": ["region"]}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tests.integration.service_threads import Running, ServiceThreads
+from tests.own_ports import own_ports
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
@@ -25,10 +26,8 @@ from tidemark.index_assigner.adapters import TOPICS_RECORD
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import DeadlineExceededError
-from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ports import TopicSpec
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.retry import Deadline
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
@@ -94,7 +93,7 @@ class ServedTable(ServiceThreads):
         transaction_timeout: str = "10s",
     ) -> None:
         self.input = f"{name}-in"
-        coordinator, metrics = free_ports(2, SystemIds().random())
+        coordinator, metrics = own_ports(2)
         (folder / "orders.avsc").write_text(json.dumps(SCHEMA))
         (folder / "orders.yaml").write_text(
             f"""

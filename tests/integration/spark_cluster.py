@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -20,9 +19,9 @@ from typing import Any, Final
 import psutil
 import pyspark
 
+from tests.own_ports import own_ports
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.platform import child
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.platform.java import JavaRuntime
 
 _READY_S: Final = 240.0
@@ -42,7 +41,7 @@ class SparkCluster:
         self._java = java
         self._clock = SystemClock()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._port, self._page = free_ports(2, random.Random())
+        self._port, self._page = own_ports(2)
         conf = folder / "conf"
         conf.mkdir()
         (conf / "spark-defaults.conf").write_text(
@@ -68,7 +67,7 @@ class SparkCluster:
 
     def start_worker(self, host: str, environment: Mapping[str, str] | None = None) -> None:
         """A worker with one core, its executors with ``environment`` above all; returns at once."""
-        port, page = free_ports(2, random.Random())
+        port, page = own_ports(2)
         self._spawn(
             host,
             "org.apache.spark.deploy.worker.Worker",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +25,8 @@ from tests.integration.admin_calls import (
 )
 from tests.integration.foreign_clients import ForeignClient, Grpcurl, Reflected, find_grpcurl
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
+from tests.own_ports import own_ports
 from tests.pipeline import Message, Pipeline
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -84,7 +83,7 @@ BAD: list[tuple[str, Message]] = [
 
 def elsewhere() -> dict[str, str]:
     """The services section of a coordinator beside the one that runs."""
-    coordinator, metrics = free_ports(2, random.Random())
+    coordinator, metrics = own_ports(2)
     return {"coordinator": f"127.0.0.1:{coordinator}", "metrics": f"127.0.0.1:{metrics}"}
 
 

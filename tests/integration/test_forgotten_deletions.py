@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.assign_world import ServedTable
 from tests.integration.test_assign_service import Records, check, random_records
+from tests.own_ports import with_own_ports
 from tidemark.commit_coordinator.commit import trimming
 from tidemark.epoch_protocol.entries import SnapshotTaken, decode_decision
 from tidemark.stream_runtime.clock import SystemClock
@@ -31,7 +32,7 @@ def forgetful(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> It
         ("log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms"), "86400000"
     )
     folder, jars = tmp_path_factory.mktemp("forgetful"), ensure_jars(KAFKA.name, java)
-    with EmbeddedKafka(folder, jars, java.home, settings=settings) as broker:
+    with EmbeddedKafka(with_own_ports(folder), jars, java.home, settings=settings) as broker:
         yield broker
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.own_ports import with_own_ports
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
@@ -31,7 +32,7 @@ LEDGER, DATA = TopicPartition("ledger", 0), TopicPartition("data", 0)
 @pytest.fixture
 def own_kafka(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     folder = tmp_path_factory.mktemp("outage")
-    with EmbeddedKafka(folder, ensure_jars(KAFKA.name, java), java.home) as broker:
+    with EmbeddedKafka(with_own_ports(folder), ensure_jars(KAFKA.name, java), java.home) as broker:
         yield broker
 
 

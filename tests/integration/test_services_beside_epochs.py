@@ -15,7 +15,9 @@ import pytest
 from tests.input_model import DELETE_FIELD, SCHEMA, InputModel, RandomStream, messages
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Pipeline
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.retry import Deadline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -26,7 +28,7 @@ SERVICES: Final = {
     "compact_data": {"log_files": 3, "min_interval": "1s"},
     "archive": {"enabled": False},
 }
-_ROUNDS_MAX: Final = 60
+_COMPACTED_S: Final = 600.0
 
 
 @pytest.fixture
@@ -62,7 +64,8 @@ def compacted(pipeline: Pipeline) -> dict[str, int]:
 
 
 def run_until_compacted(pipeline: Pipeline, model: InputModel, stream: RandomStream, wanted: int) -> None:
-    for _ in range(_ROUNDS_MAX):
+    deadline = Deadline(SystemClock(), _COMPACTED_S)
+    while not deadline.is_over:
         events = list(stream.events(40))
         model.apply(events)
         for partition, part in messages(events, 2).items():
@@ -70,7 +73,7 @@ def run_until_compacted(pipeline: Pipeline, model: InputModel, stream: RandomStr
         pipeline.flush()
         if min(compacted(pipeline).values()) >= wanted:
             return
-    raise AssertionError(f"{compacted(pipeline)} after {_ROUNDS_MAX} epochs:\n{pipeline.log('writer')}")
+    raise AssertionError(f"{compacted(pipeline)} in {_COMPACTED_S} s:\n{pipeline.log('writer')}")
 
 
 def check(pipeline: Pipeline, model: InputModel) -> None:

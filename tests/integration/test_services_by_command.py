@@ -6,7 +6,6 @@ processes, as under `tidemark services serve`.
 from __future__ import annotations
 
 import json
-import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from testing.ids import SeededIds
+from tests.own_ports import own_ports
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
@@ -25,7 +25,6 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.security.client import client_security
 from tidemark.stream_writer.services_worker import beside_epochs, open_services, services_loop
 from tidemark.stream_writer.table_services.process_engine import ProcessEngine
@@ -48,7 +47,7 @@ class Served:
     """A table with log files, its coordinator, and a worker that merges."""
 
     def __init__(self, folder: Path) -> None:
-        [port] = free_ports(1, random.Random())
+        [port] = own_ports(1)
         self.file = write_config(folder, coordinator=f"127.0.0.1:{port}")
         self.file.write_text(self.file.read_text() + SETTINGS)
         writer = new_table(folder / "table")

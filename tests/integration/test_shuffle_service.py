@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from tests.integration.service_threads import Running, ServiceThreads
+from tests.own_ports import own_ports
 from tidemark.epoch_protocol.entries import BatchShuffled, Stage
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.failpoints import AssignerFailpoint
@@ -22,9 +23,7 @@ from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointHitError
-from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.ports import OFFSET_BEGINNING, Isolation, TopicPartition, TopicSpec
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.retry import Deadline
 
@@ -45,7 +44,7 @@ SCHEMA = {
 class Table(ServiceThreads):
     def __init__(self, kafka: EmbeddedKafka, folder: Path, name: str) -> None:
         self.input = f"{name}-in"
-        coordinator, metrics = free_ports(2, SystemIds().random())
+        coordinator, metrics = own_ports(2)
         (folder / "orders.avsc").write_text(json.dumps(SCHEMA))
         (folder / "orders.yaml").write_text(
             f"""

@@ -22,6 +22,7 @@ from tests.faults.kafka_proxy import OK, Fault, KafkaProxy
 from tests.faults.kafka_wire import Api
 from tests.integration.assign_world import ServedTable
 from tests.integration.test_assign_service import Records, check, random_records
+from tests.own_ports import with_own_ports
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
@@ -98,7 +99,7 @@ class Cluster:
 def cluster(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("three")
     jars = ensure_jars(KAFKA.name, java)
-    with EmbeddedKafka(folder, jars, java.home, nodes=3, heap_mb=160) as kafka:
+    with EmbeddedKafka(with_own_ports(folder, 3), jars, java.home, nodes=3, heap_mb=160) as kafka:
         yield Cluster(kafka)
 
 

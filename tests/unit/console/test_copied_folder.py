@@ -11,7 +11,6 @@ files and asks nobody.
 from __future__ import annotations
 
 import json
-import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ import grpc
 import pytest
 
 from testing.ids import SeededIds
+from tests.own_ports import own_ports
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import write_config
 from tidemark.admin.v1 import admin_pb2 as pb
@@ -38,7 +38,6 @@ from tidemark.config import load_config
 from tidemark.console import admin_client
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 
 COMMANDS = {
@@ -90,7 +89,7 @@ class Production:
 @pytest.fixture(scope="module")
 def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     folder = tmp_path_factory.mktemp("production")
-    [port] = free_ports(1, random.Random())
+    [port] = own_ports(1)
     made = Production(write_config(folder, coordinator=f"127.0.0.1:{port}"), folder / "table")
     cluster = MemoryCluster()
     ports = Ports(

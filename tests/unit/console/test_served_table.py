@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from testing.ids import SeededIds
 from testing.terms import begin_term
+from tests.own_ports import own_ports
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import write_config
@@ -35,7 +35,6 @@ from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.table_identity import Served as Answer
 from tidemark.ledger_client.table_identity import shown_owner
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server
 
 
@@ -165,7 +164,7 @@ def test_what_the_coordinator_refuses_is_shown_without_the_method(
 
 def test_a_coordinator_is_known_by_its_table_from_each_start_on(tmp_path: Path) -> None:
     """The service itself, with Kafka in memory; its namesake has the same address and topics."""
-    [port] = free_ports(1, random.Random())
+    [port] = own_ports(1)
     folders = [tmp_path / "served", tmp_path / "namesake"]
     for folder in folders:
         folder.mkdir()
@@ -195,7 +194,7 @@ def test_a_coordinator_gives_its_sign_of_life_as_long_as_it_runs(
 ) -> None:
     """The service itself, idle, with Kafka in memory: by its file, and by the command at another address."""
     monkeypatch.setattr(sign_of_life, "CHANGES_EVERY_S", 0.05)
-    [port] = free_ports(1, random.Random())
+    [port] = own_ports(1)
     config, cluster = write_config(tmp_path, coordinator=f"127.0.0.1:{port}"), MemoryCluster()
     storage, stop = LocalStorage(tmp_path / "table"), threading.Event()
     ports = Ports(

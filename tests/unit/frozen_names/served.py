@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from testing.ids import SeededIds
+from tests.own_ports import own_ports
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import existing_table, orders, write_config
 from tidemark.admin.v1 import admin_pb2 as pb
@@ -40,7 +40,6 @@ from tidemark.ledger_client.fold_reader import Applied
 from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
-from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.table_status.services import (
     EndedServiceAction,
     OpenServiceAction,
@@ -81,7 +80,7 @@ class Served:
 @contextmanager
 def served(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[Served]:
     """Answers calls until the end; nothing is planned."""
-    [port] = free_ports(1, random.Random())
+    [port] = own_ports(1)
     file = write_config(folder, coordinator=f"127.0.0.1:{port}")
     cluster, table = MemoryCluster(), folder / "table"
     ids, failpoints = SeededIds(1), FailpointRegistry(CoordinatorFailpoint)

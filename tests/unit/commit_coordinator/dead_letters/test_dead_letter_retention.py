@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from testing.ids import SeededIds
+from tests.own_ports import own_ports
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import write_config
 from tidemark.cli.main import main
@@ -29,7 +29,6 @@ from tidemark.ledger_client.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
-from tidemark.stream_runtime.platform.broker_files import free_ports
 
 SCHEMA = TableSchema.from_arrow("t", pa.schema([("id", pa.string())]))
 LETTERS = TopicPartition("orders.dead-letter", 0)
@@ -120,7 +119,7 @@ def test_status_and_the_metric_tell_of_letters_that_are_deleted_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The service itself, with Kafka in memory."""
-    [port] = free_ports(1, random.Random())
+    [port] = own_ports(1)
     file, cluster = write_config(tmp_path, coordinator=f"127.0.0.1:{port}"), MemoryCluster()
     config = load_config(file)
     ensure_topics(config, cluster.admin)
