@@ -17,7 +17,8 @@ from typing import Final
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.platform.broker_files import NodePorts, is_free, new_cluster, save_cluster
 
-_PORTS: Final = range(10_000, 15_000)
+_PORTS: Final = range(10_000, 12_000)
+"""Those of the kill campaign follow (`tests/chaos/cluster.py`)."""
 _BLOCK: Final = 50
 _NUMBERS: Final = itertools.count()
 

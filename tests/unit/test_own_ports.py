@@ -30,4 +30,4 @@ def test_an_embedded_kafka_finds_its_ports_in_its_folder(tmp_path: Path) -> None
     assert cluster is not None
     ports = [port for node in cluster.nodes for port in (node.broker, node.controller)]
     assert len(set(ports)) == 6
-    assert max(ports) < 15_000
+    assert max(ports) < 12_000
