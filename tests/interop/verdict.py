@@ -86,9 +86,12 @@ def assert_table_holds(
     _assert_index_is(judge, table, rows, verify=True)
 
 
-def hudi_rs_snapshot(table: Path, columns: Sequence[str] | None = None) -> Rows:
-    """All live rows, or some columns of them, as hudi-rs, an independent reader, sees them."""
-    batches = HudiTableBuilder.from_base_uri(str(table.resolve())).build().read(HudiReadOptions())
+def hudi_rs_snapshot(table: Path, columns: Sequence[str] | None = None, as_of: str | None = None) -> Rows:
+    """All live rows, or some columns of them, as hudi-rs, an independent reader, sees them. ``as_of``: a
+    completion time, to which it travels.
+    """
+    options = HudiReadOptions() if as_of is None else HudiReadOptions().with_as_of_timestamp(as_of)
+    batches = HudiTableBuilder.from_base_uri(str(table.resolve())).build().read(options)
     if not batches:
         return []
     # Batches of one table may differ in details such as time zone spelling; rows are compared, not schemas.
