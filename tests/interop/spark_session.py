@@ -9,11 +9,25 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from tidemark.stream_runtime.platform.java import find_java
+
+JUDGE: Final = {
+    # Hudi asks a library for sizes of objects, which starts processes to look into this JVM, and estimates.
+    "spark.driver.defaultJavaOptions": "-Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true",
+    # Tables of tests have tens of rows: the code that Spark makes for each query costs more than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of sessions that judge. Not those of the benchmark, whose Spark is as users have it."""
+SHORT_LIVED: Final = {
+    **JUDGE,
+    "spark.driver.defaultJavaOptions": f"{JUDGE['spark.driver.defaultJavaOptions']} -XX:TieredStopAtLevel=1",
+}
+"""Of a session with a few queries: the second compiler pays from about fifty on."""
 
 
 def start_spark(
