@@ -88,6 +88,7 @@ CLOSES = """
     def test_closes_all(tmp_path):
         thread = threading.Thread(target=lambda: None)
         thread.start()
+        thread.join()
         with (tmp_path / "file").open("w"):
             pass
 """
