@@ -19,6 +19,7 @@ from tests.e2e.flights_table import FlightsTable
 from tests.unit.page.page_world import EVIL, PageWorld, letter
 from tidemark.demo.flights import EventStream
 from tidemark.stream_runtime.kafka.errors import KafkaError
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -247,7 +248,7 @@ def test_states_that_a_pipeline_seldom_has(browser: Chromium, tmp_path: Path) ->
         state(browser, "starting")
         coordinator = world.status["coordinator"]
         coordinator |= {"term": 1, "halted": f"epoch 2 was not written: {EVIL}", "blocked_epoch": 2}
-        world.status["warnings"] = [f"halted: {coordinator['halted']}"]
+        world.status["warnings"] = [StatusWarning(WarningKind.HALTED, f"halted: {coordinator['halted']}")]
         state(browser, "halted")
         browser.until("document.querySelector('#warnings').innerText.includes('tidemark epoch retry 2')")
         assert EVIL in browser.text("#warnings")
