@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tidemark.commit_coordinator.commit.attempt_effects import give_back
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -31,6 +29,7 @@ from tidemark.commit_coordinator.table_services.handler import (
     LockedStep,
     ServiceFacts,
 )
+from tidemark.commit_coordinator.table_services.instant_steps import slice_lock
 from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.config.table_services_model import ArchiveConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
@@ -237,7 +236,7 @@ class Archive:
 
         if doing.merging is not None and not doing.merging[1].done():
             return False
-        with _lock_of(context) as delete:
+        with slice_lock(context) as delete:
             if not doing.deleted:
                 hit = context.hit
                 gone = archiving.delete_instants(
@@ -248,7 +247,7 @@ class Archive:
         if doing.merges_left:
             self._merge(context, plan.root, doing)
             return False
-        with _lock_of(context) as delete:
+        with slice_lock(context) as delete:
             if not archiving.delete_superseded(storage, plan.root, delete, is_over):
                 return False
         self._sweep = None
@@ -292,7 +291,7 @@ class Archive:
         return self._executor.submit(write)
 
     def _publish(self, context: Context, merge: Merge, ticket: Ticket) -> None:
-        with _lock_of(context) as delete:
+        with slice_lock(context) as delete:
             publishing, lease, hit = context.publishing, context.lock.lease(), context.hit
             if not archiving.publish_merged(
                 publishing, merge, ticket, lease, delete, lambda _: hit(CoordinatorFailpoint.IN_SWEEP)
@@ -312,21 +311,6 @@ class _Growing(io.RawIOBase):
     def write(self, data: bytes) -> int:  # type: ignore[override]
         self._file.write(bytes(data))
         return len(data)
-
-
-@contextmanager
-def _lock_of(context: Context) -> Iterator[Callable[[str], bool]]:
-    """The lock for one slice of the sweep; yields how to delete under it. Raises LockHeldError."""
-    context.lock.acquire(0, ends_epoch=True)
-
-    def delete(path: str) -> bool:
-        context.lock.check()
-        return context.storage.delete(path)
-
-    try:
-        yield delete
-    finally:
-        give_back(context)
 
 
 def _merged_in_memory(context: Context, merge: Merge) -> Ticket:

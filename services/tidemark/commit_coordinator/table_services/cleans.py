@@ -11,12 +11,13 @@ section 3.2). The order of a commit:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
@@ -29,6 +30,7 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
     complete_instant,
     is_completed,
     metadata_deltacommit,
+    slice_lock,
     take_back_instant,
 )
 from tidemark.commit_coordinator.table_services.listings import (
@@ -46,7 +48,7 @@ from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.snapshot import every_metadata_slice
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_from_ms, instant_to_ms
 from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
@@ -198,6 +200,12 @@ class _Clean:
         take_back_instant(step, action.planned.instant, Action.CLEAN, self._root)
 
     def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+        return self._delete(context, action, until_ms, context.storage.delete)
+
+    def _delete(
+        self, context: Context, action: DecidedAction, until_ms: int, delete: Callable[[str], bool]
+    ) -> bool:
+        """One slice of the deletions; True at their end."""
         plan = self._plan_of(action)
         paths = plan.paths(self._folder)
         service, done = self._swept
@@ -207,7 +215,7 @@ class _Clean:
             if context.clock.now_ms() >= until_ms and number > done:
                 self._swept = (action.planned.service, number)
                 return False
-            context.storage.delete(paths[number])
+            delete(paths[number])
             context.hit(CoordinatorFailpoint.IN_SWEEP)
         for left in plan.leftovers:
             context.storage.delete_tree(left)
@@ -267,6 +275,22 @@ class CleanData(_Clean):
         log = metadata_deltacommit(step, action, cleaned_files(plan))
         self._placement.wrote_index([log], instant_to_ms(plan.instant))
 
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+        """Deletes under the lock, and only what the metadata table does not list: a restore lists again what
+        was not deleted yet, and so does who builds the metadata table anew.
+        """
+        with slice_lock(context) as delete:
+            if not _listed_anew(load_timelines(context.storage), action.planned.instant):
+                return self._delete(context, action, until_ms, delete)
+            listed = MetadataTableSnapshot.load(context.storage).files
+
+            def delete_unlisted(path: str) -> bool:
+                partition = parent_of(path)
+                is_listed = path.removeprefix(f"{partition}/") in listed.files(partition)
+                return not is_listed and delete(path)
+
+            return self._delete(context, action, until_ms, delete_unlisted)
+
 
 class CleanIndex(_Clean):
     """`clean-index`: superseded slices of the metadata table."""
@@ -292,6 +316,13 @@ class CleanIndex(_Clean):
             seen_at=first_seen(context.publishing, timeline, METADATA_TABLE_ROOT),
             files_max=files_max,
         )
+
+
+def _listed_anew(timelines: Timelines, clean: str) -> bool:
+    """Whether the metadata table may list again what the clean took off its list."""
+    both = (*timelines.data.instants, *timelines.metadata.instants)
+    is_restored = any(instant.action is Action.RESTORE and instant.requested > clean for instant in both)
+    return is_restored or not timelines.metadata.is_committed(clean)
 
 
 def _looked_at(

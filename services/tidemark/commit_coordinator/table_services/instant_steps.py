@@ -1,13 +1,16 @@
-"""The steps that the handlers' commits share: an instant's files on its timeline, and taking them back.
+"""The steps that the handlers share: an instant's files on its timeline, and taking them back; a slice of a
+sweep.
 
 No step looks at what an earlier try made: all can be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tidemark.commit_coordinator.commit.attempt_effects import give_back
+from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -94,3 +97,23 @@ def _delete_pending(step: LockedStep, instant: str, action: Action, root: str) -
     for state in (State.INFLIGHT, State.REQUESTED):
         step.delete(instant_path(Instant(instant, action, state), root))
     step.context.storage.sync_dir(join_path(root, "timeline"))
+
+
+@contextmanager
+def slice_lock(context: Context) -> Iterator[Callable[[str], bool]]:
+    """The lock for one slice of a sweep, if it is not held already; yields how to delete under it. Raises
+    LockHeldError.
+    """
+    was_held = context.lock.is_held
+    if not was_held:
+        context.lock.acquire(0, ends_epoch=True)
+
+    def delete(path: str) -> bool:
+        context.lock.check()
+        return context.storage.delete(path)
+
+    try:
+        yield delete
+    finally:
+        if not was_held:
+            give_back(context)

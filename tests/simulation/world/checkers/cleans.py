@@ -3,47 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from tests.hudi_rules.timeline import parse_name
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.timelines import DATA_TIMELINE, Timeline
 
 Read = Callable[[str], bytes]
 
 
-def cleans_of(
-    names: Iterable[str], read: Read, history: Iterable[Mapping[str, Any]]
-) -> dict[str, frozenset[str]]:
-    """Requested time of each completed clean -> the files that it says it deleted. ``names``: of the files of
-    the data timeline; ``history``: the rows of what is archived.
-    """
-    done = [name for name in names if "_" in name and name.endswith(".clean")]
-    found = {name.partition("_")[0]: read(f"{DATA_TIMELINE}/{name}") for name in done}
-    found |= {row["instantTime"]: row["metadata"] for row in history if row["action"] == "clean"}
-    return {instant: _deleted(content) for instant, content in found.items()}
+class Clean(NamedTuple):
+    """A completed clean of the table; ``files``: what it says it deleted."""
+
+    completion: str
+    files: frozenset[str]
 
 
-def cleaned_files(cleans: Mapping[str, Iterable[str]], metadata: Timeline) -> tuple[set[str], set[str]]:
-    """(files that are off the list of files, files that are on it again). A restore takes the metadata table
-    back behind a clean, and lists anew what is there; the clean stays on the data timeline.
+Cleans = Mapping[str, Clean]
+"""By requested time."""
+
+
+def cleans_of(names: Iterable[str], read: Read, history: Iterable[Mapping[str, Any]]) -> dict[str, Clean]:
+    """``names``: of the files of the data timeline; ``history``: the rows of what is archived."""
+    found: dict[str, Clean] = {}
+    for row in history:
+        if row["action"] == "clean":
+            found[row["instantTime"]] = Clean(row["completionTime"], _deleted(row["metadata"]))
+    for name in names:
+        parts = parse_name(name)
+        if parts is not None and parts[1] is not None and parts[2] == "clean":
+            found[parts[0]] = Clean(parts[1], _deleted(read(f"{DATA_TIMELINE}/{name}")))
+    return found
+
+
+def cleaned_files(cleans: Cleans, data: Timeline, metadata: Timeline) -> tuple[set[str], set[str]]:
+    """(files that are off the list of files, those that may be on it again). A restore lists anew what is
+    there, and may take the metadata table back behind a clean; the clean stays on the data timeline.
     """
     off, on = set[str](), set[str]()
-    for instant, paths in cleans.items():
-        (off if metadata.counts(instant) else on).update(paths)
+    restored = max((each.requested for each in data.hudi.completed("restore")), default="")
+    for instant, clean in cleans.items():
+        is_off = metadata.counts(instant) and clean.completion > restored
+        (off if is_off else on).update(clean.files)
     return off, on - off
 
 
 def listing_fault(
     listed: Mapping[str, set[str]],
     paths: Iterable[str],
-    cleans: Mapping[str, Iterable[str]],
-    metadata: Timeline,
+    cleaned: set[str],
 ) -> str | None:
     """What is wrong with the list of files (partition -> names), where these data files are there and
-    committed. A clean of Tidemark's deletes after its commit.
+    committed. A clean of Tidemark's deletes after its commit: ``cleaned``.
     """
     there: dict[str, set[str]] = {}
-    cleaned, _ = cleaned_files(cleans, metadata)
     for path in paths:
         folder, _, name = path.rpartition("/")
         if path not in cleaned:

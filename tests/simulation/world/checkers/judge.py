@@ -237,10 +237,9 @@ class Judge:
             return
         try:
             found = self._reader.content(self._reader.view(slow.timeline))
+            self._same(found, slow.expected, slow.timeline, "for a slow reader")
         except BrokenTableError as error:
             self.say("G4", f"a slow reader: {error}")
-            return
-        self._same(found, slow.expected, slow.timeline, "for a slow reader")
 
     # ------------------------------------------------------------ commits
 
@@ -267,9 +266,12 @@ class Judge:
 
     def _check_listing(self, view: View, instant: str) -> None:
         """G5: the `files` partition lists what is there and committed."""
-        paths, cleans = [file.path for file in view.data], self._reader.cleans()
-        if fault := listing_fault(self._reader.listing(view), paths, cleans, self._metadata):
+        paths, (cleaned, _) = [file.path for file in view.data], self._cleaned()
+        if fault := listing_fault(self._reader.listing(view), paths, cleaned):
             self.say("G5", f"commit {instant}: {fault}")
+
+    def _cleaned(self) -> tuple[set[str], set[str]]:
+        return cleaned_files(self._reader.cleans(), self._timeline, self._metadata)
 
     def _epoch_committed(self, instant: str, extra: dict[str, str]) -> None:
         epoch = int(extra["tidemark.epoch"])
@@ -385,12 +387,11 @@ class Judge:
             self.say(guarantee, text)
 
     def check_traces(self, paths: Iterable[str], deletions_lost: bool) -> None:
-        """G5: nothing of an attempt is left; each data file belongs to a commit that names it.
-
-        ``deletions_lost``: a machine crashed, which may bring markers and heartbeats of ended instants back.
+        """G5: nothing of an attempt is left; each data file belongs to a commit that names it. After
+        ``deletions_lost``, a machine's crash, markers and heartbeats of ended instants may be back.
         """
-        gone, cleaned = self._reader.rolled_back, cleaned_files(self._reader.cleans(), self._metadata)
-        for text in traces_of(list(paths), self._timeline, gone, self._read, cleaned, deletions_lost):
+        timeline, gone = self._timeline, self._reader.rolled_back
+        for text in traces_of(list(paths), timeline, gone, self._read, self._cleaned(), deletions_lost):
             self.say("G5", text)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tests.simulation.world.checkers.cleans import Cleans
 from tests.simulation.world.checkers.table import Content, Timeline, View
-
-Cleans = Mapping[str, Collection[str]]
-"""Instant of a clean -> the files that it says it deleted."""
 
 
 class SlowReader(NamedTuple):
@@ -31,4 +29,6 @@ class SlowReader(NamedTuple):
     def lost(self, cleans: Cleans, exists: Callable[[str], bool]) -> set[str]:
         """The files that it needs, and that went with one of these cleans."""
         needed = {file.path for _, files in self.view.merged for file in files}
-        return {path for paths in cleans.values() for path in paths if path in needed and not exists(path)}
+        return {
+            path for clean in cleans.values() for path in clean.files if path in needed and not exists(path)
+        }

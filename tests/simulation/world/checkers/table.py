@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tests.hudi_rules.slices import parse_data_file, read_slice
 from tests.hudi_rules.table import HudiTable
 from tests.simulation.world.checkers import decode
-from tests.simulation.world.checkers.cleans import cleans_of
+from tests.simulation.world.checkers.cleans import Clean, cleans_of
 from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.timelines import (
@@ -207,8 +207,8 @@ class Reader:
         version = self._read(f"{_HISTORY}/_version_")
         return self._once("history", "", (version,), lambda: HudiTable(self._names, self._read, {}))
 
-    def cleans(self) -> dict[str, frozenset[str]]:
-        """Requested time of each completed clean -> what it says it deleted; archived ones, too."""
+    def cleans(self) -> dict[str, Clean]:
+        """All completed cleans of the table, archived ones, too."""
         history = self._history()
         rows = history.history if history is not None else []
         return cleans_of(self._listed(DATA_TIMELINE), self._read, rows)
