@@ -19,7 +19,8 @@ from tidemark.stream_runtime.platform.broker_files import NodePorts, is_free, ne
 
 _PORTS: Final = range(10_000, 12_000)
 """Those of the kill campaign follow (`tests/chaos/cluster.py`)."""
-_BLOCK: Final = 50
+_BLOCK: Final = 200
+"""More than the servers of one process: a port that comes again may be that of a broker that is down."""
 _NUMBERS: Final = itertools.count()
 
 
