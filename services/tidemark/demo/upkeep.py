@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tidemark.config import TableConfigFile, values
-from tidemark.config.effective import shown
-from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.config import TableConfigFile
+from tidemark.config.effective import effective_settings
+from tidemark.config.reference import known_keys
 from tidemark.console.admin_client import AdminClient
 from tidemark.console.errors import CliError
 from tidemark.demo.report import Check, UpkeepAction, UpkeepSetting
@@ -19,6 +19,7 @@ from tidemark.hudi_format.table_view import TableView
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.retry import Deadline
 
+_SECTION: Final = "table_services."
 _COMPACTIONS: Final = ("compact-data", "compact-index")
 _AFTERWARDS: Final = ("clean", "archive")
 # An action takes a part of a large table, and archival one timeline.
@@ -81,21 +82,12 @@ class Upkeep:
 
 def settings_beside_defaults(config: TableConfigFile) -> tuple[UpkeepSetting, ...]:
     """The settings by which the demo differs from the defaults."""
-    here, default = config.table_services, TableServicesConfig()
-    pairs: list[tuple[str, Any, Any]] = [
-        ("clean.retain", _time(here.clean.retain_ms), _time(default.clean.retain_ms)),
-        ("clean.interval", _time(here.clean.interval_ms), _time(default.clean.interval_ms)),
-        ("compact_data.log_files", here.compact_data.log_files, default.compact_data.log_files),
-        (
-            "compact_index.min_interval",
-            _time(here.compact_index.min_interval_ms),
-            _time(default.compact_index.min_interval_ms),
-        ),
-        ("archive.min", here.archive.min, default.archive.min),
-        ("archive.max", here.archive.max, default.archive.max),
-        ("archive.batch", here.archive.batch, default.archive.batch),
-    ]
-    return tuple(UpkeepSetting(key, str(one), str(two)) for key, one, two in pairs if one != two)
+    defaults = {key.path: key.default for key in known_keys()}
+    return tuple(
+        UpkeepSetting(setting.key.removeprefix(_SECTION), str(setting.value), str(defaults[setting.key]))
+        for setting in effective_settings(config)
+        if setting.key.startswith(_SECTION) and not setting.is_default and setting.origin is not None
+    )
 
 
 def service_checks(storage: Storage, archive_max: int) -> tuple[Check, ...]:
@@ -112,7 +104,3 @@ def service_checks(storage: Storage, archive_max: int) -> tuple[Check, ...]:
         Check.of_counts("data files that no reader needs", 0, sum(map(len, listed.values())) - in_use),
         Check("commits on the active timeline", f"at most {archive_max}", str(writes), writes <= archive_max),
     )
-
-
-def _time(millis: int) -> str:
-    return str(shown(values.duration_ms, millis))

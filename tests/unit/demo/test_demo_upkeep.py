@@ -97,6 +97,7 @@ def test_settings_are_told_beside_their_defaults() -> None:
     told = {setting.key: (setting.here, setting.default) for setting in settings_beside_defaults(config)}
     assert told["clean.retain"] == ("10s", "1h")
     assert told["archive.max"] == ("20", "600")
+    assert told["compact_index.log_files"] == ("10", "120")
 
 
 def test_checks_fail_for_a_table_that_nobody_keeps_up(tmp_path: Path) -> None:
