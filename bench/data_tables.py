@@ -12,16 +12,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from bench.merge_tables import merge_operations
+from bench.merge_tables import create_merges, merge_operations
 from bench.workload import SCHEMA, Workload
-from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table, partition_metadata
+from tidemark.hudi_format.metadata_table.bootstrap import partition_metadata
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
@@ -35,7 +34,6 @@ from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.table_config import TableDefinition, TableType
 from tidemark.hudi_format.table_services.operations import CompactionPlan
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action
@@ -77,16 +75,7 @@ class DataTable:
         self._by = Unfenced(self.storage)
         self._times = InstantGenerator(SystemClock())
         self._ordering = OrderingField.of(TABLE_SCHEMA, "ts")
-        definition = TableDefinition(
-            name="merges",
-            table_type=TableType.MERGE_ON_READ,
-            record_key_fields=("id",),
-            partition_fields=("region",),
-            ordering_fields=("ts",),
-            schema=TABLE_SCHEMA.avro_json,
-        )
-        create_table(self.storage, definition)
-        bootstrap_metadata_table(self.storage, _SHARDS, self._times)
+        create_merges(self.storage, TABLE_SCHEMA, _SHARDS, self._times)
         commits = [
             (self._times.next(), self._times.next(), self._times.next()) for _ in range(shape.logs + 1)
         ]

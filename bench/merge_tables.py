@@ -59,6 +59,20 @@ SCHEMA: Final = TableSchema.from_arrow(
 )
 
 
+def create_merges(storage: LocalStorage, schema: TableSchema, shards: int, times: InstantGenerator) -> None:
+    """An empty MERGE_ON_READ table with its metadata table."""
+    definition = TableDefinition(
+        name="merges",
+        table_type=TableType.MERGE_ON_READ,
+        record_key_fields=("id",),
+        partition_fields=("region",),
+        ordering_fields=("ts",),
+        schema=schema.avro_json,
+    )
+    create_table(storage, definition)
+    bootstrap_metadata_table(storage, shards, times)
+
+
 class IndexTable:
     """A table whose record index has `entries` entries, and log files that change a part of its blocks."""
 
@@ -72,16 +86,7 @@ class IndexTable:
             RecordLocation(f"p{number % 8}", f"{uuid.UUID(int=number + 1, version=4)}-0")
             for number in range(_GROUPS)
         ]
-        definition = TableDefinition(
-            name="merges",
-            table_type=TableType.MERGE_ON_READ,
-            record_key_fields=("id",),
-            partition_fields=("region",),
-            ordering_fields=("ts",),
-            schema=SCHEMA.avro_json,
-        )
-        create_table(self.storage, definition)
-        bootstrap_metadata_table(self.storage, SHARDS, self.times)
+        create_merges(self.storage, SCHEMA, SHARDS, self.times)
         self._commit({})
         self._compact()
 
