@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,28 @@ def spark_of(judge: HudiJudge, story: Story) -> SparkOperations:
 def spark_upserts(judge: HudiJudge, story: Story, *keys: int) -> None:
     """Known keys and new ones, by a single writer: it executes what it finds pending."""
     judge.upsert(story.path, story.changed(keys))
+
+
+def spark_upserts_beside_us(judge: HudiJudge, story: Story, *keys: int) -> None:
+    """Known keys and new ones, by the options for writers beside us."""
+    spark = spark_of(judge, story)
+    spark.write(story.changed(keys), "upsert")
+    spark.close()
+
+
+def goes_on_behind_a_death(
+    judge: HudiJudge, story: Story, kind: ServiceKind, upsert: Callable[..., None], spark_writes: bool
+) -> None:
+    """Somebody died within our action: readers are right, also if Spark writes before a successor ends it."""
+    readers_are_right(judge, story)
+    if spark_writes:
+        upsert(judge, story, 1, 2, 60)
+        readers_are_right(judge, story)
+    go_on(story, kind)
+    holds(judge, story)
+    story.commit((2, 61), deletes=(4,))
+    upsert(judge, story, 3, 62)
+    holds(judge, story)
 
 
 def holds(judge: HudiJudge, story: Story) -> None:

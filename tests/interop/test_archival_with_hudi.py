@@ -25,7 +25,7 @@ from tests.interop.served_story import (
     compact,
     every_case,
     free_lock,
-    go_on,
+    goes_on_behind_a_death,
     holds,
     instants,
     is_merge_on_read,
@@ -33,8 +33,8 @@ from tests.interop.served_story import (
     may_act,
     newest_completion,
     old_story,
-    readers_are_right,
     spark_of,
+    spark_upserts_beside_us,
     story_of,
 )
 from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
@@ -62,13 +62,6 @@ STEPS = [
 ]
 
 
-def spark_upserts(judge: HudiJudge, story: Story, *keys: int) -> None:
-    """Beside us, by the options for that."""
-    spark = spark_of(judge, story)
-    spark.write(story.changed(keys), "upsert")
-    spark.close()
-
-
 @pytest.mark.parametrize("spark_writes", [False, True], ids=["spark-reads", "spark-writes"])
 @pytest.mark.parametrize("root", [DATA_ROOT, METADATA_TABLE_ROOT])
 @pytest.mark.parametrize(("step", "nth"), STEPS)
@@ -82,15 +75,7 @@ def test_a_coordinator_dies_and_spark_goes_on(
     with pytest.raises(DiedError):
         story.served.act(ARCHIVE)
     free_lock(story)
-    readers_are_right(judge, story)
-    if spark_writes:
-        spark_upserts(judge, story, 1, 2, 60)
-        readers_are_right(judge, story)
-    go_on(story, ARCHIVE)
-    holds(judge, story)
-    story.commit((2, 61), deletes=(4,))
-    spark_upserts(judge, story, 3, 62)
-    holds(judge, story)
+    goes_on_behind_a_death(judge, story, ARCHIVE, spark_upserts_beside_us, spark_writes)
 
 
 def test_a_copy_on_write_table(judge: HudiJudge, tmp_path: Path) -> None:
@@ -98,7 +83,7 @@ def test_a_copy_on_write_table(judge: HudiJudge, tmp_path: Path) -> None:
     act(story, ARCHIVE)
     act(story, ARCHIVE)
     holds(judge, story)
-    spark_upserts(judge, story, 1, 2, 40)
+    spark_upserts_beside_us(judge, story, 1, 2, 40)
     act(story, INDEX)
     may_act(story, *CLEANS, ARCHIVE, ARCHIVE)
     holds(judge, story)
@@ -125,7 +110,7 @@ def test_spark_restores_to_a_savepoint_behind_our_archival(
     spark.delete_savepoint(instant)
     story.live = kept
     assert_table_holds(judge, story.path, rows)
-    spark_upserts(judge, story, 1, 70)
+    spark_upserts_beside_us(judge, story, 1, 70)
     holds(judge, story)
     # Nothing that the restore left on the timeline may make archived commits look pending to Hudi.
     for n in range(4):
@@ -185,7 +170,7 @@ def test_replaced_groups_are_cleaned_and_their_replacecommit_is_archived(
     assert replaced in archived(story)
     holds(judge, story)
     may_act(story, ARCHIVE)
-    spark_upserts(judge, story, 1, 2, 110)
+    spark_upserts_beside_us(judge, story, 1, 2, 110)
     holds(judge, story)
     spark.close()
 

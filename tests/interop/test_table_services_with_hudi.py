@@ -24,11 +24,10 @@ from tests.interop.served_story import (
     archived,
     compact,
     every_case,
-    go_on,
+    goes_on_behind_a_death,
     holds,
     may_act,
     old_story,
-    readers_are_right,
     spark_of,
     spark_upserts,
     story_of,
@@ -144,15 +143,7 @@ def test_a_coordinator_dies_and_spark_goes_on(
     story.served.dies_at(failpoint.value)
     with pytest.raises(DiedError):
         story.served.act(kind)
-    readers_are_right(judge, story)
-    if spark_writes:
-        spark_upserts(judge, story, 1, 2, 60)
-        readers_are_right(judge, story)
-    go_on(story, kind)
-    holds(judge, story)
-    story.commit((2, 61), deletes=(4,))
-    spark_upserts(judge, story, 3, 62)
-    holds(judge, story)
+    goes_on_behind_a_death(judge, story, kind, spark_upserts, spark_writes)
 
 
 @every_case

@@ -380,4 +380,4 @@ def _with_logs(storage: Storage) -> set[str]:
 
 def _has_any(names: Collection[str], file_ids: Collection[str]) -> bool:
     parsed = (parse_data_file(name) for name in names)
-    return any(name is not None and name.file_id in file_ids for name in parsed)
+    return any(data_file is not None and data_file.file_id in file_ids for data_file in parsed)
