@@ -172,14 +172,20 @@ def test_an_action_that_is_over_is_left_without_a_report() -> None:
 
 def test_the_lease_is_kept_while_a_wave_runs_and_its_loss_ends_the_work() -> None:
     coordinator, engine = Coordinator(plan_of(300 * MIB, 300 * MIB)), Engine(slots=1)
-    kept = threading.Event()
+    began = threading.Event()
 
     def lose() -> None:
-        kept.set()
+        _wait(began)
         raise FENCED
 
-    coordinator.keep = lose
-    engine.before = lambda: _wait(kept)
+    def until_it_is_lost() -> None:
+        began.set()
+        for thread in threading.enumerate():
+            if thread.name == "service-lease":
+                thread.join(60)
+                assert not thread.is_alive()
+
+    coordinator.keep, engine.before = lose, until_it_is_lost
     assert not loop(coordinator, engine, keep_s=0.001).run_once(0.0, threading.Event())
     assert coordinator.kept == [0]
     assert (len(engine.waves), coordinator.reported, coordinator.failed) == (1, [], [])
