@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tidemark.commit_coordinator.bootstrap import CoordinatorService
-from tidemark.commit_coordinator.bootstrap import Ports as CoordinatorPorts
+from tidemark.commit_coordinator.building.parts import Ports as CoordinatorPorts
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.config import TableConfigFile, load_config
 from tidemark.epoch_protocol.entries import Stage

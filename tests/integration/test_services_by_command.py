@@ -18,7 +18,8 @@ from tests.own_ports import own_ports
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.config import load_config
 from tidemark.hudi_format.storage.local import LocalStorage

@@ -15,10 +15,9 @@ from testing.ids import SeededIds
 from tests.simulation.scripted_tagger import SCHEMA, Row
 from tests.simulation.service_path import ServicePath
 from tests.soak.table_gauge import table_figures
-from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.placement import Placement, load_listed
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.coordinator import Coordinator
-from tidemark.commit_coordinator.service_parts import lease_listed
 from tidemark.commit_coordinator.table_services.archivals import Archive
 from tidemark.commit_coordinator.table_services.cleans import CleanData, CleanIndex
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
@@ -148,7 +147,7 @@ class LivedTable(ServicePath):
     def start_coordinator(self) -> Coordinator:
         found = super().start_coordinator()
         found._listeners = (_Follow(self.placement),)
-        lease_listed(self.storage, None, self.placement)
+        load_listed(self.storage, None, self.placement)
         found.services._pressure = ServicePressure(
             self.services_config, self.placement, 1_000, self.handoff.is_worked_on
         )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import GROUP_A, first_epoch, row
-from tidemark.commit_coordinator.service_parts import free_lock
+from tidemark.commit_coordinator.commit.attempt_effects import free_lock
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.model import instant_to_ms, is_bootstrap_instant

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
-from tidemark.commit_coordinator import bootstrap
+from tidemark.commit_coordinator.building import answers
 from tidemark.commit_coordinator.calls.pausing import Pause
 
 _KEYS = 6
@@ -42,7 +42,7 @@ def test_a_stage_rests_at_its_limit_while_nothing_is_written_and_goes_on_afterwa
     script = parse(f"{setup}\n{_BEGUN}{_UPDATES}{_WITHOUT_WRITER}{_BACK}")
     assert run_script(script).violations == ()
     # It reaches the limit: where nobody rests the judge says so.
-    monkeypatch.setattr(bootstrap, "pause_of", lambda *_: Pause(False, ""))
+    monkeypatch.setattr(answers, "pause_of", lambda *_: Pause(False, ""))
     found = run_script(script).violations
     assert found, "the script does not reach the limit any more"
     assert found[0].startswith("G7: "), found[0]

@@ -15,7 +15,6 @@ from tidemark.config.model import (
     InputConfig,
     InputFormat,
     InputFraming,
-    InputPartitioning,
     LimitsConfig,
     TableSection,
 )
@@ -117,7 +116,7 @@ def with_partitions(file: Path, config: InputConfig, lanes: int) -> InputConfig:
 
     Raises ConfigError when producers partition by shard and the number given is not that of the lanes.
     """
-    by_shard = config.partitioning is InputPartitioning.SHARD
+    by_shard = config.is_sharded
     partitions = config.partitions or (lanes if by_shard else _INPUT_PARTITIONS_DEFAULT)
     if by_shard and partitions != lanes:
         raise ConfigError(

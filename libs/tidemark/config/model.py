@@ -196,6 +196,11 @@ class InputConfig:
             return self.schema_registry is not None
         return self.framing is InputFraming.CONFLUENT
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether producers partition by shard: then the assign stage reads the input itself."""
+        return self.partitioning is InputPartitioning.SHARD
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaSection:

@@ -29,13 +29,12 @@ from tidemark.commit_coordinator.calls.inbox import (
     RunService,
     WantRewind,
 )
-from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
+from tidemark.commit_coordinator.commit.attempt_effects import free_lock, tick_lock
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.coordinator import Coordinator
 from tidemark.commit_coordinator.errors import is_curable
-from tidemark.commit_coordinator.service_parts import free_lock
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.errors import ErrorKind, kind_of

@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 
-from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.config import Address, TableConfigFile
 from tidemark.hudi_format.storage.locate import open_storage
@@ -37,5 +38,5 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     service = CoordinatorService(config, ports, with_page=True)
-    with served(http, config, service.metrics.metrics, service.ready):
+    with served(http, config, service.parts.metrics.metrics, service.ready):
         service.run(stop)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final
 
-from tidemark.config import InputPartitioning, TableConfigFile
+from tidemark.config import TableConfigFile
 from tidemark.doctor.checks import Finding, fails, ok, warning
 from tidemark.doctor.trial import TRIAL_INFIX
 from tidemark.ledger_client.topics import TopicNames, topic_specs
@@ -98,7 +98,7 @@ def input_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iter
 
 
 def _input(name: str, facts: TopicFacts, config: TableConfigFile) -> Iterator[Finding]:
-    by_shard = config.input.partitioning is InputPartitioning.SHARD
+    by_shard = config.input.is_sharded
     if by_shard and facts.partitions != config.table.index.lanes:
         yield fails(
             f"{name} has {facts.partitions} partitions, input.partitioning: shard needs one per lane "

@@ -17,7 +17,7 @@ from typing import Final
 from tidemark.assigner.v1 import assigner_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 from tidemark.config import TableConfigFile
-from tidemark.config.model import Address, InputPartitioning
+from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.schema import TableSchema
@@ -299,7 +299,7 @@ def _for_good(failure: BaseException | None) -> str:
 
 def _wanted(config: TableConfigFile, factories: Mapping[Stage, StageFactory]) -> dict[Stage, StageFactory]:
     """The stages to run: without the shuffle stage when the input is partitioned by shard already."""
-    sharded = config.input.partitioning is InputPartitioning.SHARD
+    sharded = config.input.is_sharded
     wanted = {s: f for s, f in factories.items() if not (sharded and s is Stage.SHUFFLE)}
     if not wanted:
         raise SetupError(

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from tidemark.commit.v1 import commit_pb2_grpc
 from tidemark.config import TableConfigFile
-from tidemark.config.model import InputPartitioning
 from tidemark.hudi_format.ordering import OrderingField, table_ordering
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -83,7 +82,7 @@ class StageContext:
     def keyed_source(self) -> KeyedSource:
         """Makes the assign stage's source of rows: the keyed topic, or the input if partitioned by shard."""
         config = self.config
-        if config.input.partitioning is InputPartitioning.SHARD:
+        if config.input.is_sharded:
             return ShardedInputSource(
                 self.client,
                 config.input.topics[0],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidemark.config import TableConfigFile
-from tidemark.config.model import InputPartitioning
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig
 from tidemark.page.key_story import KeyStories
@@ -64,7 +63,7 @@ def _facts(config: TableConfigFile, target_bytes: int) -> Facts:
         topics=config.input.topics,
         record_key=table.record_key,
         partition=table.partition,
-        sharded=config.input.partitioning is InputPartitioning.SHARD,
+        sharded=config.input.is_sharded,
         uncommitted_entries_max=config.limits.uncommitted_entries,
         target_bytes=target_bytes,
     )

@@ -17,7 +17,7 @@ from tests.simulation.world.ports import PlaceFailpoints, gated_clock, gated_kaf
 from tests.simulation.world.process import Process
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 from tidemark.commit_coordinator.bootstrap import CoordinatorService
-from tidemark.commit_coordinator.bootstrap import Ports as CoordinatorPorts
+from tidemark.commit_coordinator.building.parts import Ports as CoordinatorPorts
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.config import TableConfigFile

@@ -296,7 +296,7 @@ class Events(Town):
     def _do_rewind_wish(self) -> None:
         actor = self._coordinator()
         if actor is not None:
-            context = actor.service._context
+            context = actor.service.context
             assert context is not None
             # As a torn range would have an assigner say.
             generation = context.fold().state.generation
@@ -306,7 +306,7 @@ class Events(Town):
     def _do_hurry(self) -> None:
         actor = self._coordinator()
         if actor is not None:
-            actor.service._inbox.put(FlushNow())
+            actor.service.parts.inbox.put(FlushNow())
 
     def _do_foreign(self, kind: str, *words: str) -> None:
         self.judge.topics.follow()
@@ -365,10 +365,10 @@ class Events(Town):
                     self.reached["foreign waits until clocks agree"] += 1
                 return
             actor = self._coordinator()
-            if actor is None or actor.service._context is None:
+            if actor is None or actor.service.context is None:
                 return
             self.clock.advance(_TRY_S)
-            self._carried(actor, partial(actor.process.step, partial(tick_lock, actor.service._context)))
+            self._carried(actor, partial(actor.process.step, partial(tick_lock, actor.service.context)))
 
     def _do_reader(self, what: str) -> None:
         if what == "begin":

@@ -77,8 +77,8 @@ class WatchedWork:
     def ends(self, actor: Actor, error: str) -> None:
         """A process ended by itself."""
         term: int | None = None
-        if isinstance(actor, CoordinatorActor) and actor.service._context is not None:
-            term = actor.service._context.term
+        if isinstance(actor, CoordinatorActor) and actor.service.context is not None:
+            term = actor.service.context.term
         name = actor.process.name
         self._told(lambda: self._work.ends(name, _kind(name), term, error))
 

@@ -29,9 +29,10 @@ from tests.unit.table_files import write_config
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import main
-from tidemark.commit_coordinator import bootstrap
 from tidemark.commit_coordinator.admin.service import AdminService
-from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.building import answers
+from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening.sign_of_life import SIGN
 from tidemark.config import load_config
@@ -101,7 +102,7 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]
     )
     recorded = type("Recorded", (AdminService,), {name: made.recording(name) for name in METHODS})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bootstrap, "AdminService", recorded)
+        patched.setattr(answers, "AdminService", recorded)
         service = CoordinatorService(load_config(made.file), ports)
         try:
             service.start()

@@ -19,7 +19,8 @@ from tests.unit.table_files import write_config
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.admin.limits import SERVICE_NAME
-from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint

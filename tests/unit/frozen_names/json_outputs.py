@@ -128,7 +128,7 @@ def _status_in_trouble(table: Served, patched: pytest.MonkeyPatch) -> Iterator[t
     def refuses(*_: object) -> dict[str, Any]:
         raise OSError("no space")
 
-    table.service._board.show(GIVEN_UP)
+    table.service.parts.board.show(GIVEN_UP)
     with patched.context() as broken:
         broken.setattr(status_document, "table_services", refuses)
         yield _run("status", "-c", str(table.file))

@@ -15,7 +15,8 @@ from tests.own_ports import own_ports
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import existing_table, orders, write_config
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.calls.inbox import Inbox, RetryEpoch, RunAnswer, RunService
 from tidemark.commit_coordinator.calls.lookups import KeyLookups
 from tidemark.commit_coordinator.commit.view import CoordinatorView
@@ -110,18 +111,18 @@ def _tell(service: CoordinatorService, cluster: MemoryCluster, verified: dict[st
         service.members.renew(stage, "assigner-1", [], 0, figures)
     stopped = StoppedLane(Stage.SHUFFLE, "orders-in:0", "orders-in", 0, 7, StopReason.UNREADABLE, "broken", 0)
     service.members.stopped_lanes.stop(stopped)
-    service._failures.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
+    service.parts.failures.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
     _epoch(service)
     differences = {"key-twice": {"count": 1, "examples": ["k1"]}}
-    service._verification._take(VerificationResult(verified, 1.0, 5))
-    service._verification._take(
+    service.parts.verification._take(VerificationResult(verified, 1.0, 5))
+    service.parts.verification._take(
         VerificationResult({**verified, "agrees": False, "differences": differences}, 1.0, 5)
     )
     letters = TopicPartition("orders.dead-letter", 0)
     message = Message("orders-in", 0, 3, b"k", b"{", (("trace", b"1"),), 1_234)
     [letter] = dead_letters([message], [Refusal(0, DeadLetterReason.NOT_JSON, "why")], letters.topic, 1 << 20)
     cluster.broker.produce(letters, letter.key, letter.value, letter.headers)
-    watched = service.metrics._watched
+    watched = service.parts.metrics._watched
     assert watched is not None
     watched[1].sample()
     producer = cluster.client.producer("orders-assign-0")
@@ -129,7 +130,7 @@ def _tell(service: CoordinatorService, cluster: MemoryCluster, verified: dict[st
     producer.begin()
     producer.produce(TopicPartition("orders.ledger", 0), encode_entry(TransactionBegun(Stage.ASSIGN, 0, "n")))
     producer.flush()
-    service._board.show(GIVEN_UP)
+    service.parts.board.show(GIVEN_UP)
 
 
 def _epoch(service: CoordinatorService) -> None:
@@ -139,9 +140,9 @@ def _epoch(service: CoordinatorService) -> None:
         EpochCommitted(0, 1, 1, "20260101000000000", "20260101000000002", 180),
     )
     for entry in entries:
-        service._history.observe(Applied(0, entry, fold.Verdict.APPLIED))
-    service._history.cover(1, [], {"0": (0, 3)}, {"orders-in:0": (0, 3)})
-    service._history.timed(1, 1, {"plan_lock": 1.0})
+        service.parts.history.observe(Applied(0, entry, fold.Verdict.APPLIED))
+    service.parts.history.cover(1, [], {"0": (0, 3)}, {"orders-in:0": (0, 3)})
+    service.parts.history.timed(1, 1, {"plan_lock": 1.0})
 
 
 def _retried(service: CoordinatorService) -> Any:
@@ -149,7 +150,7 @@ def _retried(service: CoordinatorService) -> Any:
 
     def put(_: Inbox, request: object) -> None:
         if isinstance(request, RetryEpoch):
-            service._board.show(CoordinatorView(term=0, epoch=1, services=SERVICES))
+            service.parts.board.show(CoordinatorView(term=0, epoch=1, services=SERVICES))
         elif isinstance(request, RunService):
             request.answer.set_result(RunAnswer(1))
 

@@ -11,9 +11,9 @@ from testing.memory_storage import InMemoryStorage
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.typed_status import COUNTS, IDLE, typed_status
 from tidemark.admin.v1 import admin_pb2
+from tidemark.commit_coordinator.building.answers import passed_records
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned

@@ -12,9 +12,9 @@ from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.page.page_world import EVIL, FACTS, PageWorld
 from tests.unit.typed_status import typed_status
+from tidemark.commit_coordinator.building.answers import passed_records
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.newest import READ_MAX, SHOWN_MAX, newest_letters
-from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
 from tidemark.epoch_protocol.entries import Counts
 from tidemark.page.dead_letters import dead_letters_document

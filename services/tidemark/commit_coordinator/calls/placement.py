@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.listed_slices import listed_figures
+from tidemark.commit_coordinator.commit.listed_slices import index_figures, listed_figures
 from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
 from tidemark.commit_coordinator.domain.slice_figures import SliceBook, SliceFigures, TableSlices
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_view import TableView
 from tidemark.stream_runtime.ids import IdSource
 
@@ -179,3 +182,15 @@ class Placement:
         """For `tidemark status`: the number of file groups, their bytes, and the target size."""
         with self._lock:
             return self._planner.figures()
+
+
+def load_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:
+    """Lists the file groups of the table, from which `placement` leases, and of its metadata table.
+
+    Raises UnsupportedTableError when another engine wrote log files that cannot be read.
+    """
+    snapshot = MetadataTableSnapshot.load(storage)
+    view = TableView.of(storage, snapshot.data_timeline)
+    if logs is not None:
+        logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
+    placement.load(snapshot.files, view, index_figures(storage, snapshot))

@@ -206,6 +206,25 @@ def tick_lock(context: Context) -> None:
         _log.warning("%s", error)
 
 
+def free_lock(context: Context) -> None:
+    """Releases the lock that a coordinator holds or left, unless an epoch or a service action is decided;
+    others need not wait.
+
+    First waits for the clocks' skew, because a coordinator that died may have taken a time a moment ago.
+    """
+    holder = context.lock.holder()
+    state = context.fold().state
+    decided = state.decided is not None or any(held.decided for held in state.services.values())
+    if holder is None or holder.is_foreign or decided:
+        return
+    try:
+        if context.lock.is_held or context.lock.try_acquire():
+            context.lock.release(context.instants.taken_ms or context.clock.now_ms())
+        context.lock.free()
+    except LockLostError as error:
+        _log.warning("%s", error)
+
+
 def free_kept_lock(context: Context) -> None:
     """Releases the lock that a rewind kept, if it is still held."""
     if context.lock.is_held:

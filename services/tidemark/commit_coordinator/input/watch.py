@@ -20,7 +20,8 @@ import grpc
 
 from tidemark.commit_coordinator.input.starts import record_input_starts
 from tidemark.commit_coordinator.input.stopped_lanes import stands_still
-from tidemark.config import InputPartitioning, TableConfigFile
+from tidemark.config import TableConfigFile
+from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,
@@ -31,7 +32,8 @@ from tidemark.epoch_protocol.input_topics import (
     lanes_of,
     look,
 )
-from tidemark.epoch_protocol.stopped_lanes import StopReason
+from tidemark.epoch_protocol.lanes import assign_lane
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError
 from tidemark.hudi_format.publication.port import Term
@@ -95,7 +97,7 @@ class InputWatch:
     ) -> None:
         """``topics``: the record of each configured topic. ``show``: called with each view, on any thread."""
         self._config, self._storage, self._admin = config, storage, admin
-        self._sharded = config.input.partitioning is InputPartitioning.SHARD
+        self._sharded = config.input.is_sharded
         self._show = show
         self._lock = threading.Lock()
         self._looking = threading.Lock()
@@ -263,6 +265,29 @@ class InputWatch:
                 "--new-ledger` begins one; --keep-positions goes on where it stands, if it is the same "
                 "topic restored"
             )
+
+
+def stopped_by_topic(
+    config: TableConfigFile, view: InputView, taken: Mapping[str, int], now_ms: int
+) -> list[StoppedLane]:
+    """The lanes of stopped topics. ``taken``: input lane -> next offset that is not in our topics yet."""
+    sharded = config.input.is_sharded
+    stage = Stage.ASSIGN if sharded else Stage.SHUFFLE
+    stopped = []
+    for name, stop in view.stopped.items():
+        for partition, lane in enumerate(lanes_of(name, view.topics[name])):
+            of_stage, next_offset = assign_lane(partition) if sharded else lane, taken.get(lane, 0)
+            stopped.append(
+                StoppedLane(stage, of_stage, name, partition, next_offset, stop.reason, stop.text, now_ms)
+            )
+    return stopped
+
+
+def lanes_by_stage(config: TableConfigFile, view: InputView) -> dict[Stage, list[str]]:
+    """Stage -> lanes to work on. With `input.partitioning: shard` a stopped topic stops all of them."""
+    sharded = config.input.is_sharded
+    tagging = [] if sharded and view.stopped else range(config.table.index.lanes)
+    return {Stage.SHUFFLE: [] if sharded else view.lanes(), Stage.ASSIGN: [assign_lane(n) for n in tagging]}
 
 
 def stop_text(name: str, reason: StopReason) -> str:

@@ -47,7 +47,7 @@ from tidemark.commit_coordinator.opening.topics_setup import (
     OpenedInputs,
     ensure_topics,
 )
-from tidemark.config import InputPartitioning, TableConfigFile
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, SnapshotTaken
 from tidemark.epoch_protocol.errors import ProtocolError
 from tidemark.epoch_protocol.fold import Fold
@@ -271,7 +271,7 @@ def _first_state(
     if last is None:
         return NewLedger(0, None, {}), state
     held, anew = positions_held(config, admin, last.positions, inputs, other_topics)
-    sharded = config.input.partitioning is InputPartitioning.SHARD
+    sharded = config.input.is_sharded
     lanes = {lane: LaneState(next=position) for lane, position in held.items()}
     if sharded:
         state.assign_lanes = lanes
@@ -294,7 +294,7 @@ class _LastCommit(NamedTuple):
 def _last_commit(config: TableConfigFile, storage: Storage, timelines: Timelines) -> _LastCommit | None:
     """Our newest commit, from the active timeline; from the table's record if other writers archived it."""
     newest, record = newest_epoch(storage, timelines), read_ledger_record(storage)
-    sharded = config.input.partitioning is InputPartitioning.SHARD
+    sharded = config.input.is_sharded
     if record is not None and record.committed.epoch > (newest[0] if newest is not None else 0):
         kept = record.committed
         # If the table was restored to an earlier state, the recorded commit is not on its timeline any more.

@@ -14,7 +14,7 @@ import msgspec
 
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS
 from tidemark.commit_coordinator.opening.topics_setup import OpenedInputs, open_inputs
-from tidemark.config import InputPartitioning, InputStart, TableConfigFile
+from tidemark.config import InputStart, TableConfigFile
 from tidemark.epoch_protocol.input_topics import InputTopic, SeenTopic, accepted, lanes_of
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane
 from tidemark.hudi_format.errors import FileMissingError
@@ -41,7 +41,7 @@ def inputs_of_new_ledger(
             if taken.incarnation != topic.incarnation:
                 others.add(name)
             topic = taken
-        if config.input.partitioning is InputPartitioning.SHARD:
+        if config.input.is_sharded:
             # The lanes are the partitions' numbers, whatever log of the topic's name they are of.
             topic = msgspec.structs.replace(topic, incarnation=1)
         topics[name] = topic
@@ -59,7 +59,7 @@ def positions_held(
 
     A position holds if its topic is the same log as before, and the partition still has that offset.
     """
-    sharded = config.input.partitioning is InputPartitioning.SHARD
+    sharded = config.input.is_sharded
     held: dict[str, int] = {}
     anew: list[str] = []
     lanes = {lane for name, topic in inputs.items() for lane in lanes_of(name, topic)}

@@ -21,7 +21,7 @@ import msgspec
 from tidemark.commit_coordinator.dead_letters.retention import keep_retention
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.watch import read_record, shard_growth_text
-from tidemark.config import InputPartitioning, TableConfigFile
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.input_topics import (
     InputTopic,
     InputTopics,
@@ -140,7 +140,7 @@ def former_record(config: TableConfigFile, storage: Storage) -> dict[str, InputT
 def _check_shard(
     config: TableConfigFile, topics: dict[str, InputTopic], states: dict[str, TopicState]
 ) -> None:
-    if config.input.partitioning is not InputPartitioning.SHARD:
+    if not config.input.is_sharded:
         return
     if len(topics) != 1:
         raise TopicsChangedError(
@@ -201,7 +201,7 @@ def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
     The positions of its lanes are offsets in that topic. Used in another one, they would skip records or read
     some twice.
     """
-    sharded = config.input.partitioning is InputPartitioning.SHARD
+    sharded = config.input.is_sharded
     topic = config.input.topics[0] if sharded else TopicNames(config.table.name).keyed
     content = json.dumps({"topic": topic}).encode()
     try:

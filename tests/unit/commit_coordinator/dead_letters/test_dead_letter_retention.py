@@ -15,7 +15,8 @@ from tests.own_ports import own_ports
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.table_files import write_config
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.dead_letters.retention import expiry_warning, keep_retention, retention_now
@@ -135,11 +136,11 @@ def test_status_and_the_metric_tell_of_letters_that_are_deleted_next(
     try:
         service.start()
         # As its loop does once the table is taken over, and its thread of figures every few seconds.
-        service._board.show(CoordinatorView(term=0))
-        assert service.metrics._watched is not None
-        service.metrics._watched[1].sample()
+        service.parts.board.show(CoordinatorView(term=0))
+        assert service.parts.metrics._watched is not None
+        service.parts.metrics._watched[1].sample()
         assert main(["status", "-c", str(file)]) == 0
-        metrics = generate_latest(service.metrics.metrics.registry).decode()
+        metrics = generate_latest(service.parts.metrics.metrics.registry).decode()
     finally:
         service.close()
     [warning] = [line for line in capsys.readouterr().out.splitlines() if "deleted next" in line]

@@ -12,8 +12,7 @@ import pytest
 from testing.ids import SeededIds
 from tests.unit.table_files import table_schema
 from tests.unit.table_verification.damage import changed_table
-from tidemark.commit_coordinator.calls.placement import Placement
-from tidemark.commit_coordinator.service_parts import lease_listed
+from tidemark.commit_coordinator.calls.placement import Placement, load_listed
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.log_blocks import check_log_blocks, read_data_log, read_log_deletes
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
@@ -68,14 +67,14 @@ def test_a_log_file_that_is_shorter_than_the_table_lists_it_is_refused_before_it
     path = data_log(storage)
     ends = [block.offset for block in read_blocks(storage.read(path), path)]
     whole = len(read_data_log(storage, path, COLUMNS, MODE, ORDERING).changes)
-    lease_listed(storage, ReadableLogs(storage, "at"), Placement(1 << 20, SeededIds(1)))
+    load_listed(storage, ReadableLogs(storage, "at"), Placement(1 << 20, SeededIds(1)))
     for end in reversed(ends):
         cut(storage, path, end)
         if end:
             # Whole blocks: nothing in the file tells that there were more.
             assert len(read_data_log(storage, path, COLUMNS, MODE, ORDERING).changes) < whole
         with pytest.raises(CorruptFileError, match=refused(path)):
-            lease_listed(storage, ReadableLogs(storage, "at"), Placement(1 << 20, SeededIds(1)))
+            load_listed(storage, ReadableLogs(storage, "at"), Placement(1 << 20, SeededIds(1)))
 
 
 def test_an_empty_log_file_that_was_committed_with_content_is_refused_by_every_reader(
