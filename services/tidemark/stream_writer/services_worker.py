@@ -57,7 +57,7 @@ def services_loop(
     reached: Callable[[WriterFailpoint], None] = lambda _: None,
 ) -> ServicesLoop:
     """The loop. `scratch`: a folder of this machine for what does not fit the memory; None: executors run
-    elsewhere, and take their systems' folders for temporary files.
+    elsewhere, and take Spark's local folders there.
     """
     services = config.table_services
     if scratch is not None:

@@ -18,6 +18,7 @@ import yaml
 
 from tests.unit.deploy.kustomized import FOLDER, OVERLAYS, Object, build, config_file, kustomize
 from tidemark.config import TableConfigFile, load_config
+from tidemark.config.hoodie_section import target_file_bytes
 from tidemark.stream_writer.cluster import check_surroundings
 from tidemark.stream_writer.job import read_master, session_settings
 
@@ -149,6 +150,19 @@ def test_every_pod_is_shut(objects: list[Object], executor: Object) -> None:
         }, component
         assert spec["automountServiceAccountToken"] is (component == "writer")
         assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"], component
+
+
+def test_what_merges_keep_on_disk_fits_an_executor(overlay: str, executor: Object, tmp_path: Path) -> None:
+    """In Spark's folder: for each core a file group whose base file unpacks to twenty times as much, and as
+    much in log files. All other folders of the pod are for little.
+    """
+    config = _config(overlay, tmp_path)
+    cores = int(config.spark["spark.executor.cores"])
+    limits = {volume["name"]: volume.get("emptyDir", {}) for volume in executor["spec"]["volumes"]}
+    folder = next(name for name in limits if name.startswith("spark-local-dir-"))
+    assert int(limits[folder]["sizeLimit"].removesuffix("Gi")) << 30 >= cores * 2 * 20 * target_file_bytes(
+        config
+    )
 
 
 def test_every_service_has_probes_and_limits(overlay: str, objects: list[Object]) -> None:

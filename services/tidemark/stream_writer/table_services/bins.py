@@ -33,7 +33,7 @@ class MergeBin(msgspec.Struct, frozen=True):
     """What one child process does, and within which bounds.
 
     `base_uri` is the table's folder, `token` names the action's prepared files. `schema` is the plan's.
-    `scratch` is a folder on the machine of the process, "": the system's folder for temporary files.
+    `scratch` is a folder on the machine of the process, "": one of Spark's local folders there.
     `is_nice`: other processes go first.
     """
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,18 @@ def run_bin(data: bytes, started: Callable[[Child], None] = lambda _: None) -> b
     """Runs an encoded bin in a child process and returns its encoded report: the work of a Spark task.
     `started` gets the process, which may be killed: that fails the operation at which it is.
     """
-    return encode_report(run_in_child(decode_bin(data), started=started))
+    work = decode_bin(data)
+    if not work.scratch:
+        work = msgspec.structs.replace(work, scratch=_executors_folder())
+    return encode_report(run_in_child(work, started=started))
+
+
+def _executors_folder() -> str:
+    """Where this executor keeps files of its own: the one of Spark's local folders with most space. Spark
+    names them to its workers, and deletes what is there when the executor ends. Outside Spark: "".
+    """
+    folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
+    return max(folders, key=lambda folder: shutil.disk_usage(folder).free, default="")
 
 
 def run_in_child(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,14 @@ from tidemark.hudi_format.publication.tickets import TermId
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType
 from tidemark.hudi_format.table_services.operations import MergeOperation, MergeOutcome
-from tidemark.stream_writer.table_services.bins import BinReport, MergeBin, MergeFailed, NumberedOperation
+from tidemark.stream_writer.table_services import in_child
+from tidemark.stream_writer.table_services.bins import (
+    BinReport,
+    MergeBin,
+    MergeFailed,
+    NumberedOperation,
+    encode_bin,
+)
 from tidemark.stream_writer.table_services.child import ORPHANED, read_message, write_message
 from tidemark.stream_writer.table_services.in_child import run_in_child
 from tidemark.stream_writer.table_services.merges import merge_bin
@@ -172,6 +180,29 @@ def test_a_child_process_does_it_and_tells_its_memory(table: Table) -> None:
     assert [each.error for each in report.failures] == ["FileMissingError"], report.failures
     assert report.peak_bytes > 1 << 20
     check_rows(table, report.outcomes[0])
+
+
+def test_an_executor_elsewhere_keeps_what_does_not_fit_in_sparks_folder(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's folder for temporary files may be small there, and Spark does not clear it."""
+    for scratch, folders, taken in [
+        ("", f"{tmp_path}", str(tmp_path)),
+        ("", f"{tmp_path},{tmp_path / 'other'}", str(tmp_path)),
+        ("", "", ""),
+        ("/here", f"{tmp_path}", "/here"),
+    ]:
+        (tmp_path / "other").mkdir(exist_ok=True)
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", folders)
+        seen: list[MergeBin] = []
+        monkeypatch.setattr(in_child, "run_in_child", partial(_note, seen))
+        in_child.run_bin(encode_bin(msgspec.structs.replace(table.bin(), scratch=scratch)))
+        assert [each.scratch for each in seen] == [taken]
+
+
+def _note(seen: list[MergeBin], work: MergeBin, **_: object) -> BinReport:
+    seen.append(work)
+    return BinReport(())
 
 
 @pytest.mark.parametrize(
