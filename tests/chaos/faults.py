@@ -28,7 +28,13 @@ SUPERSEDED: Final = 3
 # Longer than the lease and than Kafka's limit for an open transaction.
 LONG_FREEZE_S: Final = 12.0
 _CLAIMS: Final = (AssignerFailpoint.SHUFFLE_CLAIM, AssignerFailpoint.ASSIGN_CLAIM)
-_NEEDS_A_VOID: Final = (CoordinatorFailpoint.AFTER_VOIDED, CoordinatorFailpoint.AFTER_ROLLED_BACK)
+# What a stray worker has to say for the coordinator to come there.
+_FAILED: Final[Mapping[str, Callable[[StrayWriter], object]]] = {
+    CoordinatorFailpoint.AFTER_VOIDED: StrayWriter.fail_open_attempt,
+    CoordinatorFailpoint.AFTER_ROLLED_BACK: StrayWriter.fail_open_attempt,
+    CoordinatorFailpoint.BEFORE_SERVICE_VOIDED: StrayWriter.fail_open_service,
+    CoordinatorFailpoint.AFTER_SERVICE_VOIDED: StrayWriter.fail_open_service,
+}
 
 Fault = Callable[[World, str], Steps]
 
@@ -51,11 +57,13 @@ def exit_at(world: World, target: str) -> Steps:
     seat.kill()
     begun = len(seat.exits)
     for number, place in enumerate(wanted):
-        stray = StrayWriter(world.cluster) if place in _NEEDS_A_VOID else None
+        stray = StrayWriter(world.cluster) if place in _FAILED else None
 
-        def at_failpoint(count: int = number + 1, stray: StrayWriter | None = stray) -> bool:
+        def at_failpoint(
+            count: int = number + 1, stray: StrayWriter | None = stray, place: str = place
+        ) -> bool:
             if stray is not None:
-                stray.fail_open_attempt()
+                _FAILED[place](stray)
             return sum(each.code == EXIT_CODE for each in seat.exits[begun:]) >= count
 
         yield world.until(f"{name} to die at {place}", at_failpoint, 150.0)
@@ -68,12 +76,12 @@ def freeze_coordinator_at(world: World, place: str) -> Steps:
     cluster = world.cluster
     cluster.coordinator.arms.append(f"{place}:stop")
     cluster.coordinator.kill()
-    stray = StrayWriter(cluster) if place in _NEEDS_A_VOID else None
+    stray = StrayWriter(cluster) if place in _FAILED else None
     seat = cluster.coordinator
 
     def stopped() -> bool:
         if stray is not None:
-            stray.fail_open_attempt()
+            _FAILED[place](stray)
         return seat.is_stopped()
 
     yield world.until(f"the coordinator to stop at {place}", stopped, 150.0)
@@ -293,7 +301,7 @@ def _runs(world: World, name: str) -> Steps:
 
 def _hit(world: World, place: str) -> int:
     """At which hit: the first where a life may come by once only."""
-    return 1 if place in _NEEDS_A_VOID or place in _CLAIMS else world.random.choice((1, 1, 2, 3))
+    return 1 if place in _FAILED or place in _CLAIMS else world.random.choice((1, 1, 2, 3))
 
 
 def _down(world: World, name: str) -> Seat:

@@ -43,7 +43,7 @@ def test_our_compaction_that_is_archived_before_anybody_looked_rewinds_nothing()
     assert "rewind" not in outcome.reached
 
 
-@pytest.mark.parametrize("place", ["", "after_rolled_back", "in_sweep", "before_service_committed"])
+@pytest.mark.parametrize("place", ["", "after_each_rollback", "in_sweep", "before_service_committed"])
 def test_our_rollback_of_a_dead_write_rewinds_nothing(place: str) -> None:
     """One rewind is for the rollback that another engine made before."""
     dies = f"crash coordinator 1 {place}\n" if place else ""

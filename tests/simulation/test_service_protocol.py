@@ -25,7 +25,10 @@ from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 PLACES_MAX = 200
 NOT_IN_A_PLAIN_RUN = {
     CoordinatorFailpoint.AFTER_SERVICE_METADATA,
+    CoordinatorFailpoint.AFTER_EACH_ROLLBACK,
+    CoordinatorFailpoint.AFTER_TICKETS_REVOKED,
     CoordinatorFailpoint.IN_TAKE_BACK,
+    CoordinatorFailpoint.BEFORE_SERVICE_VOIDED,
     CoordinatorFailpoint.AFTER_SERVICE_VOIDED,
 }
 

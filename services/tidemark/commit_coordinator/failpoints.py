@@ -31,7 +31,10 @@ class CoordinatorFailpoint(StrEnum):
     AFTER_EACH_SERVICE_FILE = "after_each_service_file"
     AFTER_SERVICE_METADATA = "after_service_metadata"
     AFTER_SERVICE_COMPLETED = "after_service_completed"
+    AFTER_EACH_ROLLBACK = "after_each_rollback"
+    AFTER_TICKETS_REVOKED = "after_tickets_revoked"
     IN_TAKE_BACK = "in_take_back"
+    BEFORE_SERVICE_VOIDED = "before_service_voided"
     AFTER_SERVICE_VOIDED = "after_service_voided"
     IN_SWEEP = "in_sweep"
     BEFORE_SERVICE_COMMITTED = "before_service_committed"
@@ -48,7 +51,10 @@ SERVICE_FAILPOINTS: Final = frozenset(
         CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE,
         CoordinatorFailpoint.AFTER_SERVICE_METADATA,
         CoordinatorFailpoint.AFTER_SERVICE_COMPLETED,
+        CoordinatorFailpoint.AFTER_EACH_ROLLBACK,
+        CoordinatorFailpoint.AFTER_TICKETS_REVOKED,
         CoordinatorFailpoint.IN_TAKE_BACK,
+        CoordinatorFailpoint.BEFORE_SERVICE_VOIDED,
         CoordinatorFailpoint.AFTER_SERVICE_VOIDED,
         CoordinatorFailpoint.IN_SWEEP,
         CoordinatorFailpoint.BEFORE_SERVICE_COMMITTED,

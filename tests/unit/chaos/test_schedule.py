@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.cuts import CUTS
 from tests.chaos.disks import SIZES_MIB
 from tests.chaos.faults import FAULTS
-from tests.chaos.schedule import Order, catalogue, endless, more, must, once
+from tests.chaos.schedule import NEED_ANOTHER_FAULT, Order, catalogue, endless, more, must, once
 from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.stream_writer.failpoints import WriterFailpoint
@@ -40,13 +40,10 @@ def test_with_services_their_failpoints_are_died_and_frozen_at_as_well():
     without, orders = catalogue(1, SIZES_MIB), catalogue(1, SIZES_MIB, services=True)
     added = [order for order in orders if order not in without]
     merges = {point for point in WriterFailpoint if point.startswith("merges_")}
-    rare = {
-        CoordinatorFailpoint.IN_TAKE_BACK,
-        CoordinatorFailpoint.AFTER_SERVICE_VOIDED,
-        CoordinatorFailpoint.IN_SWEEP,
-    }
-    assert places(added, "exit-at") == (SERVICE_FAILPOINTS - rare) | merges
-    assert places(added, "freeze-coordinator-at") == SERVICE_FAILPOINTS - rare
+    alone = SERVICE_FAILPOINTS - NEED_ANOTHER_FAULT
+    assert CoordinatorFailpoint.BEFORE_SERVICE_VOIDED in alone
+    assert places(added, "exit-at") == alone | merges
+    assert places(added, "freeze-coordinator-at") == alone
 
 
 @pytest.mark.parametrize(("nodes", "no_spark"), [(1, False), (1, True), (3, False)])

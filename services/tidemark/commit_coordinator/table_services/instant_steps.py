@@ -85,6 +85,7 @@ def is_completed(timelines: Timelines, instant: str, root: str) -> bool:
 
 def take_back_instant(step: LockedStep, instant: str, action: Action, root: str) -> None:
     """Deletes what was made of an instant that is not completed, but for base files, which go before."""
+    step.context.hit(CoordinatorFailpoint.IN_TAKE_BACK)
     if root == DATA_ROOT:
         log, _ = FILES.log_file([], instant, ShardId(0))
         step.delete(log.path)

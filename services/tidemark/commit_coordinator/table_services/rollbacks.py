@@ -79,7 +79,7 @@ class RollBackDead:
             found = step.timelines.data.find(instant)
             if found is None or not found.is_completed:
                 rollback_pending(context.publishing, instant, context.instants)
-            context.hit(CoordinatorFailpoint.AFTER_ROLLED_BACK)
+            context.hit(CoordinatorFailpoint.AFTER_EACH_ROLLBACK)
 
     def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
         """Each write is undone by itself, and none of that is taken back."""

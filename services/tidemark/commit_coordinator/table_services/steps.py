@@ -181,8 +181,8 @@ def take_back(
         if found is not None or handler.is_past_return(step, action):
             return False
         context.publishing.revoke(list(action.tickets.values()))
+        context.hit(CoordinatorFailpoint.AFTER_TICKETS_REVOKED)
         handler.take_back(step, action)
-        context.hit(CoordinatorFailpoint.IN_TAKE_BACK)
         context.lock.check()
         _append_void(context, planned, reason, decided.data_completion)
     return True
@@ -350,6 +350,7 @@ def _prepared(
 
 
 def _append_void(context: Context, planned: ServicePlanned, reason: str, undecides: str) -> None:
+    context.hit(CoordinatorFailpoint.BEFORE_SERVICE_VOIDED)
     context.log.append(ServiceVoided(context.term, planned.service, reason, undecides))
     context.hit(CoordinatorFailpoint.AFTER_SERVICE_VOIDED)
     # Whoever dies before this leaves a folder that the next term deletes.
