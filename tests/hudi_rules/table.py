@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -31,6 +31,18 @@ Names = Callable[[str], list[str]]
 Read = Callable[[str], bytes]
 
 
+def newest_manifest(names: Callable[[str], Collection[str]], read: Read, folder: str) -> int | None:
+    """The number of the manifest that counts in a history's folder, for who reads and for who archives: what
+    `_version_` says, and without it the largest one, which an archiver left that died before. None when there
+    is none.
+    """
+    there = names(folder)
+    if "_version_" in there and (text := read(f"{folder}/_version_").strip()):
+        return int(text)
+    numbers = (int(name.partition("_")[2]) for name in there if name.startswith("manifest_"))
+    return max(numbers, default=None)
+
+
 class HudiTable:
     """A table as it is now; made anew for each look. ``names(folder)`` lists a folder's files, ``read(path)``
     gives a file's bytes, ``files``: partition path -> names, from the folders or as the metadata table lists
@@ -54,13 +66,10 @@ class HudiTable:
     def history(self) -> list[dict[str, Any]]:
         """The archived instants: instantTime, completionTime, action, metadata, plan."""
         folder = f"{self._root}/history"
-        there = self._names(folder)
-        numbers = [int(name.partition("_")[2]) for name in there if name.startswith("manifest_")]
-        if "_version_" in there and (text := self._read(f"{folder}/_version_").strip()):
-            numbers = [int(text)]
-        if not numbers:
+        number = newest_manifest(self._names, self._read, folder)
+        if number is None:
             return []
-        manifest = json.loads(self._read(f"{folder}/manifest_{max(numbers)}"))
+        manifest = json.loads(self._read(f"{folder}/manifest_{number}"))
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for file in manifest["files"]:
             content = self._read(f"{folder}/{file['fileName']}")

@@ -35,6 +35,24 @@ foreign half d0
 {2 * ROUND}{{dies}}{9 * ROUND}
 """  # noqa: E501
 
+ARCHIVAL_DIES = f"""
+setup type=cow ordered=yes shards=3 lanes=2 inputs=2 interval_ms=0 trim=1 topics=2 format=protobuf ids=650 services=yes
+{9 * ROUND}feed up k4 d1 1031
+{4 * ROUND}feed up k3 d1 1032
+{3 * ROUND}foreign clean time 1
+feed up k1 d2 1080
+{5 * ROUND}feed up k1 d0 1081
+{12 * ROUND}crash coordinator 1 before_service_committed
+{7 * ROUND}feed up k5 d1 1051
+{4 * ROUND}feed up k4 d1 1052
+{4 * ROUND}freeze coordinator 1 after_service_metadata
+foreign compact-index
+{11 * ROUND}replace coordinator
+{2 * ROUND}step coordinator
+foreign archive
+feed del k1 32
+"""  # noqa: E501
+
 
 def test_our_compaction_that_is_archived_before_anybody_looked_rewinds_nothing() -> None:
     outcome = run_script(parse(COMPACTION_ARCHIVED))
@@ -52,3 +70,11 @@ def test_our_rollback_of_a_dead_write_rewinds_nothing(place: str) -> None:
     assert outcome.reached["rollback done"] == 1
     assert outcome.reached["rewind"] == 1
     assert any(f"failpoint {place}" in line for line in outcome.log) is bool(place)
+
+
+def test_an_archival_that_died_before_the_first_version_file_rewinds_nothing() -> None:
+    """Its manifest counts: what it archived is on no other list when another engine archives."""
+    outcome = run_script(parse(ARCHIVAL_DIES))
+    assert outcome.violations == ()
+    assert outcome.reached["foreign archive"] == outcome.reached["archive done"] == 1
+    assert "rewind" not in outcome.reached

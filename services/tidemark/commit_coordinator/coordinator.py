@@ -283,7 +283,7 @@ class Coordinator:
         self._tell_committing(action.planned)
         close_empty(self._context, action)
         self._tell_committed(action.planned, None)
-        self.seen.succeeded()
+        self.seen.committed()
 
     def _decide(self, action: Decide) -> None:
         decide(self._context, action, self._attempts.report_of(action.planned))
@@ -296,7 +296,7 @@ class Coordinator:
         self._tell_committed(action.planned, msgspec.structs.replace(report, timings_ms=took_ms))
         rounded = {step: round(ms, 1) for step, ms in took_ms.items()}
         _log.info("epoch %d is committed", action.planned.epoch, extra={"took_ms": rounded})
-        self.seen.succeeded()
+        self.seen.committed()
 
     def _void_attempt(self, action: VoidAttempt) -> None:
         seen = self.seen

@@ -123,7 +123,10 @@ def open_planned(context: Context, action: OpenAttempt) -> str:
 
 
 def close_empty(context: Context, action: CloseEmpty) -> None:
-    """Commits an epoch without rows by an entry on the decisions alone; the table gets no commit."""
+    """Commits an epoch without rows by an entry on the decisions alone; the table gets no commit.
+
+    Releases the lock if the rewind before kept it for this epoch.
+    """
     planned = action.planned
     context.log.append(
         EpochCommitted(
@@ -135,6 +138,7 @@ def close_empty(context: Context, action: CloseEmpty) -> None:
             committed_ms=context.clock.now_ms(),
         )
     )
+    free_kept_lock(context)
 
 
 def void_attempt(context: Context, action: VoidAttempt) -> None:

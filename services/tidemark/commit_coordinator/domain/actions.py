@@ -53,7 +53,9 @@ class OpenAttempt:
 
 @dataclass(frozen=True)
 class CloseEmpty:
-    """Append `EpochCommitted` for an epoch that moves input positions and has no rows."""
+    """Append `EpochCommitted` for an epoch that moves input positions and has no rows, and release the lock
+    if a rewind kept it.
+    """
 
     planned: EpochPlanned
 

@@ -167,7 +167,12 @@ class Observed:
     def succeeded(self) -> None:
         """An epoch was committed, or an operator wants another attempt: forgets failures and waits."""
         self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
-        self.awaited = self.keeps_lock_until_ms = None
+        self.awaited = None
+
+    def committed(self) -> None:
+        """An epoch was committed, and the lock that a rewind may have kept for it was given back."""
+        self.succeeded()
+        self.keeps_lock_until_ms = None
 
     def waits_for(self, instant: str, reason: str, now_ms: int) -> None:
         """The next epoch is not planned before the clustering ``instant`` has ended."""

@@ -14,7 +14,7 @@ from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tests.hudi_rules.slices import parse_data_file, read_slice
-from tests.hudi_rules.table import HudiTable
+from tests.hudi_rules.table import HudiTable, newest_manifest
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.cleans import Clean, cleans_of
 from tests.simulation.world.checkers.layout import Layout
@@ -202,10 +202,11 @@ class Reader:
         and completed after it, lies above its base file for ever, although it may be older than all of the
         timeline. So does what they replaced.
         """
-        if "_version_" not in self._listed(_HISTORY):
+        number = newest_manifest(self._listed, self._read, _HISTORY)
+        if number is None:
             return None
-        version = self._read(f"{_HISTORY}/_version_")
-        return self._once("history", "", (version,), lambda: HudiTable(self._names, self._read, {}))
+        manifest = self._read(f"{_HISTORY}/manifest_{number}")
+        return self._once("history", "", (manifest,), lambda: HudiTable(self._names, self._read, {}))
 
     def cleans(self) -> dict[str, Clean]:
         """All completed cleans of the table, archived ones, too."""

@@ -11,6 +11,7 @@ from tests.hudi_rules import cleaning
 from tests.hudi_rules.archiving import Keep, to_archive
 from tests.hudi_rules.documents import Document
 from tests.hudi_rules.slices import parse_data_file
+from tests.hudi_rules.table import newest_manifest
 from tests.hudi_rules.timeline import Instant
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign import instants
@@ -98,9 +99,8 @@ class Tidying:
         """
         storage, folder = self._bench.storage, instants.DATA
         history = join_path(folder, "history")
-        version, archived = 0, []
-        if storage.exists(f"{history}/_version_"):
-            version = int(storage.memory.read(f"{history}/_version_"))
+        version, archived = newest_manifest(storage.file_names, storage.memory.read, history) or 0, []
+        if version:
             archived = json.loads(storage.memory.read(f"{history}/manifest_{version}"))["files"]
         name = f"{old[0].requested}_{old[-1].requested}_0.parquet"
         plans = [f"{folder}/{each.requested}.{each.action}.requested" for each in old]
