@@ -17,6 +17,7 @@ from tidemark.index_assigner.bootstrap import AssignerService, Ports, shuffle_wo
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.index_assigner.input.careful_frames import CarefulSettings
 from tidemark.index_assigner.stage_context import StageFactory
+from tidemark.stream_runtime.allocator import use_system_allocator
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
@@ -45,6 +46,7 @@ def run(
     # default thresholds would search for cycles after every few hundred of them, for nothing.
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+    use_system_allocator()
     clock = SystemClock.from_environment(os.environ)
     kafka = ConfluentKafkaClient.from_config(config, clock=clock)
     ports = Ports(

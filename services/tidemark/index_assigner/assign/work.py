@@ -46,6 +46,7 @@ from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice, KeyedSource
 from tidemark.index_assigner.slots.stage_work import Budget, ClaimFacts, Gathered, PreparedTransaction
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.ledger_client.topics import TopicNames
+from tidemark.stream_runtime.allocator import give_memory_back
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.errors import KafkaError, OffsetOutOfRangeError
 
@@ -211,9 +212,11 @@ class AssignWork:
             assert self._planned is not None
             through = self._planned.through
             self._parts.index.promote(through, entry.completion, entry.epoch, entry.instant)
+            give_memory_back()
         elif isinstance(entry, Rewound):
             self.drop([str(lane) for lane in self._open | self._to_open.keys()])
             self._parts.index.rewind()
+            give_memory_back()
 
     # ------------------------------------------------------------ transactions
 

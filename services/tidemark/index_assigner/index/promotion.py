@@ -10,6 +10,7 @@ already: then only tombstones are written.
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.reduce import BoolArray
@@ -53,7 +54,7 @@ class Promotion:
         for number, shard in held.shards.items():
             first, last = np.searchsorted(of_shard, [number, number + 1]).tolist()
             members = order[first:last]
-            shard_keys = [keys[position] for position in members.tolist()]
+            shard_keys = keys.take(pa.array(members)).to_pylist()
             self._promote_shard(shard, shard_keys, rows[members], completion, passed)
         if position is not None:
             self._rocks.write([self._tombstones.position_put(held.number, position)])

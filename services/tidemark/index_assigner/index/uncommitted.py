@@ -5,19 +5,23 @@ after older entries were discarded. Each entry has the slot that was its key's n
 entries staged last can be taken back.
 
 Invariant: `_newest` has exactly the keys of the kept slots, each with its greatest slot.
+
+Everything is in arrays: what a promotion discards goes back to the system at once, and `nbytes` is what is
+held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
+from tidemark.index_assigner.index.key_column import KEY_TYPE, KeyColumn, Keys
+from tidemark.index_assigner.index.newest_slots import NewestSlots
 from tidemark.index_assigner.index.ports import StagedChanges
 
 SLOT: Final = np.dtype(
@@ -30,12 +34,12 @@ SLOT: Final = np.dtype(
         ("ordering", np.int64),
         ("expires_ms", np.int64),
         ("previous", np.int64),
+        ("hash", np.int64),
     ]
 )
 SlotArray = npt.NDArray[np.void]
-_NONE: Final = -1
-# Bytes per entry beside the key's own: its bytes object, dictionary cell, number and row.
-_ENTRY_OVERHEAD: Final = 200 + SLOT.itemsize
+_ROWS_MIN: Final = 64
+_DERIVED: Final = frozenset({"previous", "hash"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +58,35 @@ class LaneEntries:
 
     def __init__(self) -> None:
         self._base = 0
-        self._keys: list[bytes] = []
-        self._rows = np.empty(1024, SLOT)
-        self._newest: dict[bytes, int] = {}
+        self._keys = KeyColumn()
+        self._rows = np.empty(_ROWS_MIN, SLOT)
+        self._newest = NewestSlots()
         self._marks: list[_Mark] = []
-        self._key_bytes = 0
 
     def __len__(self) -> int:
         return len(self._keys)
 
     @property
     def nbytes(self) -> int:
-        """Estimated memory held, in bytes."""
-        return self._key_bytes + len(self._keys) * _ENTRY_OVERHEAD
+        """Memory held, in bytes."""
+        return self._keys.nbytes + self._rows.nbytes + self._newest.nbytes
 
     def find(self, keys: list[bytes]) -> Int64Array:
         """The newest slot of each key, -1 where there is none."""
-        return np.fromiter(map(self._newest.get, keys, repeat(_NONE)), np.int64, len(keys))
+        if not len(self):
+            return np.full(len(keys), -1, np.int64)
+        slots, _ = self._find(pa.array(keys, KEY_TYPE), _hashes(keys))
+        return slots
+
+    def _find(self, keys: Keys, hashes: Int64Array) -> tuple[Int64Array, Int64Array]:
+        def same(asked: Int64Array, slots: Int64Array) -> BoolArray:
+            """Keys are compared wherever hashes are equal, always: two keys may share one."""
+            equal: BoolArray = self._hashes_of(slots) == hashes[asked]
+            at = np.flatnonzero(equal)
+            equal[at] = self._keys.equal(slots[at] - self._base, keys.take(pa.array(asked[at])))
+            return equal
+
+        return self._newest.find(hashes, same)
 
     def rows(self, slots: Int64Array) -> SlotArray:
         """The entries in these slots."""
@@ -79,21 +95,23 @@ class LaneEntries:
 
     def stage(self, keys: list[bytes], changes: StagedChanges) -> None:
         """Appends a batch of changes. ``keys`` must be unique."""
-        count, kept = len(keys), len(self._keys)
+        count, kept = len(keys), len(self)
+        stored, hashes = pa.array(keys, KEY_TYPE), _hashes(keys)
+        self._newest.make_room(count, self._hashes_of)
+        before, places = self._find(stored, hashes)
         rows = np.empty(count, SLOT)
         for name in SLOT.names or ():
-            if name != "previous":
+            if name not in _DERIVED:
                 rows[name] = getattr(changes, "shards" if name == "shard" else name)
-        rows["previous"] = self.find(keys)
+        rows["previous"], rows["hash"] = before, hashes
         self._inherit_tombstones(rows)
         if kept + count > len(self._rows):
             grown = np.empty(2 * (kept + count), SLOT)
             grown[:kept] = self._rows[:kept]
             self._rows = grown
         self._rows[kept : kept + count] = rows
-        self._keys.extend(keys)
-        self._newest.update(zip(keys, range(self._base + kept, self._base + kept + count), strict=True))
-        self._key_bytes += sum(map(len, keys))
+        self._keys.append(stored)
+        self._newest.put(places, before, np.arange(self._end - count, self._end))
 
     def _inherit_tombstones(self, rows: SlotArray) -> None:
         """Gives a key that was absent and stays absent the greater of both tombstones, and its former
@@ -120,18 +138,18 @@ class LaneEntries:
         self._marks.append(_Mark(self._end, ledger_offset, tombstones_next))
 
     def drop_staged(self) -> None:
-        """Takes back the changes staged since the last `counted`, newest first."""
+        """Takes back the changes staged since the last `counted`.
+
+        A key that was staged twice since then has its older slot in the first of them: slots 3 and 5 of a key
+        are staged, 3 has slot 1 before it, so the key gets slot 1 again.
+        """
         start = self._marks[-1].end if self._marks else self._base
-        kept = start - self._base
-        dropped = self._keys[kept:]
-        previous: Iterable[int] = self._rows["previous"][kept : len(self._keys)][::-1].tolist()
-        for key, slot in zip(reversed(dropped), previous, strict=True):
-            if slot >= self._base:
-                self._newest[key] = slot
-            else:
-                del self._newest[key]
-        self._key_bytes -= sum(map(len, dropped))
-        del self._keys[kept:]
+        dropped = self._rows[start - self._base : len(self)]
+        first = np.flatnonzero(dropped["previous"] < start)
+        keys = self._keys.selected(first + (start - self._base))
+        _, places = self._find(keys, dropped["hash"][first])
+        self._newest.restore(places, dropped["previous"][first])
+        self._keys.drop_from(start - self._base)
 
     def through(self, ledger_offset: int) -> tuple[int, int | None]:
         """Returns the slot behind the transactions up to that ledger offset, and their last tombstones
@@ -145,12 +163,17 @@ class LaneEntries:
             position = position if mark.tombstones_next is None else mark.tombstones_next
         return end, position
 
-    def newest_below(self, end: int) -> tuple[list[bytes], SlotArray]:
-        """Returns the keys that have entries below that slot, and for each the newest of those entries."""
-        count = end - self._base
-        last = dict(zip(self._keys[:count], range(count), strict=True))
-        slots = np.fromiter(last.values(), np.int64, len(last))
-        return list(last), self._rows[slots]
+    def newest_below(self, end: int) -> tuple[Keys, SlotArray]:
+        """Returns the keys that have entries below that slot, and for each the newest of those entries.
+
+        An entry is the newest of its key if none of the others has it as its previous one.
+        """
+        rows = self._rows[: end - self._base]
+        newest = np.ones(len(rows), np.bool_)
+        previous = rows["previous"][rows["previous"] >= self._base]
+        newest[previous - self._base] = False
+        at = np.flatnonzero(newest)
+        return self._keys.selected(at), rows[at]
 
     def discard_through(self, ledger_offset: int) -> None:
         """Forgets the transactions up to that ledger offset. To be called only when RocksDB has their
@@ -161,20 +184,24 @@ class LaneEntries:
         """
         end, _ = self.through(ledger_offset)
         count = end - self._base
-        gone = self._keys[:count]
-        newest = self._newest
-        for key in gone:
-            if newest.get(key, end) < end:
-                del newest[key]
-        self._key_bytes -= sum(map(len, gone))
-        kept = len(self._keys) - count
-        rows = np.empty(max(1024, kept), SLOT)
+        kept = len(self) - count
+        rows = np.empty(max(_ROWS_MIN, kept), SLOT)
         rows[:kept] = self._rows[count : count + kept]
         self._rows = rows
-        del self._keys[:count]
+        self._keys.drop_first(count)
         self._marks = [mark for mark in self._marks if mark.ledger_offset > ledger_offset]
-        self._base = end
+        self._base = self._newest.floor = end
+        self._newest.give_back(self._hashes_of)
+
+    def _hashes_of(self, slots: Int64Array) -> Int64Array:
+        hashes: Int64Array = self._rows["hash"][slots - self._base]
+        return hashes
 
     @property
     def _end(self) -> int:
-        return self._base + len(self._keys)
+        return self._base + len(self)
+
+
+def _hashes(keys: list[bytes]) -> Int64Array:
+    """Python's hashes: they differ from process to process, so nobody can choose keys that share one."""
+    return np.fromiter(map(hash, keys), np.int64, len(keys))

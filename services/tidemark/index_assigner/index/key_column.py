@@ -1,0 +1,93 @@
+"""Keys in the order in which they came, as Arrow columns instead of Python objects.
+
+A `bytes` object takes 33 bytes beside the key, and one that lives on keeps a MiB of freed neighbours from
+going back to the system. A column is one buffer, which goes back whole.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
+
+Keys: TypeAlias = pa.LargeBinaryArray
+KEY_TYPE = pa.large_binary()
+
+
+class KeyColumn:
+    """Keys by position, from 0. New ones come behind the last; old ones go from the front."""
+
+    def __init__(self) -> None:
+        self._chunks: list[Keys] = []
+        self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the keys and of the offsets between them."""
+        return sum(int(chunk.nbytes) for chunk in self._chunks)
+
+    def append(self, keys: Keys) -> None:
+        """Adds keys behind the last.
+
+        A chunk is joined with the one before while that is less than twice as long: there are about 20 chunks
+        in a million keys, and each key is copied about 20 times at most.
+        """
+        if not len(keys):
+            return
+        chunks = [*self._chunks, keys]
+        while len(chunks) > 1 and len(chunks[-2]) < 2 * len(chunks[-1]):
+            joined = pa.concat_arrays(chunks[-2:])
+            chunks[-2:] = [joined]
+        self._set(chunks)
+
+    def equal(self, positions: Int64Array, keys: Keys) -> BoolArray:
+        """Whether the key at each position is the one in ``keys``; both have the same length."""
+        equal = np.zeros(len(positions), np.bool_)
+        of_chunk = np.searchsorted(self._starts, positions, "right") - 1
+        for number in np.unique(of_chunk).tolist():
+            members = np.flatnonzero(of_chunk == number)
+            ours = self._chunks[number].take(pa.array(positions[members] - self._starts[number]))
+            asked = keys.take(pa.array(members))
+            equal[members] = pc.equal(ours, asked).to_numpy(zero_copy_only=False)
+        return equal
+
+    def selected(self, positions: Int64Array) -> Keys:
+        """A copy of the keys at these ascending positions."""
+        bounds = np.searchsorted(positions, self._starts)
+        parts = [
+            chunk.take(pa.array(positions[bounds[number] : bounds[number + 1]] - self._starts[number]))
+            for number, chunk in enumerate(self._chunks)
+        ]
+        return pa.concat_arrays(parts) if parts else pa.array([], KEY_TYPE)
+
+    def drop_first(self, count: int) -> None:
+        """Forgets the first keys; positions begin anew at 0."""
+        self._keep(count, len(self))
+
+    def drop_from(self, position: int) -> None:
+        """Forgets the key at this position, and all behind it."""
+        self._keep(0, position)
+
+    def _keep(self, first: int, end: int) -> None:
+        kept = []
+        for number, chunk in enumerate(self._chunks):
+            start = int(self._starts[number])
+            low, high = max(first - start, 0), min(end - start, len(chunk))
+            if low >= high:
+                continue
+            # A slice keeps the whole buffer in memory, a copy does not.
+            whole = high - low == len(chunk)
+            kept.append(chunk if whole else chunk.take(pa.array(np.arange(low, high))))
+        self._set(kept)
+
+    def _set(self, chunks: list[Keys]) -> None:
+        self._chunks = chunks
+        self._starts = np.cumsum([0, *map(len, chunks)], dtype=np.int64)

@@ -1,0 +1,103 @@
+"""A hash table from keys to slots in NumPy arrays, asked and filled for a whole batch at once.
+
+The table has slots only: keys and hashes are with its owner, which compares them. It is open addressing with
+linear probing: a key is at the place that its hash gives, or behind it, before the first free place. With
+four places, hashes 6 and 10 both begin at place 2: the first key is there, the second at place 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
+
+NO_SLOT: Final = -1
+_FREE: Final = -1
+_GONE: Final = -2
+"""A place whose key was taken back: a search goes on behind it."""
+_PLACES_MIN: Final = 64
+
+
+class NewestSlots:
+    """Key → its newest slot. Slots below ``floor`` do not count: raising it forgets them all at once."""
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self._table = np.full(_PLACES_MIN, _FREE, np.int64)
+        self._used = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return self._table.nbytes
+
+    def find(
+        self, hashes: Int64Array, same: Callable[[Int64Array, Int64Array], BoolArray]
+    ) -> tuple[Int64Array, Int64Array]:
+        """The slot of each key (`NO_SLOT` where there is none), and its place: without a slot the free one
+        where the search ended.
+
+        ``same(asked, slots)``: whether the key at each position of the batch is the one of that slot.
+        """
+        mask = len(self._table) - 1
+        places, slots = hashes & mask, np.full(len(hashes), NO_SLOT, np.int64)
+        left = np.arange(len(hashes))
+        while left.size:
+            held = self._table[places[left]]
+            hit = np.zeros(len(left), np.bool_)
+            live = np.flatnonzero(held >= self.floor)
+            hit[live] = same(left[live], held[live])
+            slots[left[hit]] = held[hit]
+            left = left[~hit & (held != _FREE)]
+            places[left] = (places[left] + 1) & mask
+        return slots, places
+
+    def put(self, places: Int64Array, before: Int64Array, slots: Int64Array) -> None:
+        """Sets the slots of keys for which `find` gave ``places`` and ``before``.
+
+        The keys must be unique, and `make_room` was called before `find`.
+        """
+        known = before != NO_SLOT
+        self._table[places[known]] = slots[known]
+        self._insert(places[~known], slots[~known])
+
+    def restore(self, places: Int64Array, slots: Int64Array) -> None:
+        """Gives the keys at these places an older slot; one below ``floor`` means that they have none."""
+        self._table[places] = np.where(slots >= self.floor, slots, _GONE)
+
+    def make_room(self, count: int, hashes: Callable[[Int64Array], Int64Array]) -> None:
+        """Makes the table so large that with ``count`` more keys at most two thirds of its places are taken.
+
+        ``hashes(slots)``: the hash of each slot's key.
+        """
+        if (self._used + count) * 3 > len(self._table) * 2:
+            self._rebuild(count, hashes)
+
+    def give_back(self, hashes: Callable[[Int64Array], Int64Array]) -> None:
+        """Makes the table smaller where less than an eighth of its places counts."""
+        live = int((self._table >= self.floor).sum())
+        if len(self._table) > max(_PLACES_MIN, 8 * live):
+            self._rebuild(0, hashes)
+
+    def _rebuild(self, count: int, hashes: Callable[[Int64Array], Int64Array]) -> None:
+        live = self._table[self._table >= self.floor]
+        places = 1 << (2 * (len(live) + count) - 1).bit_length()
+        self._table = np.full(max(places, _PLACES_MIN), _FREE, np.int64)
+        self._used = 0
+        self._insert(hashes(live) & (len(self._table) - 1), live)
+
+    def _insert(self, places: Int64Array, slots: Int64Array) -> None:
+        """Puts slots of new keys at the first free place from theirs on.
+
+        Of several that want one place the last gets it; the others see another slot there, and go on.
+        """
+        table, mask = self._table, len(self._table) - 1
+        self._used += len(slots)
+        while slots.size:
+            free = table[places] == _FREE
+            table[places[free]] = slots[free]
+            lost = table[places] != slots
+            places, slots = (places[lost] + 1) & mask, slots[lost]
