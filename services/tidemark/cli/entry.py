@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from tidemark.stream_runtime.platform.loading import without_collections
+
 
 def main() -> int:
     """Runs one command; returns its exit code."""
     try:
         # Importing the commands takes longer than running many of them, so it belongs into the `try`.
-        from tidemark.cli.main import main as run_command
+        with without_collections():
+            from tidemark.cli.main import main as run_command
 
         return run_command()
     except KeyboardInterrupt:

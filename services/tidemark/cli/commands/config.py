@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.console.arguments import Commands, add_command, add_group
 from tidemark.console.output import Output, columns, printable
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 if TYPE_CHECKING:
     from tidemark.config.effective import Setting
@@ -68,6 +69,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     """Prints warnings and notes. Raises ConfigError for a configuration that cannot work."""
+    use_arrow_alone()
     from tidemark.doctor.config_check import check_config_file
 
     config, warnings, notes = check_config_file(options.config)

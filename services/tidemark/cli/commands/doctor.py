@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemark.console.arguments import Commands, add_command, duration
 from tidemark.console.output import Output, printable
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 if TYPE_CHECKING:
     from tidemark.doctor.checks import Result
@@ -54,6 +55,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     """Prints each result when its check has ended; with --json all at the end. Exit code 1 when a check
     fails.
     """
+    use_arrow_alone()
     from tidemark.doctor.checks import CheckStatus, run_checks
     from tidemark.doctor.plan import Patient, plan
     from tidemark.stream_runtime.clock import SystemClock

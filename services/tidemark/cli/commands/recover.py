@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.console.arguments import Commands, add_command
 from tidemark.console.output import Output
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 if TYPE_CHECKING:
     from tidemark.config import TableConfigFile
@@ -30,6 +31,7 @@ def add(commands: Commands) -> None:
 
 def run_recover(options: argparse.Namespace) -> int:
     """Recovers the table. Exit code 1 while a coordinator answers, or while another writer holds the lock."""
+    use_arrow_alone()
     from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
     from tidemark.commit_coordinator.offline.recovery import recover
     from tidemark.config import load_config

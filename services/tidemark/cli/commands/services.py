@@ -14,6 +14,7 @@ from tidemark.config import TableConfigFile, load_config
 from tidemark.config.run_file import resolve_addresses
 from tidemark.console.arguments import Commands, add_command, address
 from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
+from tidemark.stream_runtime.platform.loading import without_collections
 
 STAGES: Final = ("shuffle", "assign")
 
@@ -89,10 +90,11 @@ def stages(text: str) -> tuple[str, ...]:
 
 def run_coordinator(options: argparse.Namespace) -> int:
     """Runs the coordinator until SIGTERM or SIGINT."""
-    use_arrow_alone()
-    from tidemark.commit_coordinator.main import run
-    from tidemark.index_assigner.failpoints import AssignerFailpoint
-    from tidemark.stream_writer.failpoints import WriterFailpoint
+    with without_collections():
+        use_arrow_alone()
+        from tidemark.commit_coordinator.main import run
+        from tidemark.index_assigner.failpoints import AssignerFailpoint
+        from tidemark.stream_writer.failpoints import WriterFailpoint
 
     foreign = frozenset(AssignerFailpoint) | frozenset(WriterFailpoint)
     config = _service_config(options, "coordinator")
@@ -104,11 +106,12 @@ def run_coordinator(options: argparse.Namespace) -> int:
 
 def run_assigner(options: argparse.Namespace) -> int:
     """Runs the assigner until SIGTERM or SIGINT."""
-    use_arrow_alone()
-    from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-    from tidemark.epoch_protocol.entries import Stage
-    from tidemark.index_assigner.main import run
-    from tidemark.stream_writer.failpoints import WriterFailpoint
+    with without_collections():
+        use_arrow_alone()
+        from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+        from tidemark.epoch_protocol.entries import Stage
+        from tidemark.index_assigner.main import run
+        from tidemark.stream_writer.failpoints import WriterFailpoint
 
     foreign = frozenset(CoordinatorFailpoint) | frozenset(WriterFailpoint)
     stages = frozenset(Stage(stage) for stage in options.stages)
@@ -118,9 +121,11 @@ def run_assigner(options: argparse.Namespace) -> int:
 
 def run_writer(options: argparse.Namespace) -> int:
     """Runs the writer until SIGTERM or SIGINT."""
-    from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-    from tidemark.index_assigner.failpoints import AssignerFailpoint
-    from tidemark.stream_writer.main import run
+    with without_collections():
+        use_arrow_alone()
+        from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+        from tidemark.index_assigner.failpoints import AssignerFailpoint
+        from tidemark.stream_writer.main import run
 
     foreign = frozenset(AssignerFailpoint) | frozenset(CoordinatorFailpoint)
     run(_service_config(options, "writer"), foreign, options.http)
@@ -129,12 +134,13 @@ def run_writer(options: argparse.Namespace) -> int:
 
 def run_table_services(options: argparse.Namespace) -> int:
     """Works on the table's service actions until SIGTERM or SIGINT."""
-    use_arrow_alone()
-    from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-    from tidemark.config.table_services_model import ServicesRun
-    from tidemark.console.errors import WRONG_USE, CliError
-    from tidemark.index_assigner.failpoints import AssignerFailpoint
-    from tidemark.stream_writer.services_main import run
+    with without_collections():
+        use_arrow_alone()
+        from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+        from tidemark.config.table_services_model import ServicesRun
+        from tidemark.console.errors import WRONG_USE, CliError
+        from tidemark.index_assigner.failpoints import AssignerFailpoint
+        from tidemark.stream_writer.services_main import run
 
     config = _service_config(options, "services")
     services = config.table_services

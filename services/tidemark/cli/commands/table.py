@@ -11,6 +11,7 @@ from typing import Any
 from tidemark.console.arguments import Commands, add_command, add_group
 from tidemark.console.errors import WRONG_USE, CliError
 from tidemark.console.output import Output
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 
 def add(commands: Commands) -> None:
@@ -68,6 +69,7 @@ def add(commands: Commands) -> None:
 
 def run_create(options: argparse.Namespace) -> int:
     """Creates the table. Fails when there is a table already."""
+    use_arrow_alone()
     from tidemark.commit_coordinator.offline.adoption import create_table
     from tidemark.config import load_config
     from tidemark.stream_runtime.clock import SystemClock
@@ -81,6 +83,7 @@ def run_create(options: argparse.Namespace) -> int:
 
 def run_adopt(options: argparse.Namespace) -> int:
     """Takes the table over. Raises CliError while services of the table run."""
+    use_arrow_alone()
     from tidemark.cli.tables import (
         adopt_table,
         check_adoptable,
@@ -126,6 +129,7 @@ def run_adopt(options: argparse.Namespace) -> int:
 
 def run_describe(options: argparse.Namespace) -> int:
     """Prints the table's description. It reads the table's files, and needs no service and no Kafka."""
+    use_arrow_alone()
     from tidemark.commit_coordinator.offline.table import describe
     from tidemark.config import load_config
 

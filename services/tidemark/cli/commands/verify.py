@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tidemark.console.arguments import Commands, add_command
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 
 def add(commands: Commands) -> None:
@@ -27,8 +28,6 @@ def add(commands: Commands) -> None:
 
 def run_verify(options: argparse.Namespace) -> int:
     """Verifies the table. Exit code 1 when something differs. It needs no Kafka and no service."""
-    from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
-
     use_arrow_alone()
     from tidemark.config import load_config
     from tidemark.console.output import Output
