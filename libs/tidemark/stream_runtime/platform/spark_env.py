@@ -21,6 +21,7 @@ REDACTION: Final = "spark.redaction.regex"
 """The setting by which Spark hides values on its pages, in its logs and in its event log."""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _DEFAULTS_FILE: Final = "spark-defaults.conf"
+_LAUNCHER_OPTIONS: Final = "SPARK_LAUNCHER_OPTS"
 
 _LOG4J_SETTINGS: Final = """\
 rootLogger.level = WARN
@@ -73,6 +74,8 @@ def spark_environment(
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(settings),
+        # A JVM of its own puts the driver's command line together: done before a second compiler pays.
+        _LAUNCHER_OPTIONS: os.environ.get(_LAUNCHER_OPTIONS, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
     }
     return {**environment, "SPARK_LOCAL_IP": "127.0.0.1"} if loopback else environment
 

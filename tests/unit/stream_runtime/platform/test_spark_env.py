@@ -15,6 +15,14 @@ def test_workers_run_this_interpreter_and_warnings_go_to_the_log(tmp_path):
     assert f"appender.out.fileName = {tmp_path / 'spark.log'}" in log_settings
 
 
+def test_who_sets_the_launchers_options_keeps_them(tmp_path, monkeypatch):
+    monkeypatch.delenv("SPARK_LAUNCHER_OPTS", raising=False)
+    ours = spark_env.spark_environment(find_java(), tmp_path)
+    assert "-XX:TieredStopAtLevel=1" in ours["SPARK_LAUNCHER_OPTS"]
+    monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Xint")
+    assert spark_env.spark_environment(find_java(), tmp_path)["SPARK_LAUNCHER_OPTS"] == "-Xint"
+
+
 def test_daemon_module_is_one_that_workers_can_run():
     code = (
         f"import importlib.util, sys; sys.exit(importlib.util.find_spec({spark_env.DAEMON_MODULE!r}) is None)"
