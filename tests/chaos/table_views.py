@@ -1,10 +1,13 @@
-"""A reader that never pauses: the whole table is read over and over, and each view is judged.
+"""A reader that never pauses: the whole table is read again whenever a file of it has come, gone or changed,
+and each view is judged. Between two such changes a reader sees what it saw before.
 
 Each reader (hudi-rs; Hudi on Spark in the long version) has a thread and a history of the input of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -29,6 +32,22 @@ def read_rows(table: Path) -> list[Row]:
     batches = HudiTableBuilder.from_base_uri(str(table)).build().read(HudiReadOptions())
     found = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
     return list(found.select(COLUMNS).to_pylist())
+
+
+def files_of(table: Path) -> list[tuple[str, int, int]]:
+    """Every file below the table as it is now: path, length, time of change (ns)."""
+    found: list[tuple[str, int, int]] = []
+    folders = [str(table)]
+    while folders:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    seen = entry.stat(follow_symlinks=False)
+                    found.append((entry.path, seen.st_size, seen.st_mtime_ns))
+    return found
 
 
 def by_key(rows: Iterable[Row]) -> dict[str, Row]:
@@ -59,6 +78,7 @@ class TableViews:
         self._reader, self.history = reader, history
         self._stop = threading.Event()
         self._abandoned = False
+        self._judged: list[tuple[str, int, int]] | None = None
         self._thread = threading.Thread(target=self._run, name="table views", daemon=True)
         self.failures: list[str] = []
         self.views = 0
@@ -99,6 +119,9 @@ class TableViews:
                 self.failures.append(f"reader: {type(error).__name__}: {error}")
 
     def _view(self) -> None:
+        files = files_of(self._table)
+        if files == self._judged:
+            return
         self._timeline.look()
         before = self._timeline.commits
         if not before:
@@ -111,6 +134,7 @@ class TableViews:
         self.history.add(self._reader.read_to_end(_INPUT_S))
         seen = self.history.check(rows)
         self.views += 1
+        self._judged = files
         if len(before) == len(after):
             self._count(before, seen)
 
