@@ -56,24 +56,36 @@ def jvms(roles: Roles) -> list[Jvm]:
 
 def _kinds(roles: Roles) -> Iterator[tuple[str, psutil.Process]]:
     known = {pid for pids in roles.values() for pid in pids}
+    children = _children()
     for role, pids in roles.items():
         for pid in pids:
-            for process, first in _family(pid, known):
+            for process, first in _family(pid, known, children):
                 with contextlib.suppress(psutil.Error, OSError):
                     yield kind_of(role, process, first), process
 
 
-def _family(pid: int, known: set[int]) -> Iterator[tuple[psutil.Process, bool]]:
+def _children() -> Mapping[int, list[psutil.Process]]:
+    """By the id of their parent. Asked once for all: each `Process.children` looks through all processes."""
+    found: dict[int, list[psutil.Process]] = defaultdict(list)
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            found[process.ppid()].append(process)
+    return found
+
+
+def _family(
+    pid: int, known: set[int], children: Mapping[int, list[psutil.Process]]
+) -> Iterator[tuple[psutil.Process, bool]]:
     """The process (True), then its descendants (False), but no branch that has a role of its own."""
     with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        yield process, True
-        queue = process.children()
+        yield psutil.Process(pid), True
+        queue = list(children.get(pid, ()))
         while queue:
             child = queue.pop()
             with contextlib.suppress(psutil.Error):
                 if child.pid not in known and time.time() - child.create_time() > GROWN_UP_S:
-                    queue += child.children()
+                    queue += children.get(child.pid, ())
                     yield child, False
 
 
