@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from tidemark.stream_runtime.kafka.errors import (
     LeaderChangingError,
     MissingTopicError,
 )
-from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec, TopicState
 
 AT = TopicPartition("t", 0)
 SETTINGS = ClientSettings({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, 1 << 20, 10_000)
@@ -128,6 +129,64 @@ def test_other_errors_are_raised_at_once(monkeypatch: pytest.MonkeyPatch):
     assert script.calls == 1
 
 
+class AtController:
+    """A client whose requests to the controller all end as `ends` says, or with what was asked for."""
+
+    def __init__(self, ends: KafkaException | None = None) -> None:
+        self.asked: list[str] = []
+        self._ends = ends
+
+    def _answer(self, what: str, keys: Iterable[Any], answer: object) -> dict[Any, Future[Any]]:
+        self.asked.append(what)
+        future: Future[Any] = Future()
+        if self._ends is None:
+            future.set_result(answer)
+        else:
+            future.set_exception(self._ends)
+        return dict.fromkeys(keys, future)
+
+    def describe_topics(self, _: Any, **__: Any) -> dict[Any, Future[Any]]:
+        return self._answer("describe", ["t"], SimpleNamespace(topic_id="an id", partitions=[0, 1]))
+
+    def create_topics(self, _: Any, **__: Any) -> dict[Any, Future[Any]]:
+        return self._answer("create", ["t"], None)
+
+    def describe_configs(self, resources: list[Any], **_: Any) -> dict[Any, Future[Any]]:
+        return self._answer("settings", resources, {"retention.ms": SimpleNamespace(value="7")})
+
+    def incremental_alter_configs(self, resources: list[Any], **_: Any) -> dict[Any, Future[Any]]:
+        return self._answer("configure", resources, None)
+
+    def list_topics(self, topic: str, **_: Any) -> Any:
+        found = SimpleNamespace(error=None, partitions={n: SimpleNamespace(replicas=[1]) for n in range(2)})
+        return SimpleNamespace(brokers={1: None}, topics={topic: found})
+
+    def poll(self, timeout_s: float) -> int:
+        return 0
+
+
+TOPIC = TopicState(2, "an id")
+ASKS_CONTROLLER: dict[str, tuple[Callable[[ConfluentAdmin], object], object]] = {
+    "describe": (lambda admin: admin.topic_states(["t"]), {"t": TOPIC}),
+    "create": (lambda admin: admin.create_topics([TopicSpec("t", 2)]), None),
+    "settings": (lambda admin: admin.describe("t").config, {"retention.ms": "7"}),
+    "configure": (lambda admin: admin.configure_topic("t", {"retention.ms": "7"}), None),
+}
+
+
+@pytest.mark.parametrize("code", [ClientError._TRANSPORT, ClientError._TIMED_OUT])
+@pytest.mark.parametrize("what", ASKS_CONTROLLER)
+def test_a_client_whose_controller_died_is_replaced(what: str, code: int, monkeypatch: pytest.MonkeyPatch):
+    """librdkafka waits for a controller that it knows until its metadata is refreshed, which is minutes."""
+    stuck, fresh = AtController(KafkaException(ClientError(code))), AtController()
+    clients = [stuck]
+    monkeypatch.setattr(ConfluentAdmin, "_new_client", lambda _: clients.pop() if clients else fresh)
+    ask, answer = ASKS_CONTROLLER[what]
+    assert ask(ConfluentAdmin(SETTINGS, ManualClock())) == answer
+    assert set(stuck.asked) == {what}
+    assert fresh.asked == [what]
+
+
 class Brokers:
     """Of `count` brokers the first `late` that are asked do not know the topic yet."""
 
@@ -155,6 +214,24 @@ def test_topic_is_missing_when_no_broker_of_several_comes_to_know_it(
     monkeypatch.setattr(ConfluentAdmin, "_new_client", lambda _: brokers)
     assert ConfluentAdmin(SETTINGS, ManualClock()).partitions("t") == found
     assert brokers.asked == asked
+
+
+@pytest.mark.parametrize(("wanted", "is_right"), [(2, True), (3, False)])
+def test_a_topic_that_is_there_is_checked_when_brokers_know_of_it(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, is_right: bool
+):
+    """A request whose answer was lost made it a moment before."""
+
+    class Existing(Brokers):
+        def create_topics(self, _: Any, **__: Any) -> dict[str, Future[Any]]:
+            future: Future[Any] = Future()
+            future.set_exception(KafkaException(ClientError(ClientError.TOPIC_ALREADY_EXISTS)))
+            return {"t": future}
+
+    monkeypatch.setattr(ConfluentAdmin, "_new_client", lambda _: Existing(1, 3))
+    admin = ConfluentAdmin(SETTINGS, ManualClock())
+    with nullcontext() if is_right else pytest.raises(KafkaConfigError, match="2 partitions and 3"):
+        admin.create_topics([TopicSpec("t", wanted)])
 
 
 class Refusing:

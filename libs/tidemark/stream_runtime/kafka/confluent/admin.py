@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import confluent_kafka.admin
 from confluent_kafka import (
@@ -35,9 +35,12 @@ from tidemark.stream_runtime.retry import Deadline
 # The package does not export these names to type checkers.
 _client: Any = confluent_kafka.admin
 _logger = logging.getLogger("tidemark.kafka")
+_Answer = TypeVar("_Answer")
 _TIMEOUT_S: Final = 15.0
 _LEADER_TIMEOUT_S: Final = 3.0
 """For one request to leaders: a dead leader does not answer, and the next one is elected within seconds."""
+_CONTROLLER_TIMEOUT_S: Final = 5.0
+"""For one request to the broker that the client takes for the controller, which may have died."""
 _CLIENT_S: Final = 2.0
 """A client without an answer for so long is replaced."""
 _METADATA_POLL_S: Final = 0.05
@@ -68,8 +71,11 @@ class ConfluentAdmin:
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
         wanted = {spec.name: spec for spec in specs}
-        if not wanted:
-            return
+        if wanted:
+            self._ask_again((), lambda: self._create_topics_once(wanted))
+            self._wait_for_metadata(wanted, there=True)
+
+    def _create_topics_once(self, wanted: Mapping[str, TopicSpec]) -> None:
         topics = [
             _client.NewTopic(
                 spec.name,
@@ -79,15 +85,11 @@ class ConfluentAdmin:
             )
             for spec in wanted.values()
         ]
-        created = self._admin.create_topics(topics, request_timeout=_TIMEOUT_S)
+        created = self._admin.create_topics(topics, request_timeout=_CONTROLLER_TIMEOUT_S)
+        there = ClientError.TOPIC_ALREADY_EXISTS
         for name, future in created.items():
-            try:
-                future.result(_TIMEOUT_S)
-            except KafkaException as error:
-                if client_error(error).code() != ClientError.TOPIC_ALREADY_EXISTS:
-                    raise translate(client_error(error), f"creating topic {name}") from None
+            if not _is_done(future, f"creating topic {name}", _CONTROLLER_TIMEOUT_S, there):
                 self._check_partitions(wanted[name])
-        self._wait_for_metadata(wanted, there=True)
 
     def _wait_for_metadata(self, names: Iterable[str], there: bool) -> None:
         """Waits until brokers' metadata has these topics, or no longer has them. The controller answers a
@@ -101,6 +103,8 @@ class ConfluentAdmin:
             deadline.sleep(_METADATA_POLL_S)
 
     def _check_partitions(self, spec: TopicSpec) -> None:
+        # The topic may be a moment old: of a request before this one, whose answer did not come.
+        self._wait_for_metadata([spec.name], there=True)
         partitions = self.partitions(spec.name)
         if partitions != spec.partitions:
             raise KafkaConfigError(
@@ -112,12 +116,9 @@ class ConfluentAdmin:
         there = [name for name in names if self.partitions(name) is not None]
         if not there:
             return
+        # Once only: a request that comes late could delete a topic that was made anew.
         for name, future in self._admin.delete_topics(there, request_timeout=_TIMEOUT_S).items():
-            try:
-                future.result(_TIMEOUT_S)
-            except KafkaException as error:
-                if client_error(error).code() != ClientError.UNKNOWN_TOPIC_OR_PART:
-                    raise translate(client_error(error), f"deleting topic {name}") from None
+            _is_done(future, f"deleting topic {name}", _TIMEOUT_S, ClientError.UNKNOWN_TOPIC_OR_PART)
         self._wait_for_metadata(there, there=False)
 
     def partitions(self, topic: str) -> int | None:
@@ -136,22 +137,26 @@ class ConfluentAdmin:
 
     def topic_states(self, topics: Iterable[str]) -> dict[str, TopicState]:
         wanted = list(topics)
-        states = self._topic_states_once(wanted) if wanted else {}
+        states = self._described(wanted) if wanted else {}
         for _ in range(_LOOKS_MAX - 1):
             missing = [topic for topic in wanted if topic not in states]
             if not missing:
                 break
             # The broker that answered may learn of a new topic later than others.
             self._clock.sleep(_METADATA_POLL_S)
-            states |= self._topic_states_once(missing)
+            states |= self._described(missing)
         return states
 
+    def _described(self, topics: list[str]) -> dict[str, TopicState]:
+        return self._ask_again((), lambda: self._topic_states_once(topics))
+
     def _topic_states_once(self, topics: list[str]) -> dict[str, TopicState]:
-        answers = self._admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S)
+        wanted = TopicCollection(topics)
+        answers = self._admin.describe_topics(wanted, request_timeout=_CONTROLLER_TIMEOUT_S)
         states: dict[str, TopicState] = {}
         for topic, future in answers.items():
             try:
-                described = _result(future, f"description of topic {topic}")
+                described = _result(future, f"description of topic {topic}", _CONTROLLER_TIMEOUT_S)
             except MissingTopicError:
                 continue
             given = str(described.topic_id) if described.topic_id is not None else _NO_ID
@@ -167,20 +172,19 @@ class ConfluentAdmin:
         return TopicDescription(topic, partitions, len(metadata.partitions[0].replicas), config)
 
     def _describe_config(self, resource: Any) -> dict[str, str]:
-        """The settings of a topic or broker. Sends the request again if there was no answer: librdkafka waits
-        for `socket.timeout.ms`, whatever `request_timeout` says, and does not send it twice.
+        """The settings of a topic or broker. librdkafka waits for `socket.timeout.ms`, whatever
+        `request_timeout` says, and does not send the request twice.
         """
-        deadline = Deadline(self._clock, _TIMEOUT_S)
-        while True:
-            answers = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)
-            try:
-                entries = _result(answers[resource], f"settings of {resource.name}")
-            except KafkaUnavailableError:
-                if deadline.is_over:
-                    raise
-                deadline.sleep(_METADATA_POLL_S)
-                continue
-            return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+        def ask() -> dict[str, Any]:
+            answers = self._admin.describe_configs([resource], request_timeout=_CONTROLLER_TIMEOUT_S)
+            found: dict[str, Any] = _result(
+                answers[resource], f"settings of {resource.name}", _CONTROLLER_TIMEOUT_S
+            )
+            return found
+
+        entries = self._ask_again((), ask).items()
+        return {name: entry.value for name, entry in entries if entry.value is not None}
 
     def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         if self.partitions(topic) is None:
@@ -190,8 +194,12 @@ class ConfluentAdmin:
             for name, value in settings.items()
         ]
         resource = _client.ConfigResource(_client.ResourceType.TOPIC, topic, incremental_configs=entries)
-        answers = self._admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)
-        _result(answers[resource], f"settings of {topic}")
+
+        def ask() -> None:
+            answers = self._admin.incremental_alter_configs([resource], request_timeout=_CONTROLLER_TIMEOUT_S)
+            _result(answers[resource], f"settings of {topic}", _CONTROLLER_TIMEOUT_S)
+
+        self._ask_again((), ask)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         for (topic, partition), offset in offsets.items():
@@ -201,7 +209,7 @@ class ConfluentAdmin:
                 )
         if not offsets:
             return {}
-        return self._ask_leaders(offsets, lambda: self._delete_records_once(offsets))
+        return self._ask_again(_topics_of(offsets), lambda: self._delete_records_once(offsets))
 
     def _delete_records_once(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         requests = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
@@ -213,26 +221,28 @@ class ConfluentAdmin:
             starts[TopicPartition(client.topic, client.partition)] = deleted.low_watermark
         return starts
 
-    def _ask_leaders(
-        self, topic_partitions: Iterable[TopicPartition], ask: Callable[[], dict[TopicPartition, int]]
-    ) -> dict[TopicPartition, int]:
-        """Repeats `ask` until it has an answer or the deadline is over; refreshes the leaders before each
-        repetition, and replaces the client every `_CLIENT_S`.
+    def _ask_again(self, leaders_of: Collection[str], ask: Callable[[], _Answer]) -> _Answer:
+        """Repeats `ask` until it has an answer or the deadline is over; refreshes the leaders of these topics
+        before each repetition, and replaces the client every `_CLIENT_S`.
 
-        The reason: librdkafka goes on asking the leader that it knows. It was seen to do so for as long as a
-        killed broker was away, until something else refreshed its metadata. With a leader epoch from before a
-        broker's restart it asked for minutes, whatever the metadata said; a new client did not.
+        The reason: librdkafka goes on asking the broker that it knows. It was seen to ask a dead leader for
+        as long as the broker was away, until something else refreshed its metadata, and, with a leader epoch
+        from before a broker's restart, for minutes, whatever the metadata said. For a dead controller it
+        waits until the metadata is refreshed, which is every five minutes. A new client asks who is there.
         """
         deadline, patience = Deadline(self._clock, _TIMEOUT_S), Deadline(self._clock, _CLIENT_S)
         while True:
             try:
                 return ask()
             except KafkaUnavailableError:
-                if deadline.is_over or isinstance(self._admin, _Closed):
+                if isinstance(self._admin, _Closed):
+                    raise
+                if deadline.is_over:
+                    self._admin = self._new_client()
                     raise
             if patience.is_over:
                 self._admin, patience = self._new_client(), Deadline(self._clock, _CLIENT_S)
-            for topic in {tp.topic for tp in topic_partitions}:
+            for topic in leaders_of:
                 self._refresh_leaders(topic)
             deadline.sleep(_METADATA_POLL_S)
 
@@ -277,8 +287,8 @@ class ConfluentAdmin:
     ) -> dict[TopicPartition, int]:
         if not topic_partitions:
             return {}
-        return self._ask_leaders(
-            topic_partitions, lambda: self._list_offsets_once(topic_partitions, spec, isolation)
+        return self._ask_again(
+            _topics_of(topic_partitions), lambda: self._list_offsets_once(topic_partitions, spec, isolation)
         )
 
     def _list_offsets_once(
@@ -361,6 +371,23 @@ class _Closed:
 
     def __getattr__(self, name: str) -> Any:
         raise KafkaUnavailableError(f"{name}: this Kafka client is closed")
+
+
+def _topics_of(topic_partitions: Iterable[TopicPartition]) -> set[str]:
+    return {tp.topic for tp in topic_partitions}
+
+
+def _is_done(future: Any, doing: str, timeout_s: float, already: int) -> bool:
+    """Waits for a change. False if the broker says by the code `already` that there is nothing to change."""
+    try:
+        future.result(timeout_s)
+    except KafkaException as error:
+        if client_error(error).code() == already:
+            return False
+        raise translate(client_error(error), doing) from None
+    except TimeoutError:
+        raise KafkaUnavailableError(f"{doing}: no answer in {timeout_s} s") from None
+    return True
 
 
 def _result(future: Any, doing: str, timeout_s: float = _TIMEOUT_S) -> Any:
