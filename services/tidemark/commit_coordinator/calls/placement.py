@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,8 @@ class SuspendedError(CoordinatorError):
 # Files below this size teach nothing about bytes per row: footer and bloom filter are too large a part of
 # them.
 _LEARN_FROM_BYTES: Final = 1 << 20
+# Commits of table services that may be told again: each kind has one open action.
+_TOLD_MAX: Final = 64
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Placement:
         self._listing = 0
         self._suspended = False
         self._row_bytes = 0.0
+        self._told: deque[tuple[str, int]] = deque(maxlen=_TOLD_MAX)
 
     def suspend(self) -> None:
         """Nothing is leased until the next `load`."""
@@ -134,16 +138,22 @@ class Placement:
             self._put_index_logs(report.metadata_logs, at_ms)
 
     def wrote_index(self, logs: Iterable[MetadataLogFile], at_ms: int) -> None:
-        """A table service added these log files to the metadata table; ``at_ms``: as in `committed`."""
+        """A table service added these log files to the metadata table; ``at_ms``: as in `committed`.
+
+        Told again, it changes nothing: a commit whose lock was lost is made again.
+        """
         with self._lock:
-            self._put_index_logs(logs, at_ms)
+            if self._is_news("logs", at_ms):
+                self._put_index_logs(logs, at_ms)
 
     def compacted(self, done: Iterable[CompactedSlice], at_ms: int, *, is_index: bool) -> None:
         """A compaction with requested time ``at_ms`` (Unix epoch) is committed.
 
-        Inserts fill compacted data groups that are smaller than the target.
+        Inserts fill compacted data groups that are smaller than the target. Told again, it changes nothing.
         """
         with self._lock:
+            if not self._is_news("index" if is_index else "data", at_ms):
+                return
             book = self._index if is_index else self._data
             for outcome in done:
                 known = book.of(outcome.partition_path, outcome.file_id)
@@ -158,6 +168,13 @@ class Placement:
             book = self._index if is_index else self._data
             for slice_ in slices:
                 book.put(slice_)
+
+    def _is_news(self, what: str, at_ms: int) -> bool:
+        """Whether it was not told before. Requested times are distinct."""
+        if (what, at_ms) in self._told:
+            return False
+        self._told.append((what, at_ms))
+        return True
 
     def _put_index_logs(self, logs: Iterable[MetadataLogFile], at_ms: int) -> None:
         for log in logs:

@@ -41,7 +41,7 @@ from tidemark.commit_coordinator.table_services.listings import (
     savepoints,
     view_of,
 )
-from tidemark.commit_coordinator.table_services.rules import decided_time
+from tidemark.commit_coordinator.table_services.rules import decided_time, half_done_by_other
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.file_group.slices import FileGroupId
@@ -187,8 +187,20 @@ class _Clean:
         inflight = begin_instant(step, plan.instant, Action.CLEAN, requested, self._root)
         self._commit_metadata(step, action, plan)
         completion = decided_time(action.decided, self._root)
+        begun = step.timelines.metadata.find(plan.instant)
+        if (
+            begun is not None
+            and half_done_by_other(step.timelines, action.planned, action.decided, self._root) is not None
+        ):
+            # The instant completes after its deltacommit of the metadata table, which another engine made.
+            step.context.instants.observe([str(begun.completion)])
+            completion = step.context.instants.next()
         content = encode_clean_metadata(clean_metadata(plan, completion))
         complete_instant(step, inflight, completion, content, self._root)
+
+    def _is_half_done(self, step: LockedStep, action: DecidedAction) -> bool:
+        reason = half_done_by_other(step.timelines, action.planned, action.decided, self._root)
+        return reason is not None
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, plan: CleanPlan) -> None:
         """Makes what the metadata table gets of the clean; nothing for its own."""
@@ -272,6 +284,9 @@ class CleanData(_Clean):
         return leftovers(paths, step.timelines.data, now_ms, context.publishing.written_ms)
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, plan: CleanPlan) -> None:
+        if self._is_half_done(step, action):
+            # It executed our plan: its deltacommit removes the same files from the list, and stays.
+            return
         log = metadata_deltacommit(step, action, cleaned_files(plan))
         self._placement.wrote_index([log], instant_to_ms(plan.instant))
 

@@ -45,7 +45,7 @@ from tidemark.commit_coordinator.table_services.listings import (
     unknown_index,
     view_of,
 )
-from tidemark.commit_coordinator.table_services.rules import decided_time
+from tidemark.commit_coordinator.table_services.rules import decided_time, half_done_by_other
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.instants import completed_file, instant_path
@@ -145,6 +145,9 @@ class _Compaction:
 
     def commit(self, step: LockedStep, action: DecidedAction) -> None:
         merged, context = self._merged(action), step.context
+        half_done = half_done_by_other(step.timelines, action.planned, action.decided, self._root)
+        if half_done is not None:
+            raise ActionLostError(half_done)
         content = encode_compaction_plan(requested_compaction(merged.plan))
         inflight = begin_instant(step, action.planned.instant, Action.COMPACTION, content, self._root)
         _delete_other_outputs(step, merged, action.planned.instant)
@@ -162,6 +165,9 @@ class _Compaction:
         """Makes what the metadata table gets of the compaction; nothing for its own."""
 
     def is_past_return(self, step: LockedStep, action: DecidedAction) -> bool:
+        # Nobody knows whether base files of an engine that died are whole: they are taken back.
+        if half_done_by_other(step.timelines, action.planned, action.decided, self._root) is not None:
+            return False
         return is_completed(step.timelines, action.planned.instant, self._root)
 
     def take_back(self, step: LockedStep, action: DecidedAction) -> None:

@@ -16,6 +16,7 @@ from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import DecidedAction, LockedStep
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
+from tidemark.hudi_format.commit.markers import marker_folder
 from tidemark.hudi_format.errors import FencedOutError, TimelineConflictError
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
@@ -23,10 +24,9 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     delta_commit_metadata,
     publish_files_log,
 )
-from tidemark.hudi_format.metadata_table.partitions.files import FILES, FileChange
+from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataLogFile
-from tidemark.hudi_format.model import ShardId
-from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
 
 
@@ -84,14 +84,34 @@ def is_completed(timelines: Timelines, instant: str, root: str) -> bool:
 
 
 def take_back_instant(step: LockedStep, instant: str, action: Action, root: str) -> None:
-    """Deletes what was made of an instant that is not completed, but for base files, which go before."""
+    """Deletes what was made of an instant that is not completed, but for base files, which go before. What
+    an engine that died made of it goes, too: the metadata table's deltacommit, markers.
+    """
     step.context.hit(CoordinatorFailpoint.IN_TAKE_BACK)
     if root == DATA_ROOT:
-        log, _ = FILES.log_file([], instant, ShardId(0))
-        step.delete(log.path)
-        step.context.storage.sync_dir(join_path(METADATA_TABLE_PATH, log.partition))
+        found = step.timelines.metadata.find(instant)
+        if found is not None and found.is_completed:
+            step.delete(instant_path(found, METADATA_TABLE_ROOT))
+            step.context.storage.sync_dir(join_path(METADATA_TABLE_ROOT, "timeline"))
+        for partition, paths in _metadata_logs(step.context.storage, instant).items():
+            for path in paths:
+                step.delete(path)
+            step.context.storage.sync_dir(partition)
         _delete_pending(step, instant, Action.DELTA_COMMIT, METADATA_TABLE_ROOT)
+        step.context.lock.check()
+        step.context.storage.delete_tree(marker_folder(instant))
     _delete_pending(step, instant, action, root)
+
+
+def _metadata_logs(storage: Storage, instant: str) -> dict[str, list[str]]:
+    """Folder of a partition of the metadata table -> the instant's log files in it."""
+    found: dict[str, list[str]] = {}
+    for info in storage.list(METADATA_TABLE_PATH):
+        if info.is_dir and not info.name.startswith("."):
+            logs = [name for name in storage.names(info.path) if f"_{instant}.log." in name]
+            if logs:
+                found[info.path] = [join_path(info.path, name) for name in sorted(logs)]
+    return found
 
 
 def _delete_pending(step: LockedStep, instant: str, action: Action, root: str) -> None:

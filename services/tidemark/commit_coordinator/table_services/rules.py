@@ -68,6 +68,25 @@ def overtaken(timelines: Timelines, planned: ServicePlanned, decided: ServiceDec
     return None
 
 
+def half_done_by_other(
+    timelines: Timelines, planned: ServicePlanned, decided: ServiceDecided, root: str | None
+) -> str | None:
+    """Why another engine has done half of an action of the data table: it completed the metadata table's
+    deltacommit, and not the instant. None otherwise. Engines hold the lock over both steps, and the caller
+    holds it now, so that engine is dead. Readers do not look at its deltacommit.
+    """
+    instant = planned.instant
+    there, begun = timelines.data.find(instant), timelines.metadata.find(instant)
+    if root != DATA_ROOT or begun is None or (there is not None and there.is_completed):
+        return None
+    if begun.completion in (None, decided.metadata_completion):
+        return None
+    return (
+        f"another engine completed {instant} in the metadata table at {begun.completion}, and died before it "
+        "completed it in the table"
+    )
+
+
 def completion_of_instant(timelines: Timelines, planned: ServicePlanned, root: str | None) -> str | None:
     """When the action's instant was completed on its timeline; None while it is not."""
     if root is None:

@@ -45,6 +45,7 @@ from tidemark.commit_coordinator.table_services.rules import (
     completion_of_instant,
     decided_time,
     half_committed,
+    half_done_by_other,
     out_of_timeline,
     overtaken,
     taken_instant,
@@ -168,6 +169,9 @@ def commit(
             if not handler.is_past_return(step, action):
                 _check_standing(step, handler, action)
             handler.commit(step, action)
+        if half_done_by_other(step.timelines, planned, decided, handler.timeline) is not None:
+            found = completion_of_instant(load_timelines(context.storage), planned, handler.timeline)
+            return Completed(found or "", by_other=True)
         return Completed(decided_time(decided, handler.timeline), by_other=False)
 
 
@@ -267,11 +271,12 @@ def end_left_action(context: Context, handler: ServiceHandler, action: DecidedAc
     is_pending = completion_of_instant(step.timelines, planned, root) is None
     if is_pending and not timeline_of(step.timelines, root).contains(planned.instant):
         return False
+    action = _at_its_time(step, action)
     if is_pending and not handler.is_past_return(step, action):
         handler.take_back(step, action)
         return True
     if is_pending:
-        handler.commit(step, _at_its_time(step, action))
+        handler.commit(step, action)
     while not handler.sweep(context, action, False, context.clock.now_ms() + _SLICE_MS):
         pass
     return is_pending

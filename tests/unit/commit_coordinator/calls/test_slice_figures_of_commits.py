@@ -66,6 +66,20 @@ def test_commits_and_services_move_the_figures_of_data_and_index() -> None:
     assert placement.snapshot().data == (exact,)
 
 
+def test_what_a_service_tells_again_counts_once() -> None:
+    """A commit whose lock was lost behind its last file is made again."""
+    placement = loaded()
+    placement.committed(Report((BASE,), ()), AT)
+    placement.committed(Report((LOG,), ()), AT + 1_000)
+    placement.committed(Report((LOG,), ()), AT + 2_000)
+    for _ in range(2):
+        placement.wrote_index([index_log(0, 4)], AT + 1_500)
+        placement.compacted([CompactedSlice("p", "x", 420, 1, 50)], AT + 1_500, is_index=False)
+    seen = placement.snapshot()
+    assert [(figures.log_count, figures.log_bytes) for figures in seen.data] == [(1, 50)]
+    assert [(figures.log_count, figures.log_bytes) for figures in seen.index] == [(1, 4)]
+
+
 def test_until_the_files_are_listed_anew_the_figures_are_those_of_before() -> None:
     placement = loaded()
     assert placement.snapshot().is_listed
