@@ -13,7 +13,7 @@ It wraps any other storage. Two things can be told to it:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import ParamSpec, TypeVar
@@ -145,6 +145,9 @@ class FaultyStorage:
 
     def names(self, path: str) -> Names:
         return self._call("names", self._inner.names, path)
+
+    def sizes(self, path: str, names: Iterable[str]) -> dict[str, int]:
+        return self._call("sizes", self._inner.sizes, path, names)
 
     def walk(self, path: str) -> Listing:
         return self._call("walk", self._inner.walk, path)

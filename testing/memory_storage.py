@@ -26,7 +26,9 @@ from tidemark.hudi_format.storage.base import (
     Listing,
     Names,
     checked_file_path,
+    checked_name,
     checked_path,
+    join_path,
     name_of,
     parent_of,
 )
@@ -122,6 +124,10 @@ class InMemoryStorage:
     def names(self, path: str) -> Names:
         with self._mutex:
             return [name_of(below) for below in self._inside.get(checked_path(path), ())]
+
+    def sizes(self, path: str, names: Iterable[str]) -> dict[str, int]:
+        infos = {name: self.stat(join_path(path, checked_name(name))) for name in names}
+        return {name: info.size for name, info in infos.items() if info is not None}
 
     def walk(self, path: str) -> Listing:
         with self._mutex:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,7 +28,9 @@ from tidemark.hudi_format.storage.base import (
     Listing,
     Names,
     checked_file_path,
+    checked_name,
     checked_path,
+    join_path,
     name_of,
     parent_of,
 )
@@ -127,6 +129,10 @@ class ObjectStore:
     def names(self, path: str) -> Names:
         with self._mutex:
             return [name_of(below) for below in self._names.get(checked_path(path), ())]
+
+    def sizes(self, path: str, names: Iterable[str]) -> dict[str, int]:
+        infos = {name: self.stat(join_path(path, checked_name(name))) for name in names}
+        return {name: info.size for name, info in infos.items() if info is not None}
 
     def walk(self, path: str) -> Listing:
         with self._mutex:

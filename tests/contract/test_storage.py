@@ -78,6 +78,10 @@ def test_list_is_one_level_in_order_and_walk_is_all_files(storage: Storage) -> N
     assert [info.path for info in storage.list("a")] == ["a/.hidden", "a/b", "a/z"]
     assert sorted(storage.names("")) == ["a", "b", "c", "empty"]
     assert sorted(storage.names("a")) == [".hidden", "b", "z"]
+    assert storage.sizes("a", ["b", ".hidden", "gone"]) == {"b": 1, ".hidden": 1}
+    assert (storage.sizes("c", ["b"]), storage.sizes("none", ["b"])) == ({}, {})
+    with pytest.raises(InvalidPathError):
+        storage.sizes("a", ["z/1"])
     assert [info.path for info in storage.walk("")] == ["a/.hidden", "a/b", "a/z/1", "b/2", "c"]
     assert [info.path for info in storage.walk("a")] == ["a/.hidden", "a/b", "a/z/1"]
     assert (storage.list("none"), storage.walk("none"), storage.names("none")) == ([], [], [])

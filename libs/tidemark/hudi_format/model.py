@@ -70,7 +70,8 @@ def instant_to_ms(instant: str, zone: tzinfo = UTC) -> int:
     if not is_instant_time(instant):
         raise HudiFormatError(f"instant time {instant!r} is not 17 digits yyyyMMddHHmmssSSS")
     try:
-        moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=zone)
+        date = int(instant[:4]), int(instant[4:6]), int(instant[6:8])
+        moment = datetime(*date, int(instant[8:10]), int(instant[10:12]), int(instant[12:14]), tzinfo=zone)
     except ValueError as error:
         raise HudiFormatError(f"instant time {instant!r} is not a date and time: {error}") from error
     return (moment - _EPOCH) // _MILLISECOND + int(instant[14:])

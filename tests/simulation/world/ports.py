@@ -15,10 +15,10 @@ from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 _READING: Final = frozenset({
-    "read", "read_range", "open_input", "stat", "exists", "list", "names", "walk", "uploads",
+    "read", "read_range", "open_input", "stat", "exists", "list", "names", "sizes", "walk", "uploads",
 })  # fmt: skip
-# Listings with and without sizes are the same place.
-_SAME_PLACE: Final = {"names": "list"}
+# Listings with and without sizes are the same place, whichever of a folder's files they are of.
+_SAME_PLACE: Final = {"names": "list", "sizes": "list"}
 _WRITING: Final = frozenset({
     "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "sync_dir", "touch",
     "upload", "abort", "link", "write_in_pieces",

@@ -43,11 +43,7 @@ class BaseFileName:
     def parse(cls, name: str) -> BaseFileName | None:
         """The parts of `name`; None when it is not the name of a base file."""
         match = _BASE.match(name)
-        return (
-            None
-            if match is None
-            else cls(match["file_id"], match["token"], match["instant"], match["extension"])
-        )
+        return None if match is None else cls(*match.groups())
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +76,8 @@ class LogFileName:
         match = _LOG.match(name)
         if match is None:
             return None
-        return cls(
-            match["file_id"],
-            match["instant"],
-            int(match["version"]),
-            match["token"] or "",
-            match["cdc"] is not None,
-            match["kind"] == "archive",
-        )
+        file_id, instant, kind, version, token, cdc = match.groups()
+        return cls(file_id, instant, int(version), token or "", cdc is not None, kind == "archive")
 
 
 def checked_file_id(file_id: str) -> str:

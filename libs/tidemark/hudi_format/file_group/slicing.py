@@ -26,8 +26,10 @@ from tidemark.hudi_format.timeline import Timeline
 
 @dataclass(slots=True)
 class _Group:
-    bases: list[BaseFileName] = field(default_factory=list)
-    logs: list[LogFileName] = field(default_factory=list)
+    """The committed files of a file group: what a name says, and the name itself."""
+
+    bases: list[tuple[BaseFileName, str]] = field(default_factory=list)
+    logs: list[tuple[LogFileName, str]] = field(default_factory=list)
 
 
 def build_slices(
@@ -129,9 +131,9 @@ def _grouped(names: Iterable[str], completions: _Completions) -> dict[str, _Grou
             continue
         group = groups.setdefault(parsed.file_id, _Group())
         if isinstance(parsed, BaseFileName):
-            group.bases.append(parsed)
+            group.bases.append((parsed, name))
         elif not (parsed.is_cdc or parsed.is_archive):
-            group.logs.append(parsed)
+            group.logs.append((parsed, name))
     return {file_id: group for file_id, group in groups.items() if group.bases or group.logs}
 
 
@@ -140,17 +142,17 @@ def _slices_of(
 ) -> list[FileSlice]:
     bases: dict[str, str | None] = {} if pending is None else {pending: None}
     # Several attempts of one task leave several base files of one instant; the last write token counts.
-    for base in sorted(members.bases, key=lambda base: (base.instant, base.write_token)):
-        bases[base.instant] = str(base)
-    logs: dict[str, list[LogFileName]] = {instant: [] for instant in bases}
+    for base, name in sorted(members.bases, key=lambda base: (base[0].instant, base[0].write_token)):
+        bases[base.instant] = name
+    logs: dict[str, list[str]] = {instant: [] for instant in bases}
     newest_base = max(bases, default="")
-    for log in sorted(members.logs, key=lambda name: name.order):
+    for log, name in sorted(members.logs, key=lambda log: log[0].order):
         completion = completions.of_log(log.instant, newest_base)
         start = max((instant for instant in logs if instant <= completion), default=log.instant)
-        logs.setdefault(start, []).append(log)
+        logs.setdefault(start, []).append(name)
     partition_path, file_id = group
     return [
-        FileSlice(partition_path, file_id, bases.get(start), start, tuple(str(log) for log in logs[start]))
+        FileSlice(partition_path, file_id, bases.get(start), start, tuple(logs[start]))
         for start in sorted(logs)
     ]
 
@@ -163,6 +165,8 @@ def _merged(slices: list[FileSlice]) -> FileSlice:
     with_base = [number for number, file_slice in enumerate(slices) if file_slice.base_file is not None]
     first = slices[with_base[-1] if with_base else 0]
     later = slices[(with_base[-1] if with_base else 0) :]
+    if len(later) == 1:
+        return first
     logs = sorted((log for file_slice in later for log in file_slice.log_files), key=_log_order)
     return FileSlice(first.partition_path, first.file_id, first.base_file, first.base_instant, tuple(logs))
 

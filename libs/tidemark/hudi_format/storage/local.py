@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,20 +25,18 @@ from tidemark.hudi_format.storage.base import (
     Listing,
     Names,
     checked_file_path,
+    checked_name,
     checked_path,
     name_of,
 )
+from tidemark.hudi_format.storage.new_files import NEW_FILE, sync_folder, write_all, write_temporary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _PARENT_RETRIES_MAX: Final = 3
-_TEMPORARY: Final = ".tmp"
-_TEMPORARY_NAMES_MAX: Final = 10_000
 # The errors of rename(2) for a target that it does not replace.
 _TARGET_EXISTS: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR)
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_counter = itertools.count()
 
 
 class LocalStorage:
@@ -93,9 +90,8 @@ class LocalStorage:
             raise FileMissingError(f"no file {path!r} under {self._base}") from error
 
     def stat(self, path: str) -> FileInfo | None:
-        try:
-            status = os.stat(self._absolute(path))
-        except (FileNotFoundError, NotADirectoryError):
+        status = _status(self._absolute(path))
+        if status is None:
             return None
         one_path = status.st_nlink == 1 and not stat.S_ISDIR(status.st_mode)
         file_id = f"{status.st_dev}:{status.st_ino}" if one_path else ""
@@ -136,6 +132,11 @@ class LocalStorage:
             return os.listdir(self._absolute(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def sizes(self, path: str, names: Iterable[str]) -> dict[str, int]:
+        folder = self._absolute(path)
+        found = ((name, _status(f"{folder}/{checked_name(name)}")) for name in names)
+        return {name: status.st_size for name, status in found if status is not None}
 
     def walk(self, path: str) -> Listing:
         infos: Listing = []
@@ -181,7 +182,7 @@ class LocalStorage:
     def write_in_pieces(self, staging_dir: str, name: str) -> LocalPieceWriter:
         path = f"{staging_dir}/{name}"
         try:
-            descriptor = os.open(self._absolute_file(path), _NEW_FILE, 0o666)
+            descriptor = os.open(self._absolute_file(path), NEW_FILE, 0o666)
         except FileExistsError as error:
             raise AlreadyExistsError(f"{path!r} exists already under {self._base}") from error
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -202,7 +203,7 @@ class LocalStorage:
             except FileNotFoundError:
                 continue  # either folder has gone since it was looked at
             if durable:
-                _sync_dir(os.path.dirname(target))
+                sync_folder(os.path.dirname(target))
             return
         raise FencedOutError(f"{src!r} is gone: {dst!r} must not be published")
 
@@ -218,7 +219,7 @@ class LocalStorage:
         """Writes a temporary file and links it to `target`. Raises `AlreadyExistsError` when `target` exists,
         FileNotFoundError when either folder is gone.
         """
-        temporary = _write_temporary(temporary_dir, os.path.basename(target), data)
+        temporary = write_temporary(temporary_dir, os.path.basename(target), data)
         try:
             # The link is made by path, not by file descriptor, so that it fails once the staging folder was
             # renamed away: that is the fence.
@@ -228,7 +229,7 @@ class LocalStorage:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
-        _sync_dir(os.path.dirname(target))
+        sync_folder(os.path.dirname(target))
 
     def replace(self, path: str, data: FileContent) -> None:
         target = self._absolute_file(path)
@@ -241,13 +242,13 @@ class LocalStorage:
         gone.
         """
         folder, name = os.path.split(target)
-        temporary = _write_temporary(temporary_dir, name, data)
+        temporary = write_temporary(temporary_dir, name, data)
         # Hadoop's reader checks a file against its .crc if there is one, and reads it unchecked if there is
         # none. So the old checksum goes before the new content comes: at no moment do the two differ.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, f".{name}.crc"))
         os.rename(temporary, target)
-        _sync_dir(folder)
+        sync_folder(folder)
 
     def make_dir(self, path: str, exclusive: bool = False) -> None:
         target = self._absolute(path)
@@ -259,7 +260,7 @@ class LocalStorage:
             os.mkdir(target)
         except FileExistsError as error:
             raise AlreadyExistsError(f"folder {path!r} exists already under {self._base}") from error
-        _sync_dir(os.path.dirname(target))
+        sync_folder(os.path.dirname(target))
 
     def _make_dirs(self, folder: str) -> None:
         """Makes a folder and its missing parents; syncs the parent of each, so that the new name is
@@ -272,7 +273,7 @@ class LocalStorage:
             self._make_dirs(parent)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
-            _sync_dir(parent)
+            sync_folder(parent)
 
     def rename(self, src: str, dst: str, durable: bool = True) -> None:
         source, target = self._absolute_file(src), self._absolute_file(dst)
@@ -290,7 +291,7 @@ class LocalStorage:
             raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone") from error
         for folder in {os.path.dirname(source), os.path.dirname(target)} if durable else ():
             with contextlib.suppress(FileNotFoundError):
-                _sync_dir(folder)
+                sync_folder(folder)
 
     def delete(self, path: str) -> bool:
         folder, name = os.path.split(self._absolute_file(path))
@@ -309,7 +310,7 @@ class LocalStorage:
 
     def sync_dir(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            _sync_dir(self._absolute(path))
+            sync_folder(self._absolute(path))
 
     def touch(self, path: str, create: bool = True) -> None:
         target = self._absolute_file(path)
@@ -330,7 +331,7 @@ class LocalPieceWriter:
         self._storage, self._path, self._descriptor = storage, path, descriptor
 
     def write(self, data: FileContent) -> None:
-        _write_all(self._descriptor, memoryview(data).cast("B"))
+        write_all(self._descriptor, memoryview(data).cast("B"))
 
     def close(self) -> None:
         os.fsync(self._descriptor)
@@ -346,51 +347,17 @@ class LocalPieceWriter:
         os.close(descriptor)
 
 
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _file_info(path: str, status: os.stat_result) -> FileInfo:
     is_dir = stat.S_ISDIR(status.st_mode)
     size = 0 if is_dir else status.st_size
     return FileInfo(path, name_of(path), size, status.st_mtime_ns // 1_000_000, is_dir)
-
-
-def is_temporary(name: str) -> bool:
-    """Whether this is the temporary name of a file that is being written, or whose writer was killed."""
-    return name.startswith(".") and name.endswith(_TEMPORARY)
-
-
-def _write_temporary(folder: str, name: str, data: FileContent) -> str:
-    """Writes and syncs a file under an unused temporary name in `folder`, which has to exist; returns its
-    path.
-    """
-    for _ in range(_TEMPORARY_NAMES_MAX):
-        temporary = os.path.join(folder, f".{name[-180:]}.{os.getpid()}-{next(_counter)}{_TEMPORARY}")
-        try:
-            descriptor = os.open(temporary, _NEW_FILE, 0o666)
-        except FileExistsError:
-            # A process that died left it. Process ids come again, and another container may have the same.
-            continue
-        try:
-            with os.fdopen(descriptor, "wb", buffering=0) as file:
-                _write_all(file.fileno(), memoryview(data).cast("B"))
-                os.fsync(file.fileno())
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-        return temporary
-    raise AlreadyExistsError(f"{folder} is full of temporary files of {name!r}: remove its '.*.tmp' files")
-
-
-def _write_all(descriptor: int, view: memoryview) -> None:
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def _sync_dir(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _ignore_missing(function: object, path: str, error: object) -> None:

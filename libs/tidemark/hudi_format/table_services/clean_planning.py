@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
+from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
 from tidemark.hudi_format.table_services.operations import CleanPlan
 from tidemark.hudi_format.timeline import Action, Timeline
@@ -213,10 +213,11 @@ class _Listed:
         self._groups: set[FileGroupId] = set()
         for partition, names in files.items():
             for name in names:
-                parsed = parse_data_file(name)
-                if parsed is not None:
+                if name.startswith("."):
+                    if ".log." in name:
+                        self._groups.add((partition, name[1:].partition("_")[0]))
+                elif (parsed := BaseFileName.parse(name)) is not None:
                     self._groups.add((partition, parsed.file_id))
-                if isinstance(parsed, BaseFileName):
                     key = (partition, parsed.file_id, parsed.instant)
                     self._bases.setdefault(key, []).append(name)
 

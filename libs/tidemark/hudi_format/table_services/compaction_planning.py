@@ -72,7 +72,7 @@ def recheck_index_compaction(
         return again
     if again is None or again.operations != plan.operations:
         return NotNow("the metadata table's files are no longer those of the plan")
-    newer = _with_newer_base(metadata_slices(files, validity), plan)
+    newer = _with_newer_base(metadata_slices(_base_files(files), validity), plan)
     if newer:
         return NotNow(f"file group {newer[0][1]} of the metadata table has a newer base file")
     return plan
@@ -80,6 +80,7 @@ def recheck_index_compaction(
 
 def plan_data_compaction(
     view: TableView,
+    slices: Sequence[FileSlice],
     files: SizedFiles,
     instant: str,
     schema: str,
@@ -89,13 +90,13 @@ def plan_data_compaction(
 ) -> CompactionPlan | None:
     """A compaction of the file groups that need it most, by ``rule``; None when none is due.
 
-    ``files``: the partitions that were listed. ``unlisted``: those that were not, and may have log files.
-    File groups that another engine is about to rewrite are left out.
+    ``slices``: `slices_before` the instant. ``files``: the partitions that were listed. ``unlisted``: those
+    that were not, and may have log files. File groups that another engine is about to rewrite are left out.
     """
     now_ms = instant_to_ms(instant)
     due: list[tuple[float, MergeOperation]] = []
     behind: set[str] = set(unlisted)
-    for file_slice in _data_slices(view, files, instant):
+    for file_slice in slices:
         if not file_slice.log_files:
             continue
         operation = _operation(file_slice, files)
@@ -111,14 +112,19 @@ def plan_data_compaction(
     return CompactionPlan(instant, False, schema, tuple(taken), tuple(sorted(behind)))
 
 
+def slices_before(instant: str, view: TableView, files: SizedFiles) -> list[FileSlice]:
+    """The slices of what completed before the instant: what a compaction of this instant may take."""
+    return view.slices(files, as_of=before(instant))
+
+
 def recheck_data_compaction(
     plan: CompactionPlan, view: TableView, files: SizedFiles
 ) -> CompactionPlan | NotNow:
     """The plan without the file groups that have other files than planned, a newer base file, or are
     replaced. Their partitions are among the missing ones then. Operations keep their numbers (`dropped`).
     """
-    now = {_group(file_slice): file_slice for file_slice in _data_slices(view, files, plan.instant)}
-    newer = set(_with_newer_base(view.slices(files), plan))
+    now = {_group(file_slice): file_slice for file_slice in slices_before(plan.instant, view, files)}
+    newer = set(_with_newer_base(view.slices(_base_files(files)), plan))
     dropped = set(plan.dropped)
     for ordinal, operation in plan.kept():
         group = (operation.partition, operation.file_id)
@@ -155,13 +161,16 @@ def _why_index_waits(validity: InstantValidity, instant: str) -> str | None:
     return f"log compaction {crossing[0].file_name} ran meanwhile" if crossing else None
 
 
-def _data_slices(view: TableView, files: SizedFiles, instant: str) -> list[FileSlice]:
-    return view.slices(files, as_of=before(instant))
-
-
 def _is_taken(view: TableView, group: FileGroupId) -> bool:
     """Whether a plan of another engine names the group."""
     return group in view.compacting or group in view.log_compacting or group in view.clustering
+
+
+def _base_files(files: SizedFiles) -> Mapping[str, Sequence[str]]:
+    """The files without log files: which base file is the newest does not depend on these."""
+    return {
+        partition: [name for name in names if not name.startswith(".")] for partition, names in files.items()
+    }
 
 
 def _with_newer_base(slices: Sequence[FileSlice], plan: CompactionPlan) -> list[FileGroupId]:
@@ -206,8 +215,9 @@ def _operation(file_slice: FileSlice, files: SizedFiles) -> MergeOperation:
 
 
 def _load(operation: MergeOperation) -> _Load:
-    times = [ms for name in operation.log_files if (ms := _requested_ms(name)) is not None]
-    oldest = min(times, default=None)
+    # They are in the order of their instants.
+    times = (ms for name in operation.log_files if (ms := _requested_ms(name)) is not None)
+    oldest = next(times, None)
     return _Load(operation.base_bytes, len(operation.log_files), operation.log_bytes, oldest)
 
 

@@ -18,14 +18,15 @@ def listed_figures(slice_: FileSlice, sizes: Mapping[str, int]) -> SliceFigures:
     """The figures of a slice; ``sizes``: file name -> bytes in its folder. A file that is not there counts 0
     bytes.
     """
-    times = [log_requested_ms(name) for name in slice_.log_files]
+    # They are in the order of their instants.
+    oldest = slice_.log_files[0] if slice_.log_files else None
     return SliceFigures(
         slice_.partition_path,
         slice_.file_id,
         base_bytes=sizes.get(slice_.base_file, 0) if slice_.base_file else 0,
         log_count=len(slice_.log_files),
         log_bytes=sum(sizes.get(name, 0) for name in slice_.log_files),
-        oldest_log_ms=min(times, default=None),
+        oldest_log_ms=None if oldest is None else log_requested_ms(oldest),
     )
 
 

@@ -27,7 +27,7 @@ from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_tab
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.storage.documents import ROOT, read_document
-from tidemark.hudi_format.storage.local import is_temporary
+from tidemark.hudi_format.storage.new_files import is_temporary
 from tidemark.hudi_format.table_config import (
     PROPERTIES_PATH,
     TableDefinition,

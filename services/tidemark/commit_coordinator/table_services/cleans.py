@@ -35,6 +35,7 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
 )
 from tidemark.commit_coordinator.table_services.listings import (
     first_seen,
+    group_ids,
     names_of,
     open_plans,
     own_pending,
@@ -131,7 +132,7 @@ class _Clean:
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_clean(plan, planned.plan_path)
         _, replaced = self._partitions(step)
-        looked = _looked_at(step.context.storage, self._folder, sorted(document.files), replaced)
+        looked = _looked_again(step.context.storage, self._folder, document, replaced)
         kept = recheck_clean(document, self._planned(step, planned.instant, looked, _NO_LIMIT))
         return Dropped("none of the files may be deleted any more") if kept is None else encode_plan(kept)
 
@@ -338,6 +339,17 @@ def _listed_anew(timelines: Timelines, clean: str) -> bool:
     both = (*timelines.data.instants, *timelines.metadata.instants)
     is_restored = any(instant.action is Action.RESTORE and instant.requested > clean for instant in both)
     return is_restored or not timelines.metadata.is_committed(clean)
+
+
+def _looked_again(
+    storage: Storage, root: str, plan: CleanPlan, replaced: Mapping[str, Collection[str]]
+) -> _Looked:
+    """The files of the groups that the plan takes files of, and of those that are replaced by now."""
+    files: dict[str, list[str]] = {}
+    for partition, planned in sorted(plan.files.items()):
+        groups = group_ids(planned) | set(replaced.get(partition, ()))
+        files[partition] = names_of(storage.names(join_path(root, partition)), groups)
+    return _Looked(files, is_whole_table=False)
 
 
 def _looked_at(

@@ -59,10 +59,12 @@ from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import join_path, name_of
 from tidemark.hudi_format.table_services.compaction_planning import (
     NotNow,
+    SizedFiles,
     plan_data_compaction,
     plan_index_compaction,
     recheck_data_compaction,
     recheck_index_compaction,
+    slices_before,
 )
 from tidemark.hudi_format.table_services.operations import (
     CompactionPlan,
@@ -87,7 +89,7 @@ from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 # lock that found nothing to do.
 LOOK_EVERY_MS: Final = 1_000
 RETRY_AFTER_MS: Final = 10_000
-PUBLISHED_AT_ONCE: Final = 32
+PUBLISHED_AT_ONCE: Final = 128
 """Base files that get their names together: a folder is synced once for all of them."""
 
 
@@ -270,6 +272,8 @@ class CompactData(_Compaction):
             max_groups=config.max_groups,
             max_bytes=config.max_bytes,
         )
+        # The files of the plan's groups, found before the lock was taken.
+        self._found: SizedFiles = {}
 
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
         slices = self._placement.snapshot()
@@ -288,14 +292,16 @@ class CompactData(_Compaction):
             return self._document(context, None)
         left = (figures for figures in slices.data if figures.log_count and figures.group not in groups)
         unlisted = {figures.partition_path for figures in left} | _unseen_partitions(step)
-        view, files = view_of(context, step.timelines.data), group_files(context.storage, groups)
-        # Another engine may have compacted what the figures still show as due.
-        newest = (
-            listed_figures(file_slice, files[file_slice.partition_path]) for file_slice in view.slices(files)
-        )
-        self._placement.listed(newest, is_index=False)
+        view = view_of(context, step.timelines.data)
+        files = group_files(context.storage, groups, step.names)
+        # Nothing completed after the new instant. Another engine may have compacted what the figures still
+        # show as due.
+        newest = slices_before(instant, view, files)
+        figures = (listed_figures(file_slice, files[file_slice.partition_path]) for file_slice in newest)
+        self._placement.listed(figures, is_index=False)
         plan = plan_data_compaction(
             view,
+            newest,
             files,
             instant,
             context.table.schema((), step.timelines.data),
@@ -304,14 +310,16 @@ class CompactData(_Compaction):
         )
         return self._document(context, plan)
 
+    def prepare(self, context: Context, plan: bytes) -> None:
+        """Looks up how large the files of the plan's groups are."""
+        document = decode_plan(plan, "the plan")
+        self._found = group_files(context.storage, _groups_of(document), context.storage.names)
+
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_plan(plan, planned.plan_path)
-        groups = {(operation.partition, operation.file_id) for _, operation in document.kept()}
-        found = recheck_data_compaction(
-            document,
-            view_of(step.context, step.timelines.data),
-            group_files(step.context.storage, groups),
-        )
+        files = group_files(step.context.storage, _groups_of(document), step.names, self._found)
+        found = recheck_data_compaction(document, view_of(step.context, step.timelines.data), files)
+        self._found = {}
         return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:
@@ -330,6 +338,10 @@ def _unseen_partitions(step: LockedStep) -> set[str]:
             path = instant_path(instant)
             found.update(decode_commit_metadata(context.storage.read(path), path).write_stats)
     return found
+
+
+def _groups_of(plan: CompactionPlan) -> set[FileGroupId]:
+    return {(operation.partition, operation.file_id) for _, operation in plan.kept()}
 
 
 def _ticket_of(action: DecidedAction, path: str) -> Ticket:
@@ -355,12 +367,10 @@ def _validity(step: LockedStep) -> InstantValidity:
 def _delete_other_outputs(step: LockedStep, merged: _Merged, instant: str) -> None:
     """Deletes base files of the instant in the plan's groups that are not ours (step 2)."""
     ours = {merged.path(outcome) for outcome in merged.outcomes}
-    groups = {(operation.partition, operation.file_id) for _, operation in merged.plan.kept()}
+    groups = _groups_of(merged.plan)
     for partition in sorted({partition for partition, _ in groups}):
         folder = join_path(merged.folder, partition)
-        for name in step.context.storage.names(folder):
-            if f"_{instant}." not in name:
-                continue
+        for name in [name for name in step.names(folder) if f"_{instant}." in name]:
             found, path = BaseFileName.parse(name), join_path(folder, name)
             if found is not None and (partition, found.file_id) in groups and path not in ours:
                 step.delete(path)

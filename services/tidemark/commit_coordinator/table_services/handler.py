@@ -10,7 +10,7 @@ may take: `max_groups`, `max_files`, `archivals.INSTANTS_MAX`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemark.commit_coordinator.commit.context import Context
@@ -18,6 +18,7 @@ from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.publication.tickets import Lease, Ticket
+from tidemark.hudi_format.storage.base import Names
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,15 @@ class LockedStep:
     context: Context
     timelines: Timelines
     asked: bool = False
+    _names: dict[str, Names] = field(default_factory=dict, repr=False, compare=False)
+
+    def names(self, folder: str) -> Names:
+        """The names in a folder of the table as they were when this hold asked first: a folder of many
+        thousand files is listed once. What we make under this hold is not among them.
+        """
+        if folder not in self._names:
+            self._names[folder] = self.context.storage.names(folder)
+        return self._names[folder]
 
     def lease(self) -> Lease:
         """The lease for `Term.publish`. Raises LockLostError when the lock is not ours any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
@@ -14,7 +15,7 @@ from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.port import Term
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.base import Names, Storage, join_path
 from tidemark.hudi_format.table_services.compaction_planning import SizedFiles
 from tidemark.hudi_format.table_services.operations import decode_plan
 from tidemark.hudi_format.table_view import TableView
@@ -48,18 +49,33 @@ def sized_files(storage: Storage, partitions: Iterable[str], root: str = "") -> 
     }
 
 
-def group_files(storage: Storage, groups: Collection[FileGroupId], root: str = "") -> SizedFiles:
-    """The files of these file groups. Of others in the same folders only the names are looked at."""
+def group_files(
+    storage: Storage,
+    groups: Collection[FileGroupId],
+    names_in: Callable[[str], Names],
+    known: SizedFiles = MappingProxyType({}),
+) -> SizedFiles:
+    """The files of these file groups of the data table. Of others in the same folders only the names are
+    looked at. ``names_in``: folder -> names in it. ``known``: what was found before. Nobody changes a file
+    under its name, so sizes are taken from there.
+    """
     wanted: dict[str, set[str]] = {}
     for partition, file_id in groups:
         wanted.setdefault(partition, set()).add(file_id)
     found: dict[str, dict[str, int]] = {}
     for partition, file_ids in sorted(wanted.items()):
-        folder = join_path(root, partition)
-        names = names_of(storage.names(folder), file_ids)
-        infos = [storage.stat(join_path(folder, name)) for name in names]
-        found[partition] = {info.name: info.size for info in infos if info is not None}
+        names = names_of(names_in(partition), file_ids)
+        before = known.get(partition, {})
+        new = storage.sizes(partition, [name for name in names if name not in before])
+        found[partition] = {
+            name: size for name in names if (size := before.get(name, new.get(name))) is not None
+        }
     return found
+
+
+def group_ids(names: Iterable[str]) -> set[str]:
+    """The ids of the file groups whose files have these names."""
+    return {name.lstrip(".").partition("_")[0] for name in names}
 
 
 def names_of(names: Iterable[str], file_ids: Collection[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,12 @@ from tests.unit.hudi_format.table_services.histories import GROUPS, Event, Histo
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.table_services.compaction_planning import (
     NotNow,
+    SizedFiles,
     plan_data_compaction,
     plan_index_compaction,
     recheck_data_compaction,
     recheck_index_compaction,
+    slices_before,
 )
 from tidemark.hudi_format.table_services.operations import CompactionPlan
 from tidemark.hudi_format.table_services.triggers import DataCompactionRule
@@ -23,8 +26,23 @@ from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 EVERY_LOG = DataCompactionRule(log_files=1)
 
 
+def plan_of(
+    history: History,
+    instant: str,
+    rule: DataCompactionRule = EVERY_LOG,
+    *,
+    view: TableView | None = None,
+    files: SizedFiles | None = None,
+    unlisted: Collection[str] = (),
+) -> CompactionPlan | None:
+    view = view or history.view()
+    files = files or history.files()
+    slices = slices_before(instant, view, files)
+    return plan_data_compaction(view, slices, files, instant, "{}", rule, unlisted=unlisted)
+
+
 def planned(history: History, instant: str, rule: DataCompactionRule = EVERY_LOG) -> CompactionPlan:
-    plan = plan_data_compaction(history.view(), history.files(), instant, "{}", rule)
+    plan = plan_of(history, instant, rule)
     assert plan is not None
     return plan
 
@@ -35,7 +53,7 @@ def test_a_plan_merges_exactly_what_completed_before_it(seed):
     for moment in range(20, history.end, 37):
         instant, before = t(moment), t(moment - 1)
         expected = {group: history.read_at(group, before) for group in GROUPS}
-        plan = plan_data_compaction(history.view(), history.files(), instant, "{}", EVERY_LOG)
+        plan = plan_of(history, instant)
         found = {
             (each.partition, each.file_id): {each.base_file, *each.log_files}
             for each in (plan.operations if plan else ())
@@ -73,14 +91,14 @@ def three_groups(logs: int = 2) -> History:
 
 def test_nothing_is_due_below_the_values_of_the_rule():
     history, rule = three_groups(logs=4), DataCompactionRule(ratio_from_bytes=1)
-    assert plan_data_compaction(history.view(), history.files(), t(900), "{}", rule) is None
+    assert plan_of(history, t(900), rule) is None
     assert len(planned(three_groups(logs=5), t(900), rule).operations) == 3, "half the base"
 
 
 def test_old_log_files_are_due():
     history = three_groups(logs=1)
     rule = DataCompactionRule(log_age_ms=5_000)
-    assert plan_data_compaction(history.view(), history.files(), t(5_009), "{}", rule) is None
+    assert plan_of(history, t(5_009), rule) is None
     assert len(planned(history, t(5_010), rule).operations) == 3
 
 
@@ -99,7 +117,7 @@ def test_an_action_is_bounded_and_says_where_it_left_log_files():
 def test_partitions_that_were_not_listed_are_among_the_missing():
     history = three_groups()
     only_p = {"p": history.files()["p"]}
-    plan = plan_data_compaction(history.view(), only_p, t(900), "{}", EVERY_LOG, unlisted=("q",))
+    plan = plan_of(history, t(900), files=only_p, unlisted=("q",))
     assert plan is not None
     assert ({each.partition for each in plan.operations}, plan.missing_partitions) == ({"p"}, ("q",))
 
@@ -110,7 +128,7 @@ def test_groups_under_another_engines_plan_are_left_out(number):
     plans: list[dict[tuple[str, str], str]] = [{}, {}, {}]
     plans[number][("p", "a-0")] = t(30)
     view = TableView(history.timeline(), {}, plans[0], plans[1], plans[2])
-    plan = plan_data_compaction(view, history.files(), t(900), "{}", EVERY_LOG)
+    plan = plan_of(history, t(900), view=view)
     assert plan is not None
     assert [each.file_id for each in plan.operations] == ["b-0", "c-0"]
     assert plan.missing_partitions == ("p",)
