@@ -72,10 +72,11 @@ def _decoded(file: Path) -> Any:
 
 
 def completed(table: Path, timeline: str = _DATA) -> dict[str, tuple[str, Path]]:
-    """Instant -> (completion, file)."""
+    """Instant -> (completion, file) of the writes. A compaction completes as a commit, and is none."""
     found = {}
     for file in (table / timeline).glob("*commit"):
-        if name := _NAME.fullmatch(file.name):
+        name = _NAME.fullmatch(file.name)
+        if name and not file.with_name(f"{name[1]}.compaction.requested").exists():
             found[name[1]] = (name[2], file)
     return found
 

@@ -82,14 +82,17 @@ def merge(document: bytes, files: ServiceFiles) -> tuple[bytes, tuple[Ticket, ..
     folder = METADATA_TABLE_PATH if plan.is_index else ""
     for number, operation in plan.kept():
         sink = files.grow(output_path(plan, number, folder))
-        with tempfile.TemporaryDirectory() as scratch:
-            bounds = MergeBounds(_MEMORY, Path(scratch))
-            if plan.is_index:
-                counts = merge_index_shard(files.storage, operation, plan.instant, sink, bounds)
-            else:
-                name = output_name(plan, number)
-                counts = merge_data_group(files.storage, operation, rules, name, sink, bounds)
-        ticket = sink.finish()
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                bounds = MergeBounds(_MEMORY, Path(scratch))
+                if plan.is_index:
+                    counts = merge_index_shard(files.storage, operation, plan.instant, sink, bounds)
+                else:
+                    name = output_name(plan, number)
+                    counts = merge_data_group(files.storage, operation, rules, name, sink, bounds)
+            ticket = sink.finish()
+        finally:
+            sink.discard()
         outcomes.append(
             MergeOutcome(
                 number, output_name(plan, number), ticket.size, counts.rows, counts.inserts, counts.updates,

@@ -22,7 +22,7 @@ from tidemark.epoch_protocol.service_entries import (
     ServiceStep,
     ServiceVoided,
 )
-from tidemark.hudi_format.errors import FencedOutError
+from tidemark.hudi_format.errors import FencedOutError, HudiFormatError, in_words
 from tidemark.hudi_format.publication.locate import service_files_of
 from tidemark.hudi_format.publication.port import ServiceFiles
 from tidemark.hudi_format.publication.tickets import Ticket
@@ -54,6 +54,9 @@ class ServicePath(CommitPath):
             try:
                 outcomes, tickets = self._work[planned.kind](plan, files)
             except FencedOutError:
+                continue
+            except (OSError, HudiFormatError) as error:
+                self.handoff.fail(planned.service, "worker", in_words(error))
                 continue
             assert self.handoff.report(planned.service, "worker", ServiceReport(outcomes, tickets))
             done += 1

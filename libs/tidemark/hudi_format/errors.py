@@ -7,9 +7,10 @@ may have happened although it raised says so in its docstring.
 
 from __future__ import annotations
 
+import errno
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -89,6 +90,27 @@ class TimelineConflictError(HudiFormatError):
 
 class InvalidTransitionError(HudiFormatError):
     """The caller asked a lifecycle for a step that its transition table does not list."""
+
+
+_REMEDIES: Final[Mapping[int | None, str]] = {
+    errno.ENOSPC: "free space on that disk",
+    errno.EDQUOT: "free space, or raise the quota of this user",
+    errno.EROFS: "make that folder writable again",
+    errno.EACCES: "make that folder writable for this user",
+    errno.EPERM: "make that folder writable for this user",
+    errno.EIO: "check that disk",
+}
+
+
+def in_words(error: Exception) -> str:
+    """What the error says, and what to do about it where the storage refused or lost a file."""
+    said = str(error)
+    if isinstance(error, FileMissingError):
+        return f"{said}: put it back; `tidemark verify` says what else is missing"
+    if isinstance(error, CorruptFileError):
+        return f"{said}: `tidemark verify` says what else is damaged"
+    remedy = _REMEDIES.get(error.errno) if isinstance(error, OSError) else None
+    return said if remedy is None else f"{said}: {remedy}"
 
 
 # The exceptions with which decoders report damaged bytes. OSError is missing: it means that the storage

@@ -36,12 +36,17 @@ class OpenServiceAction(msgspec.Struct, frozen=True, kw_only=True):
     worker: str = ""
 
 
+EARLIER: Final = "earlier"
+
+
 class EndedServiceAction(msgspec.Struct, frozen=True, kw_only=True):
     """The last action of a kind that ended.
 
-    ``outcome``: `done`, `by_other` (another engine completed the instant), or `voided`, whose ``reason``
-    says why. ``groups`` and ``bytes``: file groups and bytes that it worked on; of a clean or an archival,
-    the files that were deleted and their bytes, where these are known.
+    ``outcome``: `done`, `by_other` (another engine completed the instant), `voided`, whose ``reason`` says
+    why, or `earlier`: the table's timelines alone say that it was done, by Tidemark or another engine, before
+    this coordinator began. Then ``number`` is 0, and there are no figures. ``groups`` and ``bytes``: file
+    groups and bytes that it worked on; of a clean or an archival, the files that were deleted and their
+    bytes, where these are known.
     """
 
     number: int
@@ -55,7 +60,9 @@ class EndedServiceAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceFailures(msgspec.Struct, frozen=True):
-    """Actions of a kind that failed in a row: how many, why the last one did, and when the next is tried."""
+    """Actions of a kind, or steps of its open action, that failed in a row: how many, why the last one did,
+    and when it is tried again.
+    """
 
     in_a_row: int
     reason: str

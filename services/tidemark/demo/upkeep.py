@@ -76,7 +76,7 @@ class Upkeep:
 
     def _done(self) -> Iterator[UpkeepAction]:
         for state in self._admin.services()[0].kinds:
-            if (last := state.last) is not None:
+            if (last := state.last) is not None and last.number:
                 yield UpkeepAction(state.kind, last.groups, (last.ended_ms - last.planned_ms) / 1_000)
 
 

@@ -61,6 +61,17 @@ def test_commits_that_continue_one_another_are_taken(timelines: Timelines, tmp_p
     assert [commit.records for commit in watch.commits] == [10, 5, 1]
 
 
+def test_a_compaction_beside_the_epochs_is_no_epoch(timelines: Timelines, tmp_path: Path):
+    timelines.commit(1, 0, 10)
+    timelines.commit(2, 10, 15)
+    compaction = f"{15:017}"
+    (timelines.data / f"{compaction}.compaction.requested").touch()
+    (timelines.data / f"{compaction}_{16:017}.commit").write_bytes(b"whatever")
+    watch = TimelineWatch(tmp_path)
+    watch.look()
+    assert watch.epoch == 2
+
+
 @pytest.mark.parametrize("first", [9, 11])
 def test_gap_or_overlap_between_consecutive_epochs_is_found(timelines: Timelines, tmp_path: Path, first: int):
     timelines.commit(1, 0, 10)

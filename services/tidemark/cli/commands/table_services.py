@@ -201,6 +201,8 @@ def _row(state: ServiceKindState, paused: bool, now_ms: int) -> Sequence[str]:
         return (state.kind, stands, "never", "-", "-", "-", "-")
     took = f"{(last.ended_ms - last.planned_ms) / 1_000:.1f} s"
     ago = f"{_duration(now_ms - last.ended_ms)} ago"
+    if not last.number:
+        return (state.kind, stands, ago, last.outcome, "-", "-", "-")
     size = size_text(last.bytes) if last.bytes else "-"
     return (state.kind, stands, ago, last.outcome, took, f"{last.groups} {counted(state.kind)}", size)
 

@@ -8,8 +8,9 @@ from typing import Final
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import pending_plan
 from tidemark.hudi_format.model import is_instant_time
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import (
+    DATA_ROOT,
     METADATA_TABLE_ROOT,
     Action,
     Instant,
@@ -17,6 +18,7 @@ from tidemark.hudi_format.timeline import (
     Timeline,
     load_timeline,
 )
+from tidemark.hudi_format.timeline.archive_files import VERSION_NAME
 from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata
 
 # Scheduling one of these begins new file slices. A log file whose commit completes before that is not in
@@ -66,6 +68,15 @@ class Timelines:
             return active.completion
         archive = self.data.archive
         return archive.completion_time(instant) if archive is not None else None
+
+
+def last_archived_ms(storage: Storage) -> int | None:
+    """When a timeline was archived last (Unix epoch, by the storage's clock), by whom ever; None if none ever
+    was. Raises OSError.
+    """
+    paths = (join_path(root, "timeline/history", VERSION_NAME) for root in (DATA_ROOT, METADATA_TABLE_ROOT))
+    found = [storage.stat(path) for path in paths]
+    return max((info.mtime_ms for info in found if info is not None), default=None)
 
 
 def load_timelines(storage: Storage) -> Timelines:

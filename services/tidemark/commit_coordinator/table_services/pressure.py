@@ -75,7 +75,8 @@ class ServicePressure:
             noted = seen.kind(kind)
             # What can make no compaction now must not hold tagging up: nothing would end that.
             waits = noted.found_nothing or self._waits_for_clocks(state, seen, kind, now_ms)
-            works = not (state.services_paused or noted.failures >= FAILING or waits)
+            failures = max(noted.failures, self._step_failures(state, seen, kind))
+            works = not (state.services_paused or failures >= FAILING or waits)
             progress_ms = self._progress_ms(state, seen, kind, now_ms)
             compactions.append(Compactions(kind.value, load, works, progress_ms))
         self.now = decide_backpressure(self.now, compactions, self._interval_ms, now_ms)
@@ -84,6 +85,13 @@ class ServicePressure:
         """Whether the kind's action is ahead of the clock: another engine's clock is, and times only grow."""
         held = state.services.get(kind)
         return held is not None and seen.action(held.planned.service).decide_at_ms - now_ms > AHEAD_MS
+
+    def _step_failures(self, state: FoldState, seen: SeenServices, kind: ServiceKind) -> int:
+        """How often in a row a step of the kind's open action failed: an action that is decided is not void,
+        however often.
+        """
+        held = state.services.get(kind)
+        return 0 if held is None else seen.action(held.planned.service).failures
 
     def _progress_ms(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> int:
         held = state.services.get(kind)

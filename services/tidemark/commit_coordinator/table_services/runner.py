@@ -16,7 +16,7 @@ from tidemark.commit_coordinator.calls.service_handoff import (
 )
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import load_document
-from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
+from tidemark.commit_coordinator.commit.table_state import Timelines, last_archived_ms, load_timelines
 from tidemark.commit_coordinator.commit.view import NO_SERVICES
 from tidemark.commit_coordinator.domain.backpressure import Backpressure
 from tidemark.commit_coordinator.domain.next_action import Limits, Observed
@@ -44,6 +44,7 @@ from tidemark.hudi_format.errors import (
     LockHeldError,
     LockLostError,
     UnsupportedTableError,
+    in_words,
 )
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.table_status.services import OwnServices
@@ -142,6 +143,10 @@ class ServiceRunner:
         """Both timelines as they are now. Raises OSError, HudiFormatError."""
         return load_timelines(self._context.storage)
 
+    def archived_ms(self) -> int | None:
+        """When a timeline was archived last (Unix epoch); None if none ever was. Raises OSError."""
+        return last_archived_ms(self._context.storage)
+
     def progress_of(self, number: int) -> ServiceProgress:
         """How far the tasks of an open action are."""
         return self._handoff.progress_of(number)
@@ -197,12 +202,13 @@ class ServiceRunner:
         except ActionLostError as error:
             assert planned is not None
             _log.warning("%s: %s", _words(action), error)
-            seen.action(planned.service).lost = str(error)
+            _lose(seen, planned, str(error))
         except (OSError, HudiFormatError) as error:
             if isinstance(error, FencedOutError):
                 self._context.log.check_term()
-            _log.warning("%s: %s", _words(action), error)
-            self._step_failed(action, seen, str(error))
+            reason = in_words(error)
+            _log.warning("%s: %s", _words(action), reason)
+            self._step_failed(action, seen, reason)
 
     def _due(self, state: FoldState, observed: Observed, now_ms: int) -> dict[ServiceKind, str]:
         if observed.halted is not None:
@@ -326,10 +332,10 @@ class ServiceRunner:
         self._completed(planned, steps.commit(self._context, handler, planned, decided), seen)
 
     def _completed(self, planned: ServicePlanned, result: Completed | Dropped, seen: SeenServices) -> None:
-        noted = seen.action(planned.service)
         if isinstance(result, Dropped):
-            noted.lost = result.reason
+            _lose(seen, planned, result.reason)
             return
+        noted = seen.action(planned.service)
         self._handoff.withdraw(planned.service)
         noted.completed, noted.by_other, noted.completion = True, result.by_other, result.completion
         noted.failures, noted.retry_at_ms, noted.problem = 0, 0, ""
@@ -362,6 +368,14 @@ class ServiceRunner:
         self.ended[planned.kind] = EndedAction(planned, False, action.reason, now_ms)
         seen.ended(planned, now_ms)
         seen.kind_failed(planned.kind, action.reason, now_ms)
+
+
+def _lose(seen: SeenServices, planned: ServicePlanned, reason: str) -> None:
+    """The action is void. If steps of it failed before, that is the reason: what else the table did
+    meanwhile came between only because of it.
+    """
+    noted = seen.action(planned.service)
+    noted.lost = f"{noted.problem}; meanwhile {reason}" if noted.failures else reason
 
 
 def _planned_of(action: ServiceAction) -> ServicePlanned | None:

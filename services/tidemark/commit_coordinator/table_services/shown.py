@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
 from tidemark.commit_coordinator.table_services.held_back import held_back
@@ -26,8 +27,11 @@ from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceOutcome,
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.table_services.triggers import DataCompactionRule
+from tidemark.hudi_format.timeline import Action
 from tidemark.table_status.services import (
+    EARLIER,
     EndedServiceAction,
     OpenServiceAction,
     OwnServices,
@@ -41,6 +45,13 @@ _UNTAKEN_MS: Final = 60_000
 _BEHIND: Final = 2
 """Compaction is behind when a slice has so many times what triggers it."""
 _BEHIND_SHOWN: Final = 3
+_ON_TIMELINE: Final = {
+    ServiceKind.COMPACT_DATA: (True, Action.COMPACTION),
+    ServiceKind.COMPACT_INDEX: (False, Action.COMPACTION),
+    ServiceKind.CLEAN_DATA: (True, Action.CLEAN),
+    ServiceKind.CLEAN_INDEX: (False, Action.CLEAN),
+}
+"""Whether on the data table's timeline, and as what, an action of the kind completes."""
 _CLEANS: Final = (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX)
 _log = logging.getLogger("tidemark.coordinator")
 
@@ -91,6 +102,7 @@ class ShownServices:
         self._slices_at_ms = -_SLICES_MS
         self._held: dict[ServiceKind, list[str]] = {}
         self._held_at_ms = -_HELD_MS
+        self._earlier: dict[ServiceKind, EndedServiceAction] = {}
 
     def of(self, state: FoldState, seen: SeenServices, now_ms: int) -> OwnServices:
         """The services at this moment."""
@@ -127,8 +139,11 @@ class ShownServices:
     def _kind(self, kind: ServiceKind, state: FoldState, seen: SeenServices, now_ms: int) -> ServiceKindState:
         held, ended, known = state.services.get(kind), self._runner.ended.get(kind), seen.kind(kind)
         open_action = None if held is None else self._open(held, seen)
-        failing = known.failures > 0 and held is None
-        failures = ServiceFailures(known.failures, known.problem, known.not_before_ms) if failing else None
+        failures = None
+        if held is not None and (noted := seen.action(held.planned.service)).failures > 0:
+            failures = ServiceFailures(noted.failures, noted.problem, noted.retry_at_ms)
+        elif known.failures > 0:
+            failures = ServiceFailures(known.failures, known.problem, known.not_before_ms)
         due = "" if held is not None else seen.due.get(kind, "")
         idle = held is None and not due
         return ServiceKindState(
@@ -137,7 +152,7 @@ class ShownServices:
             not_due=self._why_not(kind, state, seen, now_ms) if idle else "",
             held_back=[*_ahead(held, seen, now_ms), *self._held.get(kind, [])],
             open=open_action,
-            last=None if ended is None else self._ended(ended),
+            last=self._earlier.get(kind) if ended is None else self._ended(ended),
             failures=failures,
         )
 
@@ -220,11 +235,15 @@ class ShownServices:
         return "; ".join([*found, *([f"the next look is in {wait_s} s"] if wait_s else [])])
 
     def _hold(self, state: FoldState, now_ms: int) -> None:
-        """What holds services back, by the timelines; kept as it was while they cannot be listed."""
+        """What holds services back and what ended earlier, by the timelines; kept as it was while they cannot
+        be listed.
+        """
         own = {held.planned.instant for held in state.services.values()}
         own |= {attempt.instant for attempt in (state.planned, *state.voided) if attempt and attempt.instant}
         try:
-            self._held = held_back(self._runner.timelines(), self._config, own, now_ms)
+            timelines = self._runner.timelines()
+            self._held = held_back(timelines, self._config, own, now_ms)
+            self._earlier = dict(_earlier(timelines, self._runner.archived_ms()))
         except (OSError, HudiFormatError) as error:
             _log.debug("what holds table services back is not known: %s", error)
 
@@ -247,6 +266,32 @@ class ShownServices:
                 *_behind("index ", slices.index, index.log_files),
             ),
         )
+
+
+def _earlier(
+    timelines: Timelines, archived_ms: int | None
+) -> Iterator[tuple[ServiceKind, EndedServiceAction]]:
+    """What the timelines say of the last action of a kind. A rollback may be an epoch's: it is left out."""
+    for kind, (of_data, action) in _ON_TIMELINE.items():
+        timeline = timelines.data if of_data else timelines.metadata
+        last = max(timeline.completed(action), key=lambda instant: str(instant.completion), default=None)
+        if last is not None:
+            planned_ms, ended_ms = instant_to_ms(last.requested), instant_to_ms(str(last.completion))
+            yield (
+                kind,
+                EndedServiceAction(
+                    number=0,
+                    instant=last.requested,
+                    outcome=EARLIER,
+                    planned_ms=planned_ms,
+                    ended_ms=ended_ms,
+                ),
+            )
+    if archived_ms is not None:
+        ended = EndedServiceAction(
+            number=0, instant="", outcome=EARLIER, planned_ms=archived_ms, ended_ms=archived_ms
+        )
+        yield ServiceKind.ARCHIVE, ended
 
 
 def _ahead(held: OpenService | None, seen: SeenServices, now_ms: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tidemark.errors import ErrorKind, kind_of
-from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError
+from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, in_words
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.publication.port import GrowingFile, ServiceFiles
@@ -39,7 +39,7 @@ def merge_bin(work: MergeBin, storage: Storage, files: ServiceFiles, emit: Emit)
         try:
             emit(_merged(work, storage, files, rules, numbered))
         except Exception as error:
-            failed = MergeFailed(numbered.ordinal, type(error).__name__, str(error), kind_of(error))
+            failed = MergeFailed(numbered.ordinal, type(error).__name__, in_words(error), kind_of(error))
             emit(failed)
             if failed.kind is ErrorKind.FENCED:
                 return

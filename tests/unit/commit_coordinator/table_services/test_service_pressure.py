@@ -9,7 +9,7 @@ from tidemark.commit_coordinator.domain.backpressure import STALLED_MS, Backpres
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.table_services.pressure import FAILING, ServicePressure
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
-from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
+from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
@@ -75,10 +75,15 @@ def test_nothing_is_slowed_for_services_that_are_off_paused_failing_or_find_noth
     failing = World()
     for _ in range(FAILING):
         failing.seen.kind_failed(ServiceKind.COMPACT_DATA, "the disk is full", 0)
+    stuck = World()
+    decided = ServiceDecided(0, 1, "m", "d", "p", "s", 0)
+    stuck.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED, decided)
+    for _ in range(FAILING):
+        stuck.seen.step_failed(PLANNED.service, "a file is missing", 0)
     ahead = World()
     ahead.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
     ahead.seen.action(PLANNED.service).decide_at_ms = ahead.now_ms + 3_600_000
-    for world in (off, idle, ahead, paused, failing):
+    for world in (off, idle, ahead, paused, failing, stuck):
         world.commits(40)
         assert world.level is BackpressureLevel.NONE
         assert world.pressure.now.interval_ms == 1_000

@@ -60,6 +60,7 @@ class World:
         self.progress = ServiceProgress()
         self.timelines = timelines()
         self.plans_read = 0
+        self.archived_ms: int | None = None
         self.runner = SimpleNamespace(
             rules=ServiceRules(enabled=enabled),
             handlers={kind: SimpleNamespace(has_tasks=kind in COMPACTIONS) for kind in ServiceKind},
@@ -67,6 +68,7 @@ class World:
             plan_of=self._plan_of,
             progress_of=lambda _: self.progress,
             timelines=lambda: self.timelines,
+            archived_ms=lambda: self.archived_ms,
             backpressure=Backpressure(),
         )
         placement = SimpleNamespace(snapshot=lambda: self.slices)
@@ -97,6 +99,40 @@ def test_services_that_are_not_enabled_show_their_pause_alone() -> None:
     world = World(enabled=False)
     world.state.services_paused, world.state.services_pause_reason = True, "r"
     assert world.now() == OwnServices(paused=True, reason="r")
+
+
+def test_what_ended_before_this_coordinator_began_is_told_by_the_timelines() -> None:
+    world = World()
+    instants = (
+        Instant(time_of(90), Action.COMPACTION, State.COMPLETED, time_of(60)),
+        Instant(time_of(50), Action.COMPACTION, State.REQUESTED),
+        Instant(time_of(30), Action.CLEAN, State.COMPLETED, time_of(29)),
+        Instant(time_of(20), Action.ROLLBACK, State.COMPLETED, time_of(19)),
+    )
+    world.timelines, world.archived_ms = timelines(*instants), NOW_MS - 7_000
+    last = {state.kind: state.last for state in world.now().kinds}
+    assert last.pop(ServiceKind.CLEAN_INDEX) is None
+    assert last.pop(ServiceKind.ROLLBACK) is None, "it may be an epoch's"
+    assert {kind: each and (each.outcome, each.number) for kind, each in last.items()} == dict.fromkeys(
+        last, ("earlier", 0)
+    )
+    ago = {kind: (NOW_MS - each.ended_ms) // 1_000 for kind, each in last.items() if each}
+    assert ago == {"compact-data": 60, "compact-index": 1, "clean-data": 29, "archive": 7}
+
+
+def test_an_open_action_whose_steps_fail_says_why_and_so_does_one_that_follows_on_failures() -> None:
+    world = World()
+    planned = world.open()
+    assert world.of(planned.kind).failures is None
+    world.seen.kind_failed(planned.kind, "full", NOW_MS)
+    shown = world.of(planned.kind).failures
+    assert shown is not None
+    assert (shown.in_a_row, shown.reason) == (1, "full")
+    for _ in range(2):
+        world.seen.step_failed(planned.service, "read-only", NOW_MS)
+    shown = world.of(planned.kind).failures
+    assert shown is not None
+    assert (shown.in_a_row, shown.reason, shown.next_try_ms) == (2, "read-only", NOW_MS + 4_000)
 
 
 def test_open_action_goes_from_planned_over_decided_to_sweeping() -> None:

@@ -1,0 +1,186 @@
+"""The storage refuses a service at one of its steps: the disk is full, a folder is read-only, a file is
+missing. The action fails with a reason that names the file and what to do, is tried again with growing
+pauses, and no epoch waits. Once the storage is whole again the service does its work.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.simulation.test_deaths_of_services import check
+from tests.simulation.watched_life import SOON, At, Step, WatchedLife, nothing
+from tidemark.commit_coordinator.table_services.shown import ShownServices
+from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind
+from tidemark.hudi_format.errors import FileMissingError
+
+SECONDS_MAX: Final = 200
+TRIES: Final = 4
+ACTIONS: Final = 4
+EPOCHS_S: Final = 8
+_WRITING: Final = ("create", "replace", "publish", "write_in_pieces", "make_dir")
+_CHANGING: Final = (*_WRITING, "link", "rename", "delete", "touch")
+_READING: Final = ("read", "read_range", "open_input")
+STORE: Final = ".hoodie/.aux/tidemark/store/"
+INDEX: Final = ".hoodie/metadata/record_index/"
+ARCHIVED: Final = ".hoodie/timeline/"
+_LOCK: Final = ".hoodie/lock/"
+
+Fault = Callable[[WatchedLife, str, str], None]
+"""Given the life, a call and its path; raises what the storage says."""
+
+
+def full_disk(life: WatchedLife, call: str, path: str) -> None:
+    if call in _WRITING and not path.startswith(_LOCK):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{life.plain.base_uri}/{path}")
+
+
+def read_only(folder: str) -> Fault:
+    def refuse(life: WatchedLife, call: str, path: str) -> None:
+        if call in _CHANGING and path.startswith(folder):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), f"{life.plain.base_uri}/{path}")
+
+    return refuse
+
+
+def missing(folder: str) -> Fault:
+    def refuse(life: WatchedLife, call: str, path: str) -> None:
+        if call in _READING and path.startswith(folder):
+            raise FileMissingError(f"no file {path!r} under {life.plain.base_uri}")
+
+    return refuse
+
+
+FREE, WRITABLE, GONE = "free space", "writable", "tidemark verify"
+Kind = ServiceKind
+DATA: Final = "d"
+CASES: Final = {
+    "compact-data full disk": (full_disk, FREE, Kind.COMPACT_DATA, (Step.PLAN, Step.TASK, Step.COMMIT)),
+    "compact-data read-only": (read_only(DATA), WRITABLE, Kind.COMPACT_DATA, (Step.COMMIT,)),
+    "compact-data missing": (missing(DATA), GONE, Kind.COMPACT_DATA, (Step.TASK,)),
+    "compact-data plan gone": (missing(STORE), GONE, Kind.COMPACT_DATA, (Step.SWEEP,)),
+    "compact-index full disk": (full_disk, FREE, Kind.COMPACT_INDEX, (Step.TASK, Step.COMMIT)),
+    "compact-index read-only": (read_only(INDEX), WRITABLE, Kind.COMPACT_INDEX, (Step.COMMIT,)),
+    "compact-index missing": (missing(INDEX), GONE, Kind.COMPACT_INDEX, (Step.TASK,)),
+    "clean-data full disk": (full_disk, FREE, Kind.CLEAN_DATA, (Step.PLAN, Step.COMMIT)),
+    "clean-data read-only": (read_only(DATA), WRITABLE, Kind.CLEAN_DATA, (Step.SWEEP,)),
+    "clean-data plan gone": (missing(STORE), GONE, Kind.CLEAN_DATA, (Step.SWEEP,)),
+    "clean-index full disk": (full_disk, FREE, Kind.CLEAN_INDEX, (Step.COMMIT,)),
+    "clean-index read-only": (read_only(INDEX), WRITABLE, Kind.CLEAN_INDEX, (Step.SWEEP,)),
+    "archive full disk": (full_disk, FREE, Kind.ARCHIVE, (Step.PLAN, Step.COMMIT)),
+    "archive read-only": (read_only(ARCHIVED), WRITABLE, Kind.ARCHIVE, (Step.COMMIT, Step.SWEEP)),
+    "archive plan gone": (missing(STORE), GONE, Kind.ARCHIVE, (Step.DECIDE,)),
+    "rollback full disk": (full_disk, FREE, Kind.ROLLBACK, (Step.COMMIT,)),
+    "rollback read-only": (read_only(ARCHIVED), WRITABLE, Kind.ROLLBACK, (Step.COMMIT,)),
+}
+
+
+@dataclass
+class Refusal:
+    """Refuses at one place. ``tries``: number of the action, 0 before it is planned -> when the service came
+    there (Unix epoch, ms).
+    """
+
+    life: WatchedLife
+    at: At
+    fault: Fault
+    tries: dict[int, list[int]] = field(default_factory=dict)
+
+    def __call__(self, at: At, call: str, path: str) -> None:
+        if at != self.at:
+            return
+        try:
+            self.fault(self.life, call, path)
+        except Exception:
+            context = self.life.context
+            assert context is not None
+            held = context.fold().state.services.get(at.kind)
+            times = self.tries.setdefault(0 if held is None else held.planned.service, [])
+            if not times or times[-1] != context.clock.now_ms():
+                times.append(context.clock.now_ms())
+            raise
+
+    def is_enough(self) -> bool:
+        """One action failed often, or several failed one after the other."""
+        return max(map(len, self.tries.values()), default=0) >= TRIES or len(self.tries) >= ACTIONS
+
+    def pauses(self) -> list[int]:
+        """Those within the action that failed most often; where each failed but a few times, those from one
+        to the next.
+        """
+        longest = max(self.tries.values(), key=len)
+        if len(longest) < TRIES:
+            tries = list(self.tries.values())
+            return [later[0] - earlier[-1] for earlier, later in pairwise(tries)]
+        return [later - earlier for earlier, later in pairwise(longest)]
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [(name, step) for name, (_, _, _, steps) in CASES.items() for step in steps]
+)
+def test_a_service_that_the_storage_refuses(tmp_path: Path, name: str, step: Step) -> None:
+    fault, remedy, kind, _ = CASES[name]
+    life = WatchedLife(tmp_path / "t")
+    refusal = Refusal(life, At(kind, step), fault)
+    life.on_call = refusal
+    seconds, reasons = 0, list[str]()
+    while not refusal.is_enough():
+        assert seconds < SECONDS_MAX, refusal.tries
+        if kind is ServiceKind.ROLLBACK and seconds == 3:
+            life.leave_dead_write()
+        life.second()
+        seconds += 1
+        if refusal.tries:
+            reasons.append(shown(life, kind))
+    pauses = refusal.pauses()
+    assert pauses == sorted(pauses)
+    assert pauses[-1] >= 1.5 * pauses[0]
+    said = [reason for reason in reasons if reason]
+    assert len(said) > len(reasons) / 2, "operators do not see it"
+    assert all(remedy in reason and life.plain.base_uri in reason for reason in said), set(said)
+    check_epochs_go_on(life)
+    life.on_call = nothing
+    state = life.state()
+    least = state.services[kind].planned.service if kind in state.services else state.next_service
+    for _ in range(SECONDS_MAX):
+        if done(life, kind, least):
+            break
+        life.second()
+    assert done(life, kind, least)
+    check(life)
+
+
+def check_epochs_go_on(life: WatchedLife) -> None:
+    """Whatever a service does, and whether or not slices get longer."""
+    before = life.state().committed.epoch
+    for _ in range(EPOCHS_S):
+        life.second()
+    life.settle()
+    assert life.state().committed.epoch - before >= EPOCHS_S / 3
+
+
+def done(life: WatchedLife, kind: ServiceKind, least: int) -> bool:
+    planned = life.planned_services()
+    return any(
+        isinstance(end, ServiceCommitted) and planned[number].kind is kind and number >= least
+        for number, end in life.ended().items()
+    )
+
+
+def shown(life: WatchedLife, kind: ServiceKind) -> str:
+    """Why the kind's last action failed, as operators see it."""
+    coordinator, now_ms = life.coordinator, life.clock.now_ms()
+    assert coordinator is not None
+    own = ShownServices(coordinator.services, SOON, life.placement).of(
+        life.state(), coordinator.seen.services, now_ms
+    )
+    found = own.of(kind)
+    assert found is not None
+    return found.failures.reason if found.failures is not None else ""
