@@ -7,8 +7,8 @@ not fit is found; the others are still converted as columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, repeat
+from operator import attrgetter, is_
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -137,4 +137,4 @@ def _offsets(values: Sequence[Any]) -> pa.Array:
 
 
 def _missing(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.fromiter((value is None for value in values), np.bool_, len(values))
+    return np.fromiter(map(is_, values, repeat(None)), np.bool_, len(values))

@@ -14,6 +14,8 @@ of a megabyte could end the process. Three limits prevent that:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Final
 
@@ -40,8 +42,8 @@ class TooManyValuesError(Exception):
     """A record has more values than may be read."""
 
 
-class CountedBytes(BytesIO):
-    """The bytes of a record, from which at most ``values_max`` values can be read; then it raises
+class CountedBytes:
+    """The bytes of a record, as a file, from which at most ``values_max`` values can be read; then it raises
     TooManyValuesError.
 
     Each `read` counts as one value; a text is two, its length and its bytes. fastavro reads a number byte
@@ -50,20 +52,28 @@ class CountedBytes(BytesIO):
     """
 
     def __init__(self, content: bytes, values_max: int, single_bytes: bool) -> None:
-        super().__init__(content)
-        self._left = values_max
-        self._joins = not single_bytes
-        self._goes_on = False
+        file = BytesIO(content)
+        self.seek, self.tell = file.seek, file.tell
+        # A function of its own for each object: it is called for every value, and a method that calls that
+        # of a base class takes twice as long.
+        self.read = _counted(file.read, values_max, not single_bytes)
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        content = super().read(size)
-        if not self._goes_on:
-            self._left -= 1
-            if self._left < 0:
+
+def _counted(read: Callable[[int], bytes], values_max: int, joins: bool) -> Callable[[int], bytes]:
+    left, goes_on = values_max, False
+
+    def counted(size: int, /) -> bytes:
+        nonlocal left, goes_on
+        content = read(size)
+        if not goes_on:
+            left -= 1
+            if left < 0:
                 raise TooManyValuesError
         # The highest bit of a number's byte says that another byte follows.
-        self._goes_on = self._joins and size == 1 and content >= b"\x80"
+        goes_on = joins and size == 1 and content >= b"\x80"
         return content
+
+    return counted
 
 
 def has_single_bytes(avro: AvroType) -> bool:
@@ -82,16 +92,14 @@ def memory_per_byte(avro: AvroType, item_bytes: int | None = None) -> int:
     ``item_bytes``: memory of each item of an array or map in the columns; None: no columns are made. Raises
     AvroSchemaError when the objects alone may take more than `MEMORY_PER_BYTE_MAX` per byte.
     """
-    for rate in _RATES:
-        if _extra(avro, rate) <= 0:
-            break
-    else:
+    rate = _first(_RATES, lambda step: _extra(avro, step) <= 0)
+    if rate is None:
         _check_record(avro)
         rate = MEMORY_PER_BYTE_MAX
     if item_bytes is None:
         return rate
     # The columns' memory depends on the table's schema. A writer's type is never refused because of it.
-    return next((step for step in _RATES_WITH_COLUMNS if _extra(avro, step, item_bytes) <= 0), rate)
+    return _first(_RATES_WITH_COLUMNS, lambda step: _extra(avro, step, item_bytes) <= 0) or rate
 
 
 def memory_per_value(avro: AvroType, item_bytes: int | None = None) -> int:
@@ -101,8 +109,16 @@ def memory_per_value(avro: AvroType, item_bytes: int | None = None) -> int:
     As `memory_per_byte`, except that a fixed value counts as one value, however many bytes it has.
     """
     least = memory_per_byte(avro, item_bytes)
-    rates = (step for step in _RATES_WITH_COLUMNS if _extra(avro, step, item_bytes, by_value=True) <= 0)
-    return max(next(rates, least), least)
+    rate = _first(_RATES_WITH_COLUMNS, lambda step: _extra(avro, step, item_bytes, by_value=True) <= 0)
+    return max(rate or least, least)
+
+
+def _first(rates: Sequence[int], is_enough: Callable[[int], bool]) -> int | None:
+    """The lowest of these rates that is enough; None when the highest is not. What a type takes beyond a rate
+    falls as the rate rises, so few have to be tried.
+    """
+    at = bisect_left(rates, True, key=is_enough)
+    return rates[at] if at < len(rates) else None
 
 
 def _check_record(avro: AvroType) -> None:

@@ -102,7 +102,7 @@ class DatumReader:
         refused: list[Refusal] = []
         schema, values_max = self._schema, self._values_max
         for value, position in zip(values, positions, strict=True):
-            content = BytesIO(value)
+            content: Any = BytesIO(value)
             if len(value) > values_max:
                 content = CountedBytes(value, values_max, self._single_bytes)
             content.seek(HEADER_BYTES)

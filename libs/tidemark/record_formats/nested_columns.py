@@ -5,7 +5,8 @@ empty.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
+from operator import is_
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -52,7 +53,7 @@ def offsets(values: Sequence[Any]) -> pa.Array:
 
 def missing(values: Sequence[Any]) -> pa.Array:
     """True where a record has no value: bool, one per record."""
-    return pa.array(np.fromiter((value is None for value in values), np.bool_, len(values)))
+    return pa.array(np.fromiter(map(is_, values, repeat(None)), np.bool_, len(values)))
 
 
 def struct_column(fields: Sequence[pa.Field], arrays: Sequence[pa.Array], values: Sequence[Any]) -> pa.Array:

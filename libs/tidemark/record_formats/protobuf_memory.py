@@ -58,16 +58,17 @@ def unknown_bytes(content: bytes, most: int) -> int:
 
 def _field_by_field(content: bytes, most: int) -> int:
     taken = at = 0
-    while at < len(content) and taken <= most:
+    end = len(content)
+    while at < end and taken <= most:
         tag = content[at]
         kind = tag & _KIND
-        # Most tags have one byte. A function call for each would take longer than all the rest.
+        # Most tags and numbers have one byte. A function call for each would take longer than all the rest.
         at = at + 1 if tag < _MORE else _behind_varint(content, at)
         if kind == _END:
             continue
         taken += _GROUP if kind == _BEGIN else _UNKNOWN_FIELD
         if kind == _VARINT:
-            at = _behind_varint(content, at)
+            at = at + 1 if content[at] < _MORE else _behind_varint(content, at)
         elif kind == _LENGTH:
             start, at = at, _behind_varint(content, at)
             at += _varint(content[start:at])
