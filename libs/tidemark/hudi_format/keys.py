@@ -34,7 +34,7 @@ KEY_BYTES_DEFAULT: Final = 8 * 1024
 # The record index's HFiles hold a key's length in a signed short.
 KEY_BYTES_MAX: Final = 32767
 _SERVED: Final = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
-_DATE_MIN, _DATE_MAX = pa.scalar(-719162, pa.int32()), pa.scalar(2932896, pa.int32())
+_DATE_MIN, _DATE_MAX = -719162, 2932896
 
 
 class KeyProblem(IntEnum):
@@ -222,7 +222,8 @@ def value_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
         return column.view(pa.int64()).cast(pa.string()), errors
     if pa.types.is_date(arrow):
         days = column.view(pa.int32())
-        outside = pc.fill_null(pc.or_(pc.less(days, _DATE_MIN), pc.greater(days, _DATE_MAX)), False)
+        first, last = pa.scalar(_DATE_MIN, pa.int32()), pa.scalar(_DATE_MAX, pa.int32())
+        outside = pc.fill_null(pc.or_(pc.less(days, first), pc.greater(days, last)), False)
         errors = _reason_where(
             np.asarray(outside), "a date outside the years 1 to 9999 cannot be part of a key or path"
         )

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
 from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
+from tidemark.stream_runtime.platform.loading import without_collections
 from tidemark.stream_runtime.platform.spark_daemon import drop_archives
 
 PRELOADED: Final = (
@@ -94,9 +95,10 @@ def preload() -> None:
     which does not exist in the worker.
     """
     try:
-        use_arrow_alone()
-        for module in PRELOADED:
-            importlib.import_module(module)
+        with without_collections():
+            use_arrow_alone()
+            for module in PRELOADED:
+                importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
             f"{error}: the Python of this executor, {sys.executable} {platform.python_version()} on "

@@ -36,7 +36,7 @@ from tidemark.hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, Table
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import MergeMode
 
-_DELETE_OPERATIONS = pa.array(["D", "-U"])
+_DELETE_OPERATIONS = ("D", "-U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,8 @@ def _data_rows(
     for rows in _stored_rows(block, path, columns):
         removed = has = None
         if OPERATION_FIELD in rows.column_names:
-            removed = np.asarray(pc.is_in(rows.column(OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
+            deletes = pa.array(_DELETE_OPERATIONS)
+            removed = np.asarray(pc.is_in(rows.column(OPERATION_FIELD), value_set=deletes))
         if HeaderKey.IS_PARTIAL in block.headers:
             held = [name in rows.column_names for name in columns.names]
             has = np.broadcast_to(np.array(held, np.bool_), (rows.num_rows, len(held)))

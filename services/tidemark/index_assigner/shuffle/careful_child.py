@@ -34,6 +34,7 @@ from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from tidemark.stream_runtime.kafka.errors import KafkaError, UnreadableBatchError
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 from tidemark.stream_runtime.platform.child import end_with_parent
 from tidemark.stream_runtime.platform.spare_memory import limit_own_memory
 
@@ -148,6 +149,7 @@ def _has_room() -> bool:
 def main() -> None:
     """Carries out tasks until the parent is gone."""
     end_with_parent()
+    use_arrow_alone()
     source, out = sys.stdin.buffer, sys.stdout.buffer
     setup = read_frame(source, Setup)
     if setup is None:

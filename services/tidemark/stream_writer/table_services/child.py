@@ -14,6 +14,7 @@ import threading
 from typing import IO, Final
 
 from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
+from tidemark.stream_runtime.platform.loading import without_collections
 
 _LENGTH_BYTES: Final = 4
 NICENESS: Final = 10
@@ -40,15 +41,16 @@ def read_message(stream: IO[bytes]) -> bytes | None:
 
 def main() -> None:
     """Merges the bin that standard input has."""
-    use_arrow_alone()
-    import msgspec
-    import pyarrow as pa
+    with without_collections():
+        use_arrow_alone()
+        import msgspec
+        import pyarrow as pa
 
-    from tidemark.hudi_format.publication.locate import service_files_of
-    from tidemark.hudi_format.storage.locate import open_storage
-    from tidemark.hudi_format.table_services.operations import MergeOutcome
-    from tidemark.stream_writer.table_services.bins import ChildMessage, MergeFailed, decode_bin
-    from tidemark.stream_writer.table_services.merges import merge_bin
+        from tidemark.hudi_format.publication.locate import service_files_of
+        from tidemark.hudi_format.storage.locate import open_storage
+        from tidemark.hudi_format.table_services.operations import MergeOutcome
+        from tidemark.stream_writer.table_services.bins import ChildMessage, MergeFailed, decode_bin
+        from tidemark.stream_writer.table_services.merges import merge_bin
 
     data = read_message(sys.stdin.buffer)
     if data is None:

@@ -25,6 +25,23 @@ assert "pandas" in sys.modules
 assert list(frame["a"]) == [1, 2]
 """
 
+IMPORTS = """
+import sys
+import tidemark.commit_coordinator.main
+import tidemark.index_assigner.main
+import tidemark.index_assigner.shuffle.careful_child
+import tidemark.stream_writer.tasks
+import tidemark.table_verification.verify
+
+sys.exit("pandas" in sys.modules)
+"""
+
+
+def test_no_module_makes_an_array_when_it_is_imported():
+    """A process whose imports stand at the top hides pandas when it begins to work."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS], timeout=300, check=False)
+    assert done.returncode == 0
+
 
 def test_arrow_looks_for_pandas_only_when_it_is_asked_for_it():
     done = subprocess.run(
