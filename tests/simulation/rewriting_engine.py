@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS
-from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from tidemark.hudi_format.file_group.base_file import RECORD_KEY, write_base_file
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
@@ -32,10 +32,11 @@ from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.storage.base import name_of
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.table_view import TableView
-from tidemark.hudi_format.timeline import Action, Instant
-from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline import Action, Instant, State
+from tidemark.hudi_format.timeline.avro_container import decode_container, encode_container
 from tidemark.hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -143,14 +144,32 @@ class RewritingEngine(OtherEngine):
         inflight = create_inflight(Unfenced(self._storage), requested)
         stat = self._base_file(was.partition_path, was.file_id, requested.requested, self._rows(was))
         self._metadata(requested.requested, file_changes([stat]), [], None)
+        self._complete_compaction(inflight, [stat])
+        return was.paths()
+
+    def execute_compaction(self, instant: str) -> None:
+        """Executes a compaction that is inflight, whoever planned it, from its requested file."""
+        self._look()
+        inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
+        path = instant_path(Instant(instant, Action.COMPACTION, State.REQUESTED))
+        stats = []
+        for planned in decode_container(self._storage.read(path), path)["operations"]:
+            partition, file_id = planned["partitionPath"], planned["fileId"]
+            logs = tuple(name_of(log) for log in planned["deltaFilePaths"])
+            base = name_of(planned["dataFilePath"]) if planned["dataFilePath"] else None
+            was = FileSlice(partition, file_id, base, planned["baseInstantTime"], logs)
+            stats.append(self._base_file(partition, file_id, instant, self._rows(was)))
+        self._metadata(instant, file_changes(stats), [], None)
+        self._complete_compaction(inflight, stats)
+
+    def _complete_compaction(self, inflight: Instant, stats: list[WriteStat]) -> None:
         metadata = CommitMetadata(
-            write_stats=group_stats([stat]),
+            write_stats=group_stats(stats),
             extra_metadata={SCHEMA_KEY: SCHEMA.avro_json},
             operation_type="COMPACT",
             compacted=True,
         )
         complete(Unfenced(self._storage), inflight, self._instants.next(), encode_commit_metadata(metadata))
-        return was.paths()
 
     def clean(self, paths: list[str] | None = None) -> str:
         """Deletes these files, as the policy KEEP_LATEST_FILE_VERSIONS=1 does right after a compaction."""

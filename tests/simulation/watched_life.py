@@ -17,6 +17,7 @@ from tidemark.commit_coordinator.coordinator import Coordinator
 from tidemark.commit_coordinator.domain.service_actions import (
     CompleteService,
     PlanService,
+    SeenKind,
     ServiceAction,
     SweepService,
 )
@@ -132,6 +133,11 @@ class WatchedLife(LivedTable):
         except FailpointHitError:
             self.crash()
             self.clock.advance(1.0)
+
+    def seen_kinds(self) -> list[SeenKind]:
+        """What this coordinator has seen of the kinds."""
+        assert self.coordinator is not None
+        return list(self.coordinator.seen.services.kinds.values())
 
     def leave_dead_write(self) -> str:
         """Another engine begins a write and dies; returns the instant."""
