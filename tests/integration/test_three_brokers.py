@@ -63,8 +63,13 @@ class Cluster:
         return found
 
     def leader(self, topic_partition: TopicPartition) -> int:
+        """A slow machine may leave the partition without one for a moment."""
         topic, partition = topic_partition
-        return int(self._topics()[topic].partitions[partition].leader)
+        deadline = Deadline(SystemClock(), 180.0)
+        while (leader := int(self._topics()[topic].partitions[partition].leader)) < 1:
+            deadline.check(f"a leader of {topic}")
+            deadline.sleep(0.1)
+        return leader
 
     def coordinator(self, transactional_id: str) -> int:
         """The leader of the id's partition of the transaction log: Java's hash of the string says which."""
@@ -140,11 +145,13 @@ class Scene:
 
     def admin_at(self, controller: int) -> ConfluentAdmin:
         """One that takes this broker for the controller: brokers name any of them that lives."""
-        while True:
-            admin = self.client.admin()
-            if admin._admin.list_topics(timeout=60.0).controller_id == controller:
-                return admin
+        deadline = Deadline(SystemClock(), 180.0)
+        admin = self.client.admin()
+        while admin._admin.list_topics(timeout=60.0).controller_id != controller:
+            deadline.check(f"broker {controller} as the controller")
             admin.close()
+            admin = self.client.admin()
+        return admin
 
     def run(self, value: bytes, reached: Callable[[str], None] = lambda _: None) -> TransactionResult:
         transaction = LedgerTransaction(self.producer, self.ledger, reached=reached)
