@@ -33,6 +33,12 @@ def test_chosen_ports_are_none_that_a_client_is_given():
     assert max(ports) < 32_768
 
 
+@pytest.mark.parametrize(("nodes", "idle_ms"), [(1, "0"), (3, "500")])
+def test_a_controller_that_nobody_follows_writes_nothing_while_there_is_no_news(tmp_path, nodes, idle_ms):
+    cluster = broker_files.new_cluster(nodes, SeededIds(1))
+    assert broker_files.server_settings(cluster, 1, tmp_path)["metadata.max.idle.interval.ms"] == idle_ms
+
+
 @pytest.mark.parametrize(("nodes", "replicas", "in_sync"), [(1, "1", "1"), (3, "3", "2")])
 def test_internal_topics_are_replicated_as_far_as_there_are_nodes(tmp_path, nodes, replicas, in_sync):
     cluster = broker_files.new_cluster(nodes, SeededIds(1))
