@@ -1,4 +1,4 @@
-"""The order of this level, and which of its modules have one running table for all their tests."""
+"""The order of this level, and which of its modules have one costly fixture for all their tests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ LONGEST_FIRST = (
     "test_run.py::test_start_again",
     "test_cannot_go_on",
     "test_recorded_table",
+    "test_installed",
     "test_debezium",
     "test_demo",
-    "test_installed",
 )
-ON_ONE_TABLE = ("test_lives", "test_security", "test_cannot_go_on")
+# A running table, or an environment with the wheel.
+WITH_ONE_FIXTURE = ("test_lives", "test_security", "test_cannot_go_on", "test_installed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,4 +32,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
-    return Together(config, log, ON_ONE_TABLE) if config.getoption("dist") == "loadscope" else None
+    return Together(config, log, WITH_ONE_FIXTURE) if config.getoption("dist") == "loadscope" else None
