@@ -29,6 +29,7 @@ from tidemark.commit_coordinator.table_services.handler import (
     LockedStep,
     ServiceFacts,
 )
+from tidemark.commit_coordinator.table_services.held_back import ARCHIVE_LOOKS_MS
 from tidemark.commit_coordinator.table_services.instant_steps import slice_lock
 from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.config.table_services_model import ArchiveConfig
@@ -70,7 +71,6 @@ BYTES_MAX: Final = 8 << 20
 """Bytes of the completed files that one action archives: they are read and packed in one step."""
 _MERGED_AT_ONCE_BYTES: Final = 512 << 10
 _LOOK_MS: Final = 30_000
-_LOOK_AT_LEAST_MS: Final = 300_000
 _LOG: Final = ".log."
 _HITS: Final = {
     archiving.AFTER_ARCHIVE_FILE: CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE,
@@ -109,7 +109,7 @@ class Archive:
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
         if not self._config.enabled or now_ms < self._not_before_ms:
             return None
-        if self._known_writes is None or now_ms - self._looked_ms >= _LOOK_AT_LEAST_MS:
+        if self._known_writes is None or now_ms - self._looked_ms >= ARCHIVE_LOOKS_MS:
             return "the timelines were not looked at for a while"
         if self._index_next:
             return "the data table's timeline was archived"

@@ -15,6 +15,8 @@ from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.model import instant_to_ms, is_instant_time
 from tidemark.hudi_format.timeline import Action, Instant
 
+ARCHIVE_LOOKS_MS: Final = 300_000
+"""Archival counts the writes of other engines when it looks at the timeline: after so long at the latest."""
 _USUAL_MS: Final = 60_000
 _REPLACING: Final = (Action.REPLACE_COMMIT, Action.CLUSTERING)
 
@@ -42,6 +44,7 @@ def _archival(
         return
     # What is older would be archived, were it not held back.
     stays = writes[-archive.min]
+    cleaned_by_ms = config.clean.retain_ms + config.clean.interval_ms + ARCHIVE_LOOKS_MS + _USUAL_MS
     if not timelines.metadata.completed(Action.COMPACTION):
         yield "the metadata table has no completed compaction on its timeline: compact-index comes first"
     for instant in data.instants:
@@ -51,7 +54,7 @@ def _archival(
             yield f"savepoint {instant.requested}: it and what is newer stays on the timeline"
         elif instant.action is Action.RESTORE and instant.is_completed:
             yield f"the restore {instant.requested}: what is newer stays while it has log files"
-        elif instant.action in _REPLACING and _is_old(instant, now_ms, config.clean.retain_ms + _USUAL_MS):
+        elif instant.action in _REPLACING and _is_old(instant, now_ms, cleaned_by_ms):
             yield f"{instant.file_name}: the file groups that it replaced are not all cleaned"
         elif _is_stuck(instant, own, now_ms, _USUAL_MS):
             yield f"{instant.file_name} of another writer is pending since {_minutes(instant, now_ms)} min"

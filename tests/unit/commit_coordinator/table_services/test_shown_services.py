@@ -285,12 +285,13 @@ def test_archival_says_what_holds_it_back_once_there_is_more_than_it_leaves() ->
     assert "compact-index comes first" in reasons(701, compacted=False)[0]
 
 
-@pytest.mark.parametrize(("age_s", "named"), [(3_650, False), (3_670, True)])
+@pytest.mark.parametrize(("age_s", "named"), [(4_250, False), (4_270, True)])
 def test_archival_names_a_replacecommit_whose_groups_should_be_cleaned_by_now(
     age_s: int, named: bool
 ) -> None:
+    """An hour is the readers'; the next clean comes within five minutes, and so does archival's next look."""
     world = World()
-    replacing = Instant(time_of(4_000), Action.REPLACE_COMMIT, State.COMPLETED, time_of(age_s))
+    replacing = Instant(time_of(4_500), Action.REPLACE_COMMIT, State.COMPLETED, time_of(age_s))
     world.timelines = timelines(replacing, *commits(701))
     reasons = world.of(ServiceKind.ARCHIVE).held_back
     text = f"{replacing.file_name}: the file groups that it replaced are not all cleaned"
