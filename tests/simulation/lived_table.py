@@ -172,7 +172,10 @@ class LivedTable(ServicePath):
 
     def step_coordinator(self) -> None:
         """One round of the loop. Time passes in it, as in one that waits for entries."""
-        (self.coordinator or self.start_coordinator()).step(0.0)
+        coordinator = self.coordinator or self.start_coordinator()
+        coordinator.step(0.0)
+        if coordinator.services.wants_listing(self.clock.now_ms()):
+            load_listed(self.storage, None, self.placement)
         self.clock.advance(_ROUND_S)
 
     def settle(self) -> None:

@@ -61,6 +61,9 @@ class ArchivePlan(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self, order="deterministic")
 
 
+FORGOTTEN_AFTER: Final = 3
+
+
 def decode_archive_plan(data: bytes, path: str) -> ArchivePlan:
     """The plan in the document at ``path``. Raises CorruptFileError."""
     try:
@@ -74,7 +77,9 @@ class ArchiveBounds:
     """What has to stay for our own sake. ``least``: so many completed writes of the data table stay.
 
     ``open_instants``: requested times of open service actions and attempts. ``last_commit``: the instant of
-    the last committed epoch with rows; it and the write before it stay.
+    the last committed epoch with rows; it and the write before it stay, unless `FORGOTTEN_AFTER` times
+    ``least`` writes came after it: then Tidemark is idle beside another engine, and goes on from what the
+    archive and its own record say.
     """
 
     least: int
@@ -198,7 +203,8 @@ def _first_pending(limit: _Limit, timeline: Timeline) -> None:
 def _own(limit: _Limit, bounds: ArchiveBounds, writes: Sequence[str]) -> None:
     for instant in bounds.open_instants:
         limit.at(instant, f"our open action {instant}")
-    if bounds.last_commit is not None:
+    newer = sum(requested > (bounds.last_commit or "") for requested in writes)
+    if bounds.last_commit is not None and newer < FORGOTTEN_AFTER * bounds.least:
         before = max(
             (requested for requested in writes if requested < bounds.last_commit), default=bounds.last_commit
         )

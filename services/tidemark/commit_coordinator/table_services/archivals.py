@@ -100,7 +100,7 @@ class Archive:
     def __init__(self, config: ArchiveConfig, executor: Executor) -> None:
         self._config, self._executor = config, executor
         self._known_writes: tuple[int, int] | None = None
-        self._index_next = False
+        self._index_next = self.figures_are_old = False
         self._not_before_ms = self._looked_ms = 0
         self._gone: set[str] = set()
         self._sweep: _Sweep | None = None
@@ -126,6 +126,9 @@ class Archive:
         if is_due and (plan := self._plan(step, False)) is not None:
             self._index_next = True
             return plan.encode()
+        # While no epoch is made nobody looks at what other engines write, and the metadata table's log files
+        # that hold archival back are not known.
+        self.figures_are_old = is_due and _has_unseen(step)
         plan = self._plan(step, True)
         self._index_next = False
         if plan is None:
@@ -317,6 +320,13 @@ def _merged_in_memory(context: Context, merge: Merge) -> Ticket:
     sink = io.BytesIO()
     archiving.write_merged(context.storage, merge, sink)
     return context.publishing.prepare(merge.path, sink.getvalue())
+
+
+def _has_unseen(step: LockedStep) -> bool:
+    """Whether another engine has written since the fold was told of the timeline."""
+    known = step.context.fold().state.known()
+    writes = (instant for instant in step.timelines.data.completed() if instant.action.is_write)
+    return any(not known.has_seen(instant.file_name) for instant in writes)
 
 
 def _bounded(storage: Storage, root: str, instants: tuple[Instant, ...]) -> list[Instant]:

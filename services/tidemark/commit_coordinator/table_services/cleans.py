@@ -89,6 +89,7 @@ class _Clean:
     """What both cleans share. ``folder``: that of the table's partitions."""
 
     has_tasks: Final = False
+    figures_are_old: Final = False
 
     def __init__(
         self, kind: ServiceKind, root: str, folder: str, config: TableServicesConfig, retain_ms: int

@@ -110,6 +110,7 @@ class _Compaction:
     """What both compactions share. ``folder``: that of the table's partitions."""
 
     has_tasks: Final = True
+    figures_are_old: Final = True
 
     def __init__(
         self, kind: ServiceKind, root: str, folder: str, placement: Placement, *, is_on: bool

@@ -101,6 +101,13 @@ class ServiceHandler(Protocol):
         ...
 
     @property
+    def figures_are_old(self) -> bool:
+        """Whether a plan that found nothing to do means that another engine has changed the table's files
+        since they were listed, so that they are to be listed anew.
+        """
+        ...
+
+    @property
     def timeline(self) -> str | None:
         """The root of the timeline on which the action's instant completes (`DATA_ROOT`,
         `METADATA_TABLE_ROOT`); None for a kind whose instant is on no timeline.

@@ -128,7 +128,8 @@ class ServiceRunner:
 
     def wants_listing(self, now_ms: int) -> bool:
         """Whether the figures of file groups are to be listed anew: they said that a compaction was due, and
-        there was nothing to compact. Another engine has compacted meanwhile. At most once a minute.
+        there was nothing to compact, or archival waits for a compaction of what they do not show. Another
+        engine has compacted or written meanwhile. At most once a minute.
         """
         if not self._stale or 0 <= now_ms - self._listed_ms < _LIST_EVERY_MS:
             return False
@@ -296,7 +297,7 @@ class ServiceRunner:
         if planned is None:
             kind = seen.kind(action.kind)
             kind.not_before_ms, kind.found_nothing = now_ms + _NOTHING_MS, True
-            self._stale = self._stale or handler.has_tasks
+            self._stale = self._stale or handler.figures_are_old
             self._answer(action.kind, 0, "there is nothing to do")
             return
         seen.kind(action.kind).found_nothing = False

@@ -12,6 +12,7 @@ import pytest
 
 from tests.hudi_rules.timeline import parse_timeline
 from tidemark.hudi_format.table_services.archive_planning import (
+    FORGOTTEN_AFTER,
     Archivable,
     ArchiveBounds,
     ArchivedName,
@@ -115,6 +116,14 @@ def test_each_bound_holds_back_what_somebody_needs(
     assert data_archive(timeline(*DELTAS, *more), metadata, bounds, logs=logs)[-1] == t(last)
 
 
+def test_the_last_epoch_of_an_idle_table_goes_when_many_writes_of_others_are_newer() -> None:
+    bounds = replace(NOTHING_LEFT, last_commit=t(10))
+    many = timeline(*(done(n) for n in range(0, 10 * FORGOTTEN_AFTER * bounds.least + 10, 10)))
+    assert data_archive(many, bounds=bounds) == []
+    more = timeline(*(done(n) for n in range(0, 10 * FORGOTTEN_AFTER * bounds.least + 20, 10)))
+    assert data_archive(more, bounds=bounds)[-1] == t(10 * (FORGOTTEN_AFTER - 1) * bounds.least + 10)
+
+
 def test_cleans_and_rollbacks_go_with_the_writes_around_them() -> None:
     beside = [done(5, action=Action.CLEAN), done(65, action=Action.ROLLBACK), done(75, action=Action.CLEAN)]
     gone = data_archive(timeline(*DELTAS, *beside))
@@ -196,7 +205,8 @@ def _may_go(data: Timeline, metadata: Timeline, bounds: ArchiveBounds, gone: set
                 if s.action in STAYING
             ),
         ]
-        if bounds.last_commit is not None:
+        newer = [w for w in writes if w.requested > (bounds.last_commit or "")]
+        if bounds.last_commit is not None and len(newer) < FORGOTTEN_AFTER * bounds.least:
             before = [w.requested for w in writes if w.requested < bounds.last_commit]
             rules.append(not any(each >= max(before, default=bounds.last_commit) for each in taken))
         return not taken or all(rules)
