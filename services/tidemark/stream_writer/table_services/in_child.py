@@ -52,9 +52,11 @@ def run_bin(data: bytes, started: Callable[[Child], None] = lambda _: None) -> b
 
 def _executors_folder() -> str:
     """Where this executor keeps files of its own: the one of Spark's local folders with most space. Spark
-    names them to its workers, and deletes what is there when the executor ends. Outside Spark: "".
+    names them to its workers, and deletes what is there when the executor ends. "" where none is left: those
+    below /tmp may be swept away, as systems do with old files.
     """
-    folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
+    named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    folders = [folder for folder in named if os.path.isdir(folder)]
     return max(folders, key=lambda folder: shutil.disk_usage(folder).free, default="")
 
 

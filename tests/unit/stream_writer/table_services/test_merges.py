@@ -190,6 +190,8 @@ def test_an_executor_elsewhere_keeps_what_does_not_fit_in_sparks_folder(
         ("", f"{tmp_path}", str(tmp_path)),
         ("", f"{tmp_path},{tmp_path / 'other'}", str(tmp_path)),
         ("", "", ""),
+        ("", f"{tmp_path / 'gone'}", ""),
+        ("", f"{tmp_path / 'gone'},{tmp_path}", str(tmp_path)),
         ("/here", f"{tmp_path}", "/here"),
     ]:
         (tmp_path / "other").mkdir(exist_ok=True)
