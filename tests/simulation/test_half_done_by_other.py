@@ -4,30 +4,14 @@ metadata table's commit and its own. Nobody else would end that: our action ends
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from tests.simulation.world import settings
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
-from tidemark.config.table_services_model import (
-    ArchiveConfig,
-    CleanConfig,
-    IndexCompactionConfig,
-    RollbackConfig,
-)
 
 ROUND = "round\n"
-DATA_ALONE = replace(
-    settings.EAGER,
-    compact_index=IndexCompactionConfig(enabled=False),
-    clean=CleanConfig(enabled=False),
-    archive=ArchiveConfig(enabled=False),
-    rollback=RollbackConfig(enabled=False),
-)
 SCRIPT = f"""
-setup type=mor shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0 services=yes
+setup type=mor shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0 services=yes kinds=compact_data
 round
 feed up k1 d0 1
 hurry
@@ -45,8 +29,7 @@ hurry
 
 
 @pytest.mark.parametrize("dies", ["foreign fail-compaction metadata", "foreign fail-compaction files"])
-def test_a_compaction_is_taken_back_and_planned_again(dies: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "EAGER", DATA_ALONE)
+def test_a_compaction_is_taken_back_and_planned_again(dies: str) -> None:
     outcome = run_script(parse(SCRIPT.format(dies=dies)))
     assert outcome.violations == ()
     assert outcome.reached["foreign service rolled back"] == 1, "it did not find our plan"

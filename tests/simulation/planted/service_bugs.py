@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from tests.simulation.planted.mutant import Ground, planted
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.table_services import archivals, compactions, steps
+from tidemark.commit_coordinator.table_services import archivals, cleans, compactions, steps
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import DecidedAction, LockedStep
 from tidemark.epoch_protocol.fold import Fold, Verdict
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
-from tidemark.hudi_format.table_services import compaction_planning
-from tidemark.hudi_format.table_services.operations import CompactionPlan, decode_plan
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.table_services import archive_planning, compaction_planning
+from tidemark.hudi_format.table_services.clean_planning import CleanBounds
+from tidemark.hudi_format.table_services.operations import CompactionPlan, decode_plan, encode_plan
 from tidemark.hudi_format.table_services.records import requested_compaction
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
@@ -69,6 +72,59 @@ def base_files_before_the_requested_file(ground: Ground) -> None:
     ground.replace(compactions._Compaction, "commit", commit)
 
 
+@planted("G1", "G2", "G4", "G5")
+def file_of_a_dead_executor_stays(ground: Ground) -> None:
+    """Base files of the instant that are not ours go before ours come, and with ours when the action is taken
+    back. Here they stay: an executor of another engine that died left one that is cut off.
+    """
+    ground.replace(compactions, "_delete_other_outputs", lambda *_: None)
+
+
+@planted("G1")
+def fresh_instant_at_commit(ground: Ground) -> None:
+    """The requested time is that of the plan. Here it is chosen after the files were: what completed in
+    between lies below the base file, and is lost.
+    """
+    real = CompactData.plan
+    chosen: list[CompactionPlan] = []
+
+    def plan(self: CompactData, step: LockedStep, instant: str) -> Any:
+        if not chosen:
+            document = real(self, step, instant)
+            self._not_before_ms = 0
+            if isinstance(document, bytes):
+                chosen.append(decode_plan(document, "plan"))
+            return None
+        return encode_plan(msgspec.structs.replace(chosen.pop(), instant=instant))
+
+    ground.replace(CompactData, "plan", plan)
+    _not_asked_again(ground)
+
+
+@planted("G1")
+def log_files_by_requested_time(ground: Ground) -> None:
+    """A log file belongs to the slice by the time at which its instant completed. Here by the time at
+    which it was requested: an epoch that began before a compaction and completed after it is in no slice
+    from then on.
+    """
+    real = compaction_planning.slices_before
+
+    def slices_before(*args: Any) -> Any:
+        return [
+            replace(each, log_files=tuple(log for log in each.log_files if _instant(log) > each.base_instant))
+            for each in real(*args)
+        ]
+
+    for module in (compaction_planning, compactions):
+        ground.replace(module, "slices_before", slices_before)
+
+
+def _instant(log_file: str) -> str:
+    name = LogFileName.parse(log_file)
+    assert name is not None
+    return name.instant
+
+
 @planted("G2")
 def index_compacted_shard_by_shard(ground: Ground) -> None:
     """All file groups of the metadata table are compacted at once, and no instant leaves its timeline whose
@@ -88,6 +144,21 @@ def index_compacted_shard_by_shard(ground: Ground) -> None:
     ground.replace(archivals, "_in_slices", lambda *_: set())
 
 
+@planted("G1", "G4")
+def committed_below_the_start(ground: Ground) -> None:
+    """Rule C: an action whose instant is below the timeline's start by now is void. Here it is committed: the
+    start moves back, and what was archived in between counts as not committed.
+    """
+    ground.replace(steps, "out_of_timeline", lambda *_: None)
+
+
+@planted("G1", "G4")
+def newest_slices_alone_stay(ground: Ground) -> None:
+    """Who began to read a while ago keeps its files. Here a clean leaves the newest slices alone."""
+    bounds = CleanBounds(horizon="99991231235959999")
+    ground.replace(cleans._Clean, "_bounds", lambda *_: bounds)
+
+
 @planted("G5")
 def partitions_left_out_are_not_named(ground: Ground) -> None:
     """A plan that leaves file groups out names their partitions. Here it does not: Hudi's incremental planner
@@ -100,6 +171,20 @@ def partitions_left_out_are_not_named(ground: Ground) -> None:
         return None if found is None else msgspec.structs.replace(found, missing_partitions=())
 
     ground.replace(compactions, "plan_data_compaction", plan)
+
+
+@planted("G2")
+def newest_index_compaction_archived(ground: Ground) -> None:
+    """The newest compaction of the metadata table stays on its timeline, for itself and for restores. Here it
+    is archived like the rest: the base files that it made count no more once an index is added.
+    """
+
+    class Limit(archive_planning._Limit):
+        def at(self, time: str | None, reason: str) -> None:
+            if reason not in ("the newest compaction", "the data table's timeline"):
+                super().at(time, reason)
+
+    ground.replace(archive_planning, "_Limit", Limit)
 
 
 @planted("G6")

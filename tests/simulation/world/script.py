@@ -117,7 +117,8 @@ class Setup:
     ``start``: `input.start`. ``tagged`` and ``shuffled`` (transactions) and ``tagged_bytes``: limits of what
     is not committed, 0 for the usual ones; with others a script waits for a second between two rounds.
     ``store``: objects for a table without folders and renames. ``services``: Tidemark compacts, cleans and
-    archives, as often as it can.
+    archives, as often as it can; ``kinds``: of these sections of `table_services:` alone
+    (``compact_data+clean``), all when empty.
     """
 
     type: str = "mor"
@@ -148,6 +149,7 @@ class Setup:
     shuffled: int = 0
     store: str = "folders"
     services: bool = False
+    kinds: str = ""
 
     @property
     def is_sharded(self) -> bool:

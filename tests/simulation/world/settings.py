@@ -45,6 +45,7 @@ EAGER: Final = TableServicesConfig(
     rollback=RollbackConfig(interval_ms=500),
 )
 """Services that have something to do after a few epochs."""
+_SECTIONS: Final = ("compact_index", "compact_data", "clean", "archive", "rollback")
 
 
 def layout_of(setup: Setup) -> Layout:
@@ -134,7 +135,7 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
             memory_bytes=setup.cache_bytes or loaded.state.memory_bytes,
         ),
         epoch=replace(loaded.epoch, interval_ms=setup.interval_ms),
-        table_services=EAGER if setup.services else TableServicesConfig(enabled=False),
+        table_services=_services(setup),
         limits=replace(
             limits,
             batch_bytes=setup.batch_bytes or limits.batch_bytes,
@@ -146,3 +147,10 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
             shuffled_transactions=setup.shuffled or limits.shuffled_transactions,
         ),
     )
+
+
+def _services(setup: Setup) -> TableServicesConfig:
+    if not setup.services:
+        return TableServicesConfig(enabled=False)
+    off = [name for name in _SECTIONS if setup.kinds and name not in setup.kinds.split("+")]
+    return replace(EAGER, **{name: replace(getattr(EAGER, name), enabled=False) for name in off})

@@ -30,6 +30,8 @@ class WatchedServices:
     def __init__(self, judge: Judge, reader: Reader, storage: WatchedStorage) -> None:
         self._judge, self._reader, self._storage = judge, reader, storage
         self._metadata = NO_TIMELINE
+        # An archival deletes what tells a compaction from a commit before it deletes the completed file.
+        self._compactions = set[str]()
 
     def stored(self, path: str) -> None:
         """Somebody changed something there."""
@@ -52,10 +54,11 @@ class WatchedServices:
     def _check_archived(self) -> None:
         before, after = self._metadata, self._reader.metadata_timeline()
         self._metadata = after
+        self._compactions |= after.compactions
         gone = before.completed.keys() - after.completed.keys()
         if self._judge.is_elsewhere or not gone:
             return
-        newest = max(before.compactions & before.completed.keys(), default="")
+        newest = max(self._compactions & before.completed.keys(), default="")
         if newest in gone:
             self._judge.say("G2", f"the metadata table's newest compaction {newest} left its timeline")
         view = self._reader.view(self._reader.data_timeline())
