@@ -59,9 +59,10 @@ demo: setup ## The whole system here, real data, in ./tidemark-demo; asks before
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
 
-bench-services: setup jars-interop ## Merges of table services beside Hudi's, and how long the lock is held; about 20 minutes
+bench-services: setup jars-interop ## Table services: merges beside Hudi's, the lock, epochs beside them (EPOCHS_ARGS=); half an hour
 	$(PY) -m bench.lock_holds
 	$(PY) -m bench.service_merges
+	$(PY) -m bench.service_epochs $(EPOCHS_ARGS)
 
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up

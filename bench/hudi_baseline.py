@@ -195,7 +195,8 @@ def _measure_cases(arguments: argparse.Namespace, table: HudiTable, workload: Wo
     ]
     for case in cases:
         table.settle(workload)
-        for _ in range(arguments.repeat):
+        until_s = time.perf_counter() + arguments.seconds
+        while len(case.seconds) < arguments.repeat or time.perf_counter() < until_s:
             batch, cpu_before = workload.batch(case.rows, case.move_share), table.cpu_seconds()
             seconds = table.upsert(batch, case.compaction)
             case.seconds.append(round(seconds, 3))
@@ -267,6 +268,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--compaction", type=_numbers(lambda each: each == "on"), default=[False], help="off,on"
     )
     parser.add_argument("--repeat", type=int, default=5, help="batches of each kind")
+    parser.add_argument("--seconds", type=float, default=0.0, help="batches go on for at least so long")
     parser.add_argument("--lookups", type=int, default=10_000, help="random keys to look up; 0 = none")
     parser.add_argument(
         "--kafka", help="bootstrap servers (or: embedded) of a Kafka that batches are read from"

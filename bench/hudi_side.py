@@ -23,17 +23,18 @@ def measure(options: Any, folder: Path, say: Say) -> dict[str, Any]:
     shares = ",".join(map(str, options.moves))
     lookups = str(options.lookups) if "lookups" in options.parts else "0"
     main = ["--batches", _list(options.batches), "--moves", shares, "--repeat", str(options.repeat)]
-    report = _run(options, folder, [*main, "--lookups", lookups], say)
+    report = run_baseline(options, folder, [*main, "--lookups", lookups], say)
     if not options.quick:
         compacting = ["--batches", "10000", "--moves", "0", "--compaction", "on"]
         compacting += ["--repeat", str(_COMPACTING_BATCHES), "--lookups", "0"]
-        other = _run(options, folder, compacting, say)
+        other = run_baseline(options, folder, compacting, say)
         report["cases"] += other["cases"]
         report["peak_mib"] = merged_peaks([report["peak_mib"], other["peak_mib"]])
     return report
 
 
-def _run(options: Any, folder: Path, arguments: Sequence[str], say: Say) -> dict[str, Any]:
+def run_baseline(options: Any, folder: Path, arguments: Sequence[str], say: Say) -> dict[str, Any]:
+    """One `bench.hudi_baseline` with these arguments; returns its report."""
     folder.mkdir(exist_ok=True)
     out, log = folder / "hudi.json", folder / "hudi.log"
     common = ["--keys", str(options.keys), "--seed", str(options.seed), "--kafka", "embedded"]

@@ -118,7 +118,7 @@ class TidemarkSide:
         ]
         trickle = SteadyFeeder(self._run.bootstrap, TOPIC).feed(records, rate)
         self._watch.wait_for(trickle.ends, _BATCH_TIMEOUT_S)
-        waits_s = _waits(trickle, self._watch.commits())
+        waits_s = waits(trickle, self._watch.commits())
         return {
             "rate": rate,
             "records": trickle.records,
@@ -139,7 +139,7 @@ def _count(commit: SeenCommit) -> int:
     return int(commit.records["input"])
 
 
-def _waits(trickle: Trickle, commits: Sequence[SeenCommit]) -> Any:
+def waits(trickle: Trickle, commits: Sequence[SeenCommit]) -> Any:
     """Seconds that each record waited for its commit; -> float64 array."""
     waits = []
     for partition in range(PARTITIONS):
