@@ -197,6 +197,22 @@ class KeptArchive:
             self._groups[file.name] = found
         return found
 
+    def may_have(self, storage: Storage, folder: str, file: ArchiveFile, action: str) -> bool:
+        """Whether a row of the file may have this action, by its footer. It looks at nothing else there, and
+        keeps nothing: where the answer is no, as of nearly all files, `groups` would take four times as long.
+        """
+        kept = self._groups.get(file.name)
+        if kept is not None:
+            return any(touches(group.action, (action, action)) for group in kept)
+        path = join_path(folder, file.name)
+        with storage.open_input(path) as source, parquet_damage(path):
+            metadata = pq.read_metadata(source)
+            column = _columns(metadata)[_TIMES.index("action")]
+            ranges = (
+                _range_of(metadata.row_group(number), column) for number in range(metadata.num_row_groups)
+            )
+            return any(touches(each, (action, action)) for each in ranges)
+
     def rows(self, storage: Storage, folder: str, group: RowGroup) -> Rows:
         """Times and actions of the rows of a row group."""
         key = (group.file.name, group.number)
@@ -280,12 +296,17 @@ def _opened(storage: Storage, path: str, **options: Any) -> Iterator[pq.ParquetF
 
 
 def _groups_of(file: ArchiveFile, metadata: pq.FileMetaData) -> Iterator[RowGroup]:
-    names = [metadata.schema.column(number).name for number in range(metadata.num_columns)]
-    columns = [names.index(name) if name in names else None for name in _TIMES]
+    columns = _columns(metadata)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         requested, completion, action = (_range_of(group, column) for column in columns)
         yield RowGroup(file, number, group.num_rows, requested, completion, action)
+
+
+def _columns(metadata: pq.FileMetaData) -> list[int | None]:
+    """The numbers of the columns `_TIMES`."""
+    names = [metadata.schema.column(number).name for number in range(metadata.num_columns)]
+    return [names.index(name) if name in names else None for name in _TIMES]
 
 
 def _range_of(group: pq.RowGroupMetaData, column: int | None) -> Range:

@@ -72,6 +72,8 @@ class ArchivedTimeline:
         """
 
         def of_file(file: ArchiveFile) -> frozenset[str]:
+            if not self._kept.may_have(self._storage, self._folder, file, word):
+                return frozenset()
             found = (row for row in self._group_rows(self._groups_of(file), word) if row[2] == word)
             return frozenset(f"{requested}_{completion}.{action}" for requested, completion, action in found)
 

@@ -15,6 +15,7 @@ import pytest
 from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.timeline import Timeline, load_timeline
+from tidemark.hudi_format.timeline.archive_files import KeptArchive
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 
 FOLDER = ".hoodie/timeline"
@@ -182,8 +183,19 @@ def test_replacecommits_are_looked_up_once_in_each_file() -> None:
         archive = load_timeline(storage).archive
         assert archive is not None
         assert archive.identities_of("replacecommit") == {f"{t(105)}_{t(110)}.replacecommit"}
-    # The second file's statistics say that it has none.
-    assert sorted(storage.opened) == [f"{t(0)}_{t(190)}_0.parquet"] * 2 + [f"{t(1000)}_{t(1990)}_0.parquet"]
+    # The second file's statistics say that it has none. Of the first one the statistics of actions are read,
+    # then those of times, then rows.
+    assert sorted(storage.opened) == [f"{t(0)}_{t(190)}_0.parquet"] * 3 + [f"{t(1000)}_{t(1990)}_0.parquet"]
+
+
+def test_a_file_may_have_an_action_whether_or_not_its_row_groups_are_known() -> None:
+    storage = archive_of([*deltas(0, 100), (105, 110, "replacecommit")], deltas(1000, 2000))
+    kept = KeptArchive()
+    files = kept.manifest(storage, HISTORY).files
+    for _ in range(2):
+        assert [kept.may_have(storage, HISTORY, file, "replacecommit") for file in files] == [True, False]
+        for file in files:
+            kept.groups(storage, HISTORY, file)
 
 
 def test_completions_are_found_whatever_was_requested_when() -> None:
