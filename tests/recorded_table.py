@@ -12,11 +12,17 @@ from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.platform import broker_files
 
 RECORDINGS: Final = Path(__file__).parent / "golden" / "recorded"
+SERVICE_RECORDINGS: Final = Path(__file__).parent / "golden" / "recorded_services"
 
 
 def recordings() -> list[str]:
     """The names of all recordings, each that of the commit that made it."""
     return sorted(facts.parent.name for facts in RECORDINGS.glob("*/facts.json"))
+
+
+def service_recordings() -> list[str]:
+    """As `recordings`, of tables that lived with all table services."""
+    return sorted(facts.parent.name for facts in SERVICE_RECORDINGS.glob("*/facts.json"))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -16,7 +17,7 @@ import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tests.golden.recipes.recorded_state import read_lines
-from tests.recorded_table import Recording, recordings, unpack
+from tests.recorded_table import SERVICE_RECORDINGS, Recording, recordings, service_recordings, unpack
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
 from tidemark.commit_coordinator.commit import commit_metadata
 from tidemark.commit_coordinator.opening.configured_columns import CONFIGURED_COLUMNS
@@ -30,15 +31,6 @@ from tidemark.epoch_protocol.entries import (
     decode_decision,
 )
 from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
-from tidemark.epoch_protocol.service_entries import (
-    ServiceCommitted,
-    ServiceDecided,
-    ServiceKind,
-    ServiceOutcome,
-    ServicePlanned,
-    ServicesPaused,
-    ServiceVoided,
-)
 from tidemark.epoch_protocol.state import FoldState, VoidedAttempt
 from tidemark.hudi_format.metadata_table.checked_index import (
     CHECKED_INDEX,
@@ -54,20 +46,10 @@ from tidemark.stream_runtime.clock import SystemClock
 
 REPOSITORY = Path(__file__).parents[2]
 TOPICS = TopicNames("accounts")
-"""What no recording holds, as today's code writes it: it ends by itself, or needs table services."""
+"""What no recording holds, as today's code writes it: it ends by itself."""
 SHORT_LIVED = {
     "attempt_voided": b'{"type":"attempt_voided","term":7,"epoch":3,"attempt":1,"reason":"r","undecides":""}',
-    "services_paused": b'{"type":"services_paused","term":7,"paused":true,"reason":"r"}',
-    "services": b'{"services_paused":true,"services_pause_reason":"r"}',
     "voided": b'{"epoch":3,"attempt":1,"instant":"20261123000000000"}',
-    # No recording had table services.
-    "service_planned": b'{"type":"service_planned","term":7,"service":4,"kind":"compact-data",'
-    b'"instant":"20261123000000000","plan_path":"p","plan_sha256":"s","planned_ms":1}',
-    "service_decided": b'{"type":"service_decided","term":7,"service":4,"metadata_completion":"1",'
-    b'"data_completion":"2","statuses_path":"p","statuses_sha256":"s","decided_ms":3}',
-    "service_committed": b'{"type":"service_committed","term":7,"service":4,"instant":"20261123000000000",'
-    b'"completion":"2","outcome":"by_other","committed_ms":4}',
-    "service_voided": b'{"type":"service_voided","term":7,"service":4,"reason":"r","undecides":"2"}',
 }
 PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
@@ -96,6 +78,14 @@ class Kinds:
         self.documents: dict[str, Path] = {}
         for recording in found:
             self._take(recording)
+
+    def take_services(self, expected: Path) -> None:
+        """Takes note of a table that lived with all table services."""
+        for message in read_lines(expected / "topics.jsonl"):
+            if message.topic.endswith(".epochs"):
+                entry = json.loads(message.value or b"")
+                self.hold(entry["type"], entry)
+        self.hold("fold", json.loads((expected / "fold.json").read_bytes()))
 
     def _take(self, recording: Recording) -> None:
         for message in read_lines(recording.expected / "topics.jsonl"):
@@ -153,7 +143,13 @@ def lacking(kinds: Kinds, name: str, made_by: Any) -> set[str]:
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Kinds:
-    return Kinds([unpack(name, tmp_path_factory.mktemp("recorded")) for name in recordings()])
+    found = Kinds([unpack(name, tmp_path_factory.mktemp("recorded")) for name in recordings()])
+    for name in service_recordings():
+        place = tmp_path_factory.mktemp("services")
+        with tarfile.open(SERVICE_RECORDINGS / name / "recording.tar.xz") as archive:
+            archive.extractall(place, filter="tar")
+        found.take_services(place / "expected")
+    return found
 
 
 ENTRIES = [*get_args(LedgerEntry), *get_args(Decision)]
@@ -169,24 +165,13 @@ def test_every_field_of_every_entry_is_recorded(kinds: Kinds, entry: Any):
 
 def test_every_field_of_the_fold_is_recorded(kinds: Kinds):
     kinds.hold("fold", {"voided": [json.loads(SHORT_LIVED["voided"])]})
-    planned, decided = (json.loads(SHORT_LIVED[tag]) for tag in ("service_planned", "service_decided"))
-    services = {"compact-data": {"planned": planned, "decided": decided}}
-    kinds.hold("fold", {"services": services, "next_service": 5, "protocol": 2})
-    kinds.hold("fold", json.loads(SHORT_LIVED["services"]))
     assert lacking(kinds, "fold", FoldState) == set()
 
 
 def test_what_is_too_short_lived_to_be_recorded_is_read():
     assert decode_decision(SHORT_LIVED["attempt_voided"]) == AttemptVoided(7, 3, 1, "r")
-    assert decode_decision(SHORT_LIVED["services_paused"]) == ServicesPaused(7, True, "r")
     voided = msgspec.json.decode(SHORT_LIVED["voided"], type=VoidedAttempt)
     assert voided == VoidedAttempt(3, 1, "20261123000000000")
-    planned = ServicePlanned(7, 4, ServiceKind.COMPACT_DATA, "20261123000000000", "p", "s", 1)
-    assert decode_decision(SHORT_LIVED["service_planned"]) == planned
-    assert decode_decision(SHORT_LIVED["service_decided"]) == ServiceDecided(7, 4, "1", "2", "p", "s", 3)
-    by_other = ServiceCommitted(7, 4, "20261123000000000", "2", ServiceOutcome.BY_OTHER, 4)
-    assert decode_decision(SHORT_LIVED["service_committed"]) == by_other
-    assert decode_decision(SHORT_LIVED["service_voided"]) == ServiceVoided(7, 4, "r", "2")
 
 
 def constants(module: Any, prefix: str) -> dict[str, str]:

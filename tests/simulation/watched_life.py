@@ -87,9 +87,20 @@ class WatchedLife(LivedTable):
         self.on_hit: Callable[[At, str], None] = nothing
         self.on_call: Callable[[At, str, str], None] = nothing
         super().__init__(folder, SOON, groups=groups, keys=10 * groups, seed=seed)
-        self.plain = self.storage
-        self.storage = cast(LocalStorage, _Asking(self.storage, self))
+        self.lies_at(self.storage)
         self._work = {kind: self._watched(kind) for kind in self._work}
+
+    def lies_at(self, storage: LocalStorage) -> None:
+        """The table's folder is this one from now on. ``plain``: as nobody watches it."""
+        self.plain = storage
+        self.storage = cast(LocalStorage, _Asking(storage, self))
+
+    def pass_second(self) -> None:
+        """A second without new input."""
+        for _ in range(10):
+            self.step_coordinator()
+            self.write_open_attempt()
+            self.work_on_services()
 
     def _watched(self, kind: ServiceKind) -> Work:
         work = self._work[kind]
