@@ -16,11 +16,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.hudi_format.columnar import BinaryColumn, concat_rows, fixed_width_column, gather_rows
 from tidemark.hudi_format.errors import CorruptFileError
@@ -29,6 +31,9 @@ ENTRY_OVERHEAD_BYTES: Final = 21
 _HEAD_BYTES: Final = 10
 _BETWEEN: Final = b"\x00" + (2**63 - 1).to_bytes(8, "big") + b"\x04"
 _LENGTHS: Final = struct.Struct(">iih")
+_LENGTH_PAIR: Final = struct.Struct(">ii")
+_KEY_LENGTH: Final = struct.Struct(">h")
+_KEY_BYTES_MAX: Final = 2**15 - 1
 # Blocks whose keys have more than this many distinct lengths are decoded by following the lengths.
 _KEY_LENGTHS_MAX: Final = 64
 _HEAD: Final = np.dtype([("key_part", ">i4"), ("value", ">i4"), ("key", ">i2")])
@@ -71,10 +76,13 @@ def decode_entries(payload: bytes, name: str, offset: int) -> KeyValues:
     return _columns(data, _walked_starts(payload, name, offset) if starts is None else starts, name, offset)
 
 
-def decode_blocks(payloads: Sequence[bytes], name: str, offsets: Sequence[int]) -> KeyValues:
+def decode_blocks(
+    payloads: Sequence[bytes], name: str, offsets: Sequence[int]
+) -> tuple[KeyValues, list[int]]:
     """The keys and values in the payloads of neighbouring blocks, decoded at once: no entry spans two blocks.
 
-    Raises CorruptFileError, like `decode_entries`.
+    Returns them, and how many entries there are up to the end of each block. Raises CorruptFileError, like
+    `decode_entries`.
     """
     joined = np.frombuffer(b"".join(payloads), np.uint8)
     starts = _marked_starts(joined)
@@ -84,11 +92,78 @@ def decode_blocks(payloads: Sequence[bytes], name: str, offsets: Sequence[int]) 
         firsts = np.cumsum([0, *map(len, payloads[:-1])])
         at = np.searchsorted(starts, firsts)
         if at[-1] < len(starts) and np.array_equal(starts[at], firsts):
-            return _columns(joined, starts, name, offsets[0])
+            return _columns(joined, starts, name, offsets[0]), [*at[1:].tolist(), len(starts)]
     # Decode block by block: that is slower, and an error names the right block.
     parts = [decode_entries(payload, name, offset) for payload, offset in zip(payloads, offsets, strict=True)]
-    return KeyValues(
+    content = KeyValues(
         pa.concat_arrays([part.keys for part in parts]), pa.concat_arrays([part.values for part in parts])
+    )
+    return content, list(accumulate(map(len, parts)))
+
+
+def find_values(payload: bytes, keys: Sequence[bytes], name: str, offset: int) -> list[tuple[int, bytes]]:
+    """(position in ``keys``, value) of each key in the block's payload. Other entries are not decoded.
+
+    A key cannot be there without its length before it and the constant bytes behind it, so what is not found
+    is absent. What is found counts only where following the lengths from the block's start leads to it: a
+    value may hold any bytes. Raises CorruptFileError.
+    """
+    if not payload:
+        return []
+    _check_first(payload, name, offset)
+    places = []
+    for position, key in enumerate(keys):
+        if len(key) > _KEY_BYTES_MAX:
+            continue
+        at = payload.find(_KEY_LENGTH.pack(len(key)) + key + _BETWEEN)
+        if at >= 0:
+            places.append((at - _LENGTHS.size + _KEY_LENGTH.size, position))
+    found, start = [], 0
+    unpack = _LENGTH_PAIR.unpack_from
+    for place, position in sorted(places):
+        while start < place:
+            key_part, value = unpack(payload, start)
+            if key_part < 12 or value < 0:
+                raise CorruptFileError(
+                    f"{name}: block at offset {offset}: the entry at byte {start} has impossible lengths"
+                )
+            start += key_part + value + 9
+        if start != place:
+            return _decoded_values(payload, keys, name, offset)
+        _, value = unpack(payload, start)
+        begin = start + ENTRY_OVERHEAD_BYTES - 1 + len(keys[position])
+        found.append((position, payload[begin : begin + value]))
+    return found
+
+
+def _decoded_values(payload: bytes, keys: Sequence[bytes], name: str, offset: int) -> list[tuple[int, bytes]]:
+    """What `find_values` answers, by decoding all entries: a value looks like an entry of one of the keys."""
+    content = decode_entries(payload, name, offset)
+    at = pc.index_in(pa.array(keys, pa.binary()), value_set=content.keys.cast(pa.binary()))
+    return [
+        (position, content.values[row].as_py())
+        for position, row in enumerate(at.to_pylist())
+        if row is not None
+    ]
+
+
+def _check_first(payload: bytes, name: str, offset: int) -> None:
+    """Raises CorruptFileError when the first entry is framed differently; a writer frames all alike."""
+    size = len(payload)
+    if size >= _LENGTHS.size:
+        key_part, value, key = _LENGTHS.unpack_from(payload)
+        between = _LENGTHS.size + key
+        end = between + len(_BETWEEN) + value
+        if (
+            0 <= key == key_part - 12
+            and value >= 0
+            and end < size
+            and payload[between : between + len(_BETWEEN)] == _BETWEEN
+            and payload[end] == 0
+        ):
+            return
+    raise CorruptFileError(
+        f"{name}: block at offset {offset} holds entries that are not plain puts without MVCC"
     )
 
 

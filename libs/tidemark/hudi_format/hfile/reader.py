@@ -20,7 +20,7 @@ import pyarrow as pa
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, damage_in
 from tidemark.hudi_format.hfile.block_search import BlockSearch
 from tidemark.hudi_format.hfile.index import IndexEntry, check_ranges, read_non_root_index, read_root_index
-from tidemark.hudi_format.hfile.key_values import KeyValues, decode_blocks, decode_entries
+from tidemark.hudi_format.hfile.key_values import KeyValues, decode_blocks, decode_entries, find_values
 from tidemark.hudi_format.hfile.layout import (
     HEADER_BYTES,
     TRAILER_BYTES,
@@ -43,10 +43,26 @@ _INDEX_LEVELS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class BlockRun:
-    """The entries of some data blocks, in the order of `numbers`, which ascend."""
+    """The entries of some data blocks, in the order of `numbers`, which ascend.
+
+    `ends`: how many entries there are up to the end of each block, so block `numbers[i]` has the entries from
+    `ends[i - 1]` (0 for the first) to `ends[i]`.
+    """
 
     numbers: Sequence[int]
     content: KeyValues
+    ends: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundValues:
+    """`values[i]` is the value of the key at `positions[i]` among those asked for; other keys are not in the
+    file. `blocks_read`: so many blocks were read.
+    """
+
+    positions: npt.NDArray[np.int64]
+    values: pa.BinaryArray
+    blocks_read: int
 
 
 class _Source(Protocol):
@@ -213,8 +229,37 @@ class HFileReader:
             if size >= _RUN_BYTES or end == len(numbers):
                 some = numbers[begin:end]
                 offsets = [self._blocks[number].offset for number in some]
-                yield BlockRun(some, decode_blocks(payloads, self.name, offsets))
+                yield BlockRun(some, *decode_blocks(payloads, self.name, offsets))
                 begin, payloads, size = end, [], 0
+
+    def find(self, keys: pa.StringArray) -> FoundValues:
+        """The values of these keys, without decoding other entries. Each block that can hold some of them is
+        read; neighbouring ones are read together (up to 8 MiB).
+        """
+        by_utf8, by_utf16 = self._search.candidates(keys)
+        both = np.flatnonzero((by_utf16 != by_utf8) & (by_utf16 >= 0))
+        first = np.flatnonzero(by_utf8 >= 0)
+        members = np.concatenate([first, both])
+        blocks = np.concatenate([by_utf8[first], by_utf16[both]])
+        order = np.argsort(blocks, kind="stable")
+        members, blocks = members[order], blocks[order]
+        numbers, begins = np.unique(blocks, return_index=True)
+        names = keys.cast(pa.binary()).take(pa.array(members)).to_pylist()
+        positions, values = list[int](), list[bytes]()
+        ranges = zip(begins.tolist(), [*begins.tolist(), len(members)][1:], strict=True)
+        offsets = [self._blocks[number].offset for number in numbers.tolist()]
+        payloads = self._payloads(numbers.tolist())
+        for payload, (begin, end), offset in zip(payloads, ranges, offsets, strict=True):
+            for position, value in find_values(payload, names[begin:end], self.name, offset):
+                positions.append(begin + position)
+                values.append(value)
+        return FoundValues(
+            members[np.array(positions, np.int64)], pa.array(values, pa.binary()), len(numbers)
+        )
+
+    def first_key(self, number: int) -> bytes:
+        """A key that is at most the block's first one, as in `first_keys`."""
+        return self._blocks[number].key
 
     def block_bytes(self, number: int) -> int:
         """The size of a data block in the file, in bytes."""

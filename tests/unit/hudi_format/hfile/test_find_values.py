@@ -1,0 +1,83 @@
+"""Values are found in a file's blocks without decoding them: as decoding says, for every key."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.hfile import HFileOptions, HFileReader, write_hfile
+from tidemark.hudi_format.hfile.key_values import encode_entries, find_values
+
+BETWEEN = b"\x00" + (2**63 - 1).to_bytes(8, "big") + b"\x04"
+KEYS = st.text("ab\0é\uff41\U0001f600", max_size=4)
+
+
+def named(key: bytes) -> bytes:
+    """The bytes by which a key is searched; a value may hold them as well."""
+    return struct.pack(">h", len(key)) + key + BETWEEN
+
+
+VALUES = (
+    st.binary(max_size=6)
+    | KEYS.map(lambda key: named(key.encode()))
+    | KEYS.map(lambda key: struct.pack(">ii", len(key.encode()) + 12, 1) + named(key.encode()) + b"v\0")
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.dictionaries(KEYS, VALUES, max_size=12), st.lists(KEYS, unique=True, max_size=6), st.booleans())
+def test_every_key_has_the_value_that_decoding_gives(
+    content: dict[str, bytes], others: list[str], java_order: bool
+) -> None:
+    keys = sorted(content, key=lambda key: key.encode("utf-16-be") if java_order else key.encode())
+    payload = payload_of({key: content[key] for key in keys})
+    asked = list(dict.fromkeys([*others, *content]))
+    found = dict(find_values(payload, [key.encode() for key in asked], "f", 0))
+    assert {asked[at]: value for at, value in found.items()} == {k: content[k] for k in asked if k in content}
+
+
+def payload_of(content: dict[str, bytes]) -> bytes:
+    encoded = encode_entries(
+        pa.array(list(content), pa.string()), pa.array(list(content.values()), pa.binary())
+    )
+    return encoded.data[encoded.offsets[0] : encoded.offsets[-1]].tobytes()
+
+
+def test_a_file_answers_keys_of_any_of_its_blocks_and_reads_those_alone() -> None:
+    keys = [f"key-{number:04d}" for number in range(400)]
+    values = [f"value-{number}".encode() for number in range(400)]
+    data = write_hfile(
+        pa.array(keys), pa.array(values, pa.binary()), "", HFileOptions(data_block_bytes=1_000)
+    )
+    reader = HFileReader.from_bytes(data, "f")
+    assert reader.block_count > 10
+    asked = ["zz", "key-0399", "key-0000", "key-00005", "", "x" * 40_000, "key-0001"]
+    found = reader.find(pa.array(asked))
+    order = np.argsort(found.positions)
+    assert found.positions[order].tolist() == [1, 2, 6]
+    assert found.values.take(pa.array(order)).to_pylist() == [values[399], values[0], values[1]]
+    assert found.blocks_read == 2
+    nothing = reader.find(pa.array([], pa.string()))
+    assert (len(nothing.positions), len(nothing.values), nothing.blocks_read) == (0, 0, 0)
+
+
+def test_entries_that_are_framed_differently_are_an_error_and_not_absent() -> None:
+    """Their keys are not where they would be searched."""
+    payload = payload_of({"a": b"1", "b": b"2"}).replace(BETWEEN, BETWEEN[:-1] + b"\x08")
+    with pytest.raises(CorruptFileError, match="not plain puts"):
+        find_values(payload, [b"b"], "f", 0)
+
+
+@pytest.mark.parametrize("entry", [0, 1])
+def test_lengths_that_lead_nowhere_are_an_error(entry: int) -> None:
+    payload = bytearray(payload_of({"a": b"1", "b": b"2", "c": b"3"}))
+    size = len(payload) // 3
+    payload[size * entry + 4 : size * entry + 8] = struct.pack(">i", -5)
+    with pytest.raises(CorruptFileError):
+        find_values(bytes(payload), [b"c"], "f", 0)
