@@ -42,7 +42,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz hostile operations old-timelines services-interop kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz hostile operations old-timelines services-interop kafka-faults index-campaign lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
 
 ##@ Use
 
@@ -118,6 +118,9 @@ traces: setup ## Record what happens in tests/simulation/traces anew; look at th
 
 simulate: setup ## 100 000 simulated worlds, hours; SIMULATE_ARGS="--first 5000 --count 1000" (docs/simulation.md)
 	$(PY) -m tests.simulation.world run $(SIMULATE_ARGS)
+
+index-campaign: setup ## The assigner's cache under kills, losses of power, damaged files, for CAMPAIGN_S=300 seconds
+	TIDEMARK_INDEX_CAMPAIGN_S=$(or $(CAMPAIGN_S),300) $(PY) -m pytest tests/unit/index_assigner/index/test_runs_model.py -n 0
 
 chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minutes 10 --seed 7" (python -m tests.chaos --help)
 	$(PY) -m tests.chaos --spark $(CHAOS_ARGS)

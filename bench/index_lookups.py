@@ -4,9 +4,9 @@
                                   [--updated 0.5] [--batches 10] [--memory-mib 512]
 
 The record index lies in compacted base files on local disk and names 2 000 file groups and 50 insert
-instants. "Cold" starts with an empty RocksDB folder: each batch takes some of the blocks over. "RocksDB" is
-a new process on that folder, each batch of other keys; with ``--updated`` that share of the keys got an
-ordering value since.
+instants. "Cold" starts with an empty cache folder: batches read blocks while a thread loads the shards into
+run files. "RocksDB" is a new process on that folder, each batch of other keys: run files answer, and RocksDB
+for the share of the keys that got an ordering value since (``--updated``).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from tidemark.index_assigner.index.ports import StagedChanges
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.runs.loading import ThreadedLoads
 from tidemark.stream_runtime.clock import SystemClock
 
 _SCHEMA: Final = TableSchema.from_arrow(
@@ -133,8 +134,11 @@ class IndexBench:
         self._timed(COLD, [self._ask(index, self._some())])
         print(f"    blocks read: {index.figures()['blocks_read']:.0f}")
         self._timed("cold, next batches", self._asks(index, self._some))
+        self._load(index)
+        self._timed("run files, other keys each batch", self._asks(index, self._some))
+        self._timed("run files, absent keys", self._asks(index, self._others))
         self._update(index)
-        self.rocks.close()
+        self._close(index)
         index = self._index()
         self._timed("RocksDB, other keys each batch", self._asks(index, self._some))
         same = self._some()
@@ -142,8 +146,25 @@ class IndexBench:
         self._timed("hot cache, the same keys", self._asks(index, lambda: same))
         self._timed("absent keys, proven by coverage", self._asks(index, self._others))
         self._change(index, [self._others() for _ in range(_BATCHES)])
-        print(f"  RocksDB folder {self.rocks.disk_bytes() / _MIB:.1f} MiB")
+        run_bytes = index.figures()["run_bytes"]
+        print(
+            f"  RocksDB folder {self.rocks.disk_bytes() / _MIB:.1f} MiB, run files {run_bytes / _MIB:.1f} MiB"
+        )
+        self._close(index)
+
+    def _close(self, index: TieredIndex) -> None:
+        index.stop()
         self.rocks.close()
+
+    def _load(self, index: TieredIndex) -> None:
+        """Looks keys up until all shards have their run."""
+        started, used = self.clock.monotonic_s(), process_time()
+        batches = 0
+        while index.figures()["run_shards"] < self.shards:
+            index.lookup(0, *self._some())
+            batches += 1
+        wall_s, cpu_s = self.clock.monotonic_s() - started, process_time() - used
+        print(f"  all shards loaded after {batches} more batches, {wall_s:.1f} s ({cpu_s:.1f} CPU s)")
 
     def _change(self, index: TieredIndex, batches: list[Batch]) -> None:
         changes = [self._changes(*batch, ordering=0) for batch in batches]
@@ -246,7 +267,16 @@ class IndexBench:
         field = OrderingField("at", pa.int64(), OrderingType.LONG) if ordered else None
         parts = OrderingParts(_SCHEMA, mode, field, False, 0)
         index = TieredIndex(
-            self.storage, self.rocks, Locations(8), self.shards, _LANES, ordered, limits, parts, self.clock
+            self.storage,
+            self.rocks,
+            Locations(8),
+            self.shards,
+            _LANES,
+            ordered,
+            limits,
+            parts,
+            self.clock,
+            loads=ThreadedLoads(),
         )
         started = self.clock.monotonic_s()
         index.open_lane(0, MetadataTableSnapshot.load(self.storage))

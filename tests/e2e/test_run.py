@@ -97,7 +97,7 @@ def start_again(running: RunningTable, receiver: Receiver) -> None:
     assert shown["instant"] == done["instant"]
     key, row = next(iter(events.model.rows.items()))
     found = running.cli("lookup", key, "nobody")["found"]
-    assert (found[0]["partition_path"], found[0]["tier"] in ("hot", "rocksdb", "mdt")) == (
+    assert (found[0]["partition_path"], found[0]["tier"] in ("hot", "rocksdb", "run", "mdt")) == (
         row["region"],
         True,
     )

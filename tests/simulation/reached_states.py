@@ -40,7 +40,7 @@ REQUIRED: Final = frozenset({
     "commit, grown schema",
     "hot eviction",
     "RocksDB read after an eviction",
-    "decoded index blocks given up",
+    "answered by a run file",
     "index base of several blocks",
     "index base read in part",
     "takeover between our two commits",

@@ -147,10 +147,14 @@ def test_a_memory_for_few_keys_gives_up_what_rocksdb_and_blocks_still_answer() -
     assert not CACHES & outcome.reached.keys()
 
 
-def test_decoded_blocks_that_memory_cannot_hold_are_given_up() -> None:
-    outcome = run("shards=1 lanes=1 assigners=1 cache_bytes=1 block_bytes=1 tiny_cache=yes", EVICTED)
+def test_a_base_file_that_was_read_is_loaded_into_a_run_which_answers() -> None:
+    script = EVICTED + "".join(f"feed up k{number} d0 8\n{_ROUNDS}" for number in (1, 2, 3))
+    outcome = run("shards=1 lanes=1 assigners=1", script)
     assert outcome.violations == ()
-    assert outcome.reached["decoded index blocks given up"] >= 1
+    assert outcome.reached["answered by a run file"] >= 1
+    outcome = run("shards=1 lanes=1 assigners=1 tiny_cache=yes", script)
+    assert outcome.violations == ()
+    assert "answered by a run file" not in outcome.reached
 
 
 # ------------------------------------------------------------ takeovers

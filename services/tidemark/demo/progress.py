@@ -16,6 +16,7 @@ _TIERS: Final = {
     "uncommitted": ("keys_uncommitted", "uncommitted_entries"),
     "hot": ("keys_hot", "hot_entries"),
     "rocksdb": ("keys_rocksdb", None),
+    "run": ("keys_run", "run_entries"),
     "mdt": ("keys_mdt", None),
 }
 

@@ -28,6 +28,7 @@ from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.rocks import RocksTier, check_not_in_use
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.runs.loading import ThreadedLoads
 from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.index_assigner.stage_context import StageContext
 from tidemark.ledger_client.table_identity import TABLE_ID
@@ -88,7 +89,7 @@ def assign_work(context: StageContext) -> StageWork:
             clock=clock,
             uncommitted_entries_max=config.limits.uncommitted_entries,
             want_rewind=RewindRequester(context.coordinator, config.table.name, context.process_id),
-            close_index=rocks.close,
+            close_index=lambda: _close(index, rocks),
         )
     )
 
@@ -109,7 +110,13 @@ def _index(context: StageContext, rocks: RocksTier, locations: Locations, limits
         OrderingParts(context.schema, mode, field, deletes_stay, ttl_ms),
         context.clock,
         context.observer.tier_read,
+        ThreadedLoads(),
     )
+
+
+def _close(index: TieredIndex, rocks: RocksTier) -> None:
+    index.stop()
+    rocks.close()
 
 
 def table_identity(storage: Storage, ids: IdSource) -> str:

@@ -20,7 +20,7 @@ from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.index_assigner.slots.observer import AssignerObserver
 from tidemark.stream_runtime.metrics import LATENCY_BUCKETS_S, Metrics
 
-_TIERS: Final = ("uncommitted", "hot", "rocksdb", "mdt", "none")
+_TIERS: Final = ("uncommitted", "hot", "rocksdb", "run", "mdt", "none")
 _OUTCOMES: Final = ("counted", "not_counted", "aborted", "unknown")
 _LANE_LAG: Final = "lag_lane_"
 
@@ -42,8 +42,15 @@ _SHUFFLE: Final = (
 )
 _ASSIGN: Final = (
     _Plain(
-        "blocks_read", "index_blocks", "Blocks of the record index taken over from the metadata table", True
+        "blocks_read",
+        "index_blocks",
+        "Blocks of the record index that look-ups read in the metadata table",
+        True,
     ),
+    _Plain("run_shards", "run_shards", "Open shards that a run file answers for"),
+    _Plain("runs_loaded", "loaded_run_files", "Shards loaded into run files", True),
+    _Plain("runs_evicted", "evicted_run_files", "Run files deleted because state.disk was full", True),
+    _Plain("runs_damaged", "damaged_run_files", "Shards of which a damaged run file was set aside"),
     _Plain("shards_dropped", "dropped_shards", "Shards given up because state.disk was full", True),
     _Plain("epoch_promoted", "promoted_epoch", "Newest epoch whose changes are in RocksDB"),
 )
@@ -162,14 +169,14 @@ class AssignerMetrics(AssignerObserver):
         for tier in _TIERS:
             hits.add_metric([tier], figures.get(f"keys_{tier}", 0.0))
         held = make.gauge_family(
-            "tier_bytes", "What a tier holds; rocksdb on disk, the others in memory", ["tier"]
+            "tier_bytes", "What a tier holds; rocksdb and run on disk, the others in memory", ["tier"]
         )
         limit = make.gauge_family("tier_limit_bytes", "What a tier may hold", ["tier"])
         bounds = {
             "uncommitted": ("uncommitted_bytes", None),
             "hot": ("hot_bytes", limits.hot_cache),
             "rocksdb": ("rocksdb_bytes", limits.disk_bytes),
-            "mdt": ("block_cache_bytes", limits.decoded_blocks),
+            "run": ("run_bytes", limits.disk_for_runs),
             "slice_deletes": ("delete_bytes", limits.slice_deletes),
         }
         for tier, (figure, bound) in bounds.items():
@@ -179,7 +186,7 @@ class AssignerMetrics(AssignerObserver):
         entries = make.gauge_family(
             "tier_entries", "Entries of a tier; of rocksdb its own estimate", ["tier"]
         )
-        for tier in ("uncommitted", "hot", "rocksdb"):
+        for tier in ("uncommitted", "hot", "rocksdb", "run"):
             entries.add_metric([tier], figures.get(f"{tier}_entries", 0.0))
         most = make.gauge_family(
             "tier_limit_entries",

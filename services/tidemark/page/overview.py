@@ -24,7 +24,7 @@ _WARNINGS_SHOWN: Final = 30
 _MEMBERS_SHOWN: Final = 64
 _REASONS_SHOWN: Final = 3
 _LANES: Final = "lag_lane_"
-TIERS: Final = ("uncommitted", "hot", "rocksdb", "mdt")
+TIERS: Final = ("uncommitted", "hot", "rocksdb", "run", "mdt")
 _COMMIT_STEPS: Final = (("index", "commit_metadata"), ("data", "commit_data"), ("clean", "commit_clean_up"))
 _LEVELS: Final = ("stop", "wait", "look")
 
@@ -189,7 +189,7 @@ def steps(attempt: AttemptRecord) -> list[list[Any]]:
 
 def _tiers(facts: Facts, status: Status) -> list[dict[str, Any]]:
     """For each tier the sums over all assigners: size and entries with their limits, and the number of keys
-    that it answered since they started.
+    that it answered since they started; of run files also what is being loaded and which were set aside.
     """
     members = [member.figures for member in status.services.assign]
 
@@ -198,16 +198,18 @@ def _tiers(facts: Facts, status: Status) -> list[dict[str, Any]]:
         return sum(values) if values else None
 
     asked = sum(total(f"keys_{tier}") or 0 for tier in (*TIERS, "none"))
-    held_as = {"mdt": "block_cache"}
     return [
         {
             "tier": tier,
-            "bytes": total(f"{held_as.get(tier, tier)}_bytes"),
-            "bytes_max": total(f"{held_as.get(tier, tier)}_bytes_max"),
+            "bytes": total(f"{tier}_bytes"),
+            "bytes_max": total(f"{tier}_bytes_max"),
             "entries": total(f"{tier}_entries"),
             "entries_max": facts.uncommitted_entries_max if tier == "uncommitted" else None,
             "answered": total(f"keys_{tier}"),
             "share": (total(f"keys_{tier}") or 0) / asked if asked else None,
+            "loading": (total("run_loading_entries") or 0) if tier == "run" else 0,
+            "loading_of": (total("run_loading_entries_max") or 0) if tier == "run" else 0,
+            "damaged": (total("runs_damaged") or 0) if tier == "run" else 0,
         }
         for tier in (*TIERS, "none")
     ]

@@ -23,9 +23,9 @@ from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.promotion import Promotion
 from tidemark.index_assigner.index.replaced_groups import ReplacedGroups
 from tidemark.index_assigner.index.rocks_layout import TOMBSTONE
-from tidemark.index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.index.tombstones import TombstoneStore
+from tidemark.index_assigner.runs.writing import RunWriter
 from tidemark.stream_writer import data_task
 from tidemark.stream_writer.data_task import DataPartitionWriter
 
@@ -134,18 +134,16 @@ def _name_by_try(ground: Ground) -> None:
 
 
 @planted("G1", "G2")
-def unread_blocks_count_as_taken_over(ground: Ground) -> None:
-    """3.4: a key without an entry is absent when its block of the base file was taken over whole. Here one
-    block that was taken over speaks for all of its file: keys of the others are inserted once more.
+def part_of_a_base_file_counts_as_its_run(ground: Ground) -> None:
+    """3.4: a run is published whole, so a key that it does not have is absent. Here it has the first block
+    alone: keys of the others are inserted once more.
     """
+    real = RunWriter.add
 
-    def take_over_blocks(self: ShardStore, shard: OpenShard, blocks: BlockEntries) -> None:
-        covered = np.ones_like(shard.covered)
-        puts = self._new_entries(shard.number, blocks)
-        self._rocks.write([*puts, self._coverage_put(shard.number, covered)])
-        shard.covered = covered
+    def add(self: RunWriter, first_keys: Any, keys: Any, locations: Any, ordering: Any, ends: Any) -> None:
+        real(self, first_keys[:1], keys[: ends[0]], locations[: ends[0]], ordering, ends[:1])
 
-    ground.replace(ShardStore, "take_over_blocks", take_over_blocks)
+    ground.replace(RunWriter, "add", add)
 
 
 @planted("G1", "G5")

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -51,7 +51,7 @@ from tidemark.hudi_format.hfile.reader import HFileReader
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.runs.loading import SteppedLoads
 
 _READ_WAIT_S: Final = 3_600.0
 _RENEW: Final = "/tidemark.commit.v1.CommitCoordinator/Renew"
@@ -111,7 +111,6 @@ def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
     """Smaller than a configuration may ask for: a world has few keys."""
     if setup.cache_bytes:
         yield patch.object(index_limits, "STATE_MEMORY_MIN", 0)
-        yield patch.object(assign_wiring, "IndexLimits", partial(IndexLimits, taken_over_min=1))
     if setup.block_bytes:
         yield patch.object(hfile_writer, "_block_bytes", lambda _: setup.block_bytes)
 
@@ -184,6 +183,7 @@ class Edges:
             patch.object(assigner_bootstrap, "start_server", self._start_server),
             patch.object(assigner_bootstrap, "open_channel", self._open_channel),
             patch.object(writer_client, "open_channel", self._open_channel),
+            patch.object(assign_wiring, "ThreadedLoads", SteppedLoads),
             patch.object(assign_wiring, "open_cache", lambda _, identity, memory: self._cache(identity)),
             patch.object(writer_tasks, "open_storage", self.storages.__getitem__),
             patch.object(writer_tasks, "Publishers", _InOrder),

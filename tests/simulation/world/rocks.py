@@ -4,6 +4,9 @@ newest batches back, a folder that a living process holds is not handed out twic
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,7 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.world.process import Process
+from tests.unit.index_assigner.index_world import memory_folder
 from tidemark.index_assigner.index.errors import CacheInUseError
+from tidemark.index_assigner.index.rocks import RUNS_FOLDER
 
 _BATCHES_KEPT: Final = 4
 _FOLDERS_MAX: Final = 8
@@ -19,12 +24,18 @@ _FOLDERS_MAX: Final = 8
 
 @dataclass
 class Folder:
-    """One cache folder. ``before``: contents before the newest batches, oldest first."""
+    """One cache folder. ``before``: contents before the newest batches, oldest first. ``home``: for run
+    files, which are real ones.
+    """
 
     identity: str
     content: dict[bytes, bytes] = field(default_factory=dict)
     before: list[dict[bytes, bytes]] = field(default_factory=list)
     holder: Process | None = None
+    home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(dir=memory_folder())))
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, shutil.rmtree, self.home, ignore_errors=True)
 
     def lose(self, batches: int) -> None:
         """The newest batches had not reached the disk."""
@@ -44,6 +55,7 @@ class Disk:
             if each.holder is None or not each.holder.alive:
                 if each.identity != identity:
                     each.identity, each.content, each.before = identity, {}, []
+                    shutil.rmtree(each.home / RUNS_FOLDER, ignore_errors=True)
                 each.holder = process
                 return LightRocks(each, process)
         if len(self.folders) >= _FOLDERS_MAX:
@@ -55,10 +67,8 @@ class Disk:
 class LightRocks:
     """Takes the place of `RocksTier`."""
 
-    path = Path("cache")
-
     def __init__(self, folder: Folder, process: Process) -> None:
-        self._folder = folder
+        self._folder, self.path = folder, folder.home
         self._process = process
 
     def close(self) -> None:
@@ -108,6 +118,9 @@ class LightRocks:
     def clear(self, first: bytes, end: bytes) -> None:
         if self.keys_between(first, end):
             self.write([], [], [(first, end)])
+
+    def sync(self) -> None:
+        self._folder.before = []
 
     def reclaim(self, first: bytes, end: bytes) -> None:
         return None

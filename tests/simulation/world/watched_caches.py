@@ -5,16 +5,16 @@ something is no proof that it did.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from tidemark.index_assigner.index.hot_cache import HotCache
-from tidemark.index_assigner.index.metadata_table_reader import MetadataTableReader
+from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import Tier
-from tidemark.index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
+from tidemark.index_assigner.index.run_tier import RunTier
 from tidemark.index_assigner.index.tier_reads import TierReads
 
 
@@ -30,8 +30,8 @@ class WatchedCaches:
         watched: tuple[tuple[type, str, Callable[..., Callable[..., Any]]], ...] = (
             (HotCache, "_evict", self._evict),
             (TierReads, "rocksdb", self._rocksdb),
-            (MetadataTableReader, "_keep", self._keep),
-            (ShardStore, "read_blocks", self._read_blocks),
+            (RunTier, "find", self._find),
+            (RunTier, "was_read", self._was_read),
         )
         for owner, name, watch in watched:
             yield patch.object(owner, name, watch(getattr(owner, name)))
@@ -64,23 +64,21 @@ class WatchedCaches:
 
         return rocksdb
 
-    def _keep(self, real: Callable[..., None]) -> Callable[..., None]:
-        def keep(reader: MetadataTableReader, first: Any, blocks: BlockEntries) -> None:
-            before = {*reader._kept, first}
-            real(reader, first, blocks)
-            if before - reader._kept.keys():
-                self._reached["decoded index blocks given up"] += 1
+    def _find(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def find(runs: RunTier, number: int, keys: Any) -> Any:
+            found = real(runs, number, keys)
+            if found is not None:
+                self._reached["answered by a run file"] += 1
+            return found
 
-        return keep
+        return find
 
-    def _read_blocks(self, real: Callable[..., Iterator[BlockEntries]]) -> Callable[..., Any]:
-        def read_blocks(
-            store: ShardStore, shard: OpenShard, numbers: Sequence[int]
-        ) -> Iterator[BlockEntries]:
-            if numbers and len(shard.covered) > 1:
+    def _was_read(self, real: Callable[..., None]) -> Callable[..., None]:
+        def was_read(runs: RunTier, shard: OpenShard, blocks: int) -> None:
+            if blocks and shard.snapshot.block_count > 1:
                 self._reached["index base of several blocks"] += 1
-                if len(numbers) < len(shard.covered):
+                if blocks < shard.snapshot.block_count:
                     self._reached["index base read in part"] += 1
-            return real(store, shard, numbers)
+            real(runs, shard, blocks)
 
-        return read_blocks
+        return was_read

@@ -6,7 +6,7 @@ Rows have a key, an ordering value and live in file groups of one partition, num
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +23,7 @@ from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write
 from tidemark.hudi_format.file_group.changes import Deletes
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -38,6 +39,7 @@ from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tie
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.runs.loading import Loads
 
 SCHEMA = TableSchema.from_arrow(
     "t", pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("ts", pa.int64())])
@@ -163,10 +165,12 @@ class Assigner:
     limits: IndexLimits = field(default_factory=lambda: IndexLimits(16 << 20, 1 << 30))
     clock: ManualClock = field(default_factory=ManualClock)
     ordered: bool = True
+    make_rocks: Callable[[Path, str, int], RocksTier] = RocksTier
+    loads: Loads | None = None
 
     def __post_init__(self) -> None:
         self.locations = Locations(4)
-        self.rocks = RocksTier(self.folder, f"t {self.table.shards}", self.limits.rocks_memory)
+        self.rocks = self.make_rocks(self.folder, f"t {self.table.shards}", self.limits.rocks_memory)
         mode = MergeMode.EVENT_TIME_ORDERING if self.ordered else MergeMode.COMMIT_TIME_ORDERING
         self.index = TieredIndex(
             self.table.storage,
@@ -178,6 +182,7 @@ class Assigner:
             self.limits,
             OrderingParts(SCHEMA, mode, ORDERING if self.ordered else None, self.ordered, TTL_MS),
             self.clock,
+            loads=self.loads,
         )
 
     def open(self, known: Known | None = None) -> Assigner:
@@ -187,6 +192,7 @@ class Assigner:
         return self
 
     def close(self) -> None:
+        self.index.stop()
         self.rocks.close()
 
     def location(self, group: int | None) -> int:
@@ -325,6 +331,15 @@ def promoted(
     completion = table.commit_rows(upserts, deletes)
     assigner.index.promote(offset, completion, epoch)
     return completion
+
+
+def load_runs(assigner: Assigner, keys: Sequence[str]) -> None:
+    """Looks the keys up until every shard that has some of them answers from a run."""
+    for _ in range(50):
+        if {found.tier for found in assigner.ask(keys).values()} <= {Tier.RUN, Tier.NONE, Tier.ROCKSDB}:
+            return
+        assigner.index._hot.drop_shards([ShardId(number) for number in range(assigner.table.shards)])
+    raise AssertionError("some shard is not loaded")
 
 
 # Enough for base files that are read in pieces, and for several blocks in RocksDB.

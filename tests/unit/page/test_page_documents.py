@@ -152,6 +152,9 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
         "hot_bytes": 1_000,
         "hot_bytes_max": 4_000,
         "hot_entries": 10,
+        "run_loading_entries": 5,
+        "run_loading_entries_max": 8,
+        "runs_damaged": 1,
     }
     member = {"slot": 0, "process": "a", "address": "h:1", "lanes": ["0"], "uncommitted_entries": 0}
     world.status["services"]["assign"] = [{**member, "figures": figures}, {**member, "figures": figures}]
@@ -160,6 +163,8 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
     assert (tiers["hot"]["bytes_max"], tiers["mdt"]["bytes_max"]) == (8_000, None)
     assert tiers["uncommitted"]["entries_max"] == FACTS.uncommitted_entries_max
     assert tiers["none"]["share"] == pytest.approx(0.2)
+    assert [tiers["run"][name] for name in ("loading", "loading_of", "damaged")] == [10, 16, 2]
+    assert [tiers["hot"][name] for name in ("loading", "loading_of", "damaged")] == [0, 0, 0]
 
 
 def test_rates_are_those_of_the_last_seconds_and_never_negative() -> None:

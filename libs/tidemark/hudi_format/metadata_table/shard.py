@@ -94,8 +94,12 @@ class ShardSnapshot:
     @cached_property
     def base(self) -> HFileReader | None:
         """Reader of the base file; None where the shard has log files only."""
-        name = self.file_slice.base_file
-        return None if name is None else HFileReader.open(self._storage, join_path(self._folder, name))
+        return None if self.file_slice.base_file is None else self.open_base()
+
+    def open_base(self) -> HFileReader:
+        """A reader of the base file of its own, for another thread. The shard must have a base file."""
+        assert self.file_slice.base_file is not None
+        return HFileReader.open(self._storage, join_path(self._folder, self.file_slice.base_file))
 
     def check_base(self) -> None:
         """Raises FileMissingError when the base file is not the one any more that `base_mark` was taken of.

@@ -11,7 +11,7 @@ The record index tells that a key was deleted, but not with which ordering value
 
 Our own deletes get notes as well, because the record index does not tell who made a delete; they lead to the
 tombstone that exists already. No tombstone can be made when the former location is neither in the record
-index's files nor in RocksDB, or when the data was compacted before step 2.
+index's files, nor in RocksDB or a run, or when the data was compacted before step 2.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tidemark.index_assigner.index.rocks_layout import (
     unpack,
 )
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.run_tier import RunTier
 from tidemark.index_assigner.index.slice_deletes import SliceDeletes
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tombstones import TombstoneStore
@@ -50,7 +51,7 @@ from tidemark.stream_runtime.clock import Clock
 
 _NOTES_PER_STEP: Final = 2_000
 _SLICES_PER_STEP: Final = 8
-# At most so many keys of a shard are looked up in its base file when it is caught up.
+# At most so many keys of a shard without a run are looked up in its base file when it is caught up.
 _BASE_KEYS_MAX: Final = 5_000
 _HEAD: Final = len(FOREIGN_PREFIX)
 _END: Final = FOREIGN_PREFIX[:1] + bytes([FOREIGN_PREFIX[1] + 1])
@@ -68,11 +69,12 @@ class ForeignDeletes:
         stored: StoredLocations,
         tombstones: TombstoneStore,
         deletes: SliceDeletes,
+        runs: RunTier,
         parts: OrderingParts,
         clock: Clock,
     ) -> None:
         self._rocks, self._locations, self._stored = rocks, locations, stored
-        self._tombstones, self._deletes = tombstones, deletes
+        self._tombstones, self._deletes, self._runs = tombstones, deletes, runs
         self._parts, self._clock = parts, clock
         self._in_use: dict[ShardId, bool] = {}
         self._cursor = FOREIGN_PREFIX
@@ -100,7 +102,7 @@ class ForeignDeletes:
             else RecordIndexEntries.newest_wins([part.live() for part in changes])
         )
         keys = composite_keys(gone, np.full(len(gone), number, np.int32))
-        where = self._former(shard, gone, keys, places)
+        where = self._former(shard, number, gone, keys, places)
         known = np.flatnonzero(where != NO_LOCATION)
         if not known.size:
             return []
@@ -110,9 +112,16 @@ class ForeignDeletes:
         return [([FOREIGN_PREFIX + keys[position] for position in known.tolist()], pack(rows))]
 
     def _former(
-        self, shard: ShardSnapshot, gone: pa.StringArray, keys: list[bytes], places: RecordIndexEntries
+        self,
+        shard: ShardSnapshot,
+        number: ShardId,
+        gone: pa.StringArray,
+        keys: list[bytes],
+        places: RecordIndexEntries,
     ) -> Int32Array:
-        """The former location of each key: from the changes, else from RocksDB, else from the base file."""
+        """The former location of each key: from the changes, else from RocksDB, else from the shard's run, or
+        from the base file where it has none.
+        """
         where = np.full(len(gone), NO_LOCATION, np.int32)
         self._fill(where, gone, places)
         values = self._rocks.get_many(keys)
@@ -121,9 +130,14 @@ class ForeignDeletes:
         where[present] = np.where(where[present] == NO_LOCATION, local, where[present])
         nowhere = where == NO_LOCATION
         nowhere[present] = False
-        rest = gone.take(pa.array(np.flatnonzero(nowhere)[:_BASE_KEYS_MAX]))
-        if len(rest):
-            self._fill(where, gone, shard.base_places(rest))
+        rest = np.flatnonzero(nowhere)
+        if not rest.size:
+            return where
+        in_run = self._runs.find(number, gone.take(pa.array(rest)))
+        if in_run is not None:
+            where[rest] = in_run
+        else:
+            self._fill(where, gone, shard.base_places(gone.take(pa.array(rest[:_BASE_KEYS_MAX]))))
         return where
 
     def _fill(self, where: Int32Array, gone: pa.StringArray, places: RecordIndexEntries) -> None:

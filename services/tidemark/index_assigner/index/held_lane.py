@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.index.shards import OpenShard
+from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.index.uncommitted import LaneEntries
 

@@ -12,16 +12,15 @@ STATE_MEMORY_MIN: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
-    """Bytes of memory for all caches together, and bytes of disk for the RocksDB folder.
+    """Bytes of memory for all caches together, and bytes of disk for RocksDB and the run files.
 
     Uncommitted entries have a limit of their own, for all assigners of the table together
-    (`limits.uncommitted_entries`). ``taken_over_min``: how many entries of the metadata table one lookup
-    writes to RocksDB, before it leaves the rest to later lookups.
+    (`limits.uncommitted_entries`). An eighth of the memory is for the load of a run, and for blocks of the
+    record index while a lookup reads them.
     """
 
     memory_bytes: int
     disk_bytes: int
-    taken_over_min: int = 20_000
 
     def check(self) -> None:
         """Checks the limits before an assigner starts. Raises SetupError."""
@@ -38,11 +37,6 @@ class IndexLimits:
         return self.memory_bytes * 3 // 8
 
     @property
-    def decoded_blocks(self) -> int:
-        """Bytes for decoded blocks of the metadata table that are not in RocksDB."""
-        return self.memory_bytes // 8
-
-    @property
     def slice_values(self) -> int:
         """Bytes for keys and ordering values of file slices."""
         return self.memory_bytes // 16
@@ -53,9 +47,9 @@ class IndexLimits:
         return self.memory_bytes // 16
 
     @property
-    def disk_for_blocks(self) -> int:
-        """Bytes on disk above which no more blocks are written: the rest is for promotions
-        and compactions.
+    def disk_for_runs(self) -> int:
+        """Bytes on disk above which no more runs are loaded: the rest is for promotions and RocksDB's
+        compactions.
         """
         return self.disk_bytes * 3 // 4
 

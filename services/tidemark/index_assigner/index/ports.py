@@ -28,8 +28,9 @@ class Tier(IntEnum):
     UNCOMMITTED = 0
     HOT = 1
     ROCKSDB = 2
-    MDT = 3
-    NONE = 4
+    RUN = 3
+    MDT = 4
+    NONE = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,17 @@ from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.hot_cache import HOT, HotCache
 from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Puts, RocksTier
 from tidemark.index_assigner.index.rocks_layout import ENTRY, EXACT, HAS_ORDERING, TOMBSTONE
-from tidemark.index_assigner.index.shards import OpenShard, ShardStore
+from tidemark.index_assigner.index.run_tier import RunTier
+from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.tombstones import TombstoneStore
 from tidemark.index_assigner.index.uncommitted import SlotArray
 
 
 class Promotion:
-    """Promotes lanes, and keeps the RocksDB folder to `state.disk`."""
+    """Promotes lanes, and keeps the cache folder to `state.disk`."""
 
     def __init__(
         self,
@@ -33,10 +35,11 @@ class Promotion:
         store: ShardStore,
         hot: HotCache,
         tombstones: TombstoneStore,
+        runs: RunTier,
         limits: IndexLimits,
     ) -> None:
         self._rocks, self._store, self._hot = rocks, store, hot
-        self._tombstones, self._limits = tombstones, limits
+        self._tombstones, self._runs, self._limits = tombstones, runs, limits
 
     def promote(self, held: HeldLane, through: int, completion: str | None) -> None:
         """Promotes one lane's entries up to ledger offset ``through``.
@@ -99,13 +102,19 @@ class Promotion:
         return [self._tombstones.merged([keys[position] for position in dead.tolist()], tombstones)]
 
     def fits(self) -> bool:
-        """Whether the folder is within `state.disk`."""
-        return self._rocks.disk_bytes() <= self._limits.disk_bytes
+        """Whether RocksDB and the run files are within `state.disk`."""
+        return self._rocks.disk_bytes() + self._runs.disk_bytes <= self._limits.disk_bytes
 
-    def drop_foreign_shards(self, held: set[ShardId]) -> bool:
-        """Drops shards that are not open here until the folder fits; returns False when it still does not."""
-        if self.fits():
-            return True
+    def make_room(self, held: set[ShardId]) -> bool:
+        """Deletes run files, those used least lately first, then shards that are not open here, until all
+        fits; returns False when it still does not.
+        """
+        while not self.fits():
+            if not self._runs.evict():
+                return self._drop_foreign_shards(held)
+        return True
+
+    def _drop_foreign_shards(self, held: set[ShardId]) -> bool:
         for number in self._store.stored_shards():
             if number not in held:
                 self._store.drop(number)

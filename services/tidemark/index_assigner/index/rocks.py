@@ -40,6 +40,7 @@ _MEMORY_MIN: Final = 8 << 20
 _BLOOM_BITS: Final = 10
 _BLOCK_BYTES: Final = 16 << 10
 _OPEN_FILES_MAX: Final = 256
+RUNS_FOLDER: Final = "runs"
 _LOADING_FILE: Final = "loading.sst"
 _DAMAGED_MARK: Final = "TIDEMARK_DAMAGED"
 # The folder's size is measured again after so many bytes were written.
@@ -129,6 +130,8 @@ class RocksTier:
         aside = self.path.with_name(self.path.name + ".damaged")
         shutil.rmtree(aside, ignore_errors=True)
         self.path.rename(aside)
+        # Run files are of use only beside the records of their shards.
+        shutil.rmtree(aside / RUNS_FOLDER, ignore_errors=True)
         _log.error("cache folder %s is damaged (%s): moved to %s, filled anew", self.path, reason, aside)
 
     def close(self) -> None:
@@ -181,6 +184,10 @@ class RocksTier:
                 pass
         self._written += batch.size_in_bytes()
         self._guarded(lambda: self._db.write(batch))
+
+    def sync(self) -> None:
+        """Makes all writes so far durable: a loss of power takes none of them back."""
+        self._guarded(lambda: self._db.flush_wal(True))
 
     def load(self, keys: list[bytes], values: list[bytes]) -> None:
         """Adds unique keys in ascending order, at least one, as a file that RocksDB ingests.

@@ -8,7 +8,7 @@ shard (2 bytes, big-endian), key       an entry (`ENTRY`); location -1: ABSENT
 ``ff 01`` id (4 bytes, big-endian)     a location: partition path, NUL, file id
 ``ff 02`` shard, key                   a tombstone (`TOMBSTONE`)
 ``ff 03`` shard                        the shard's stamp, generation and base file (`ShardRecord`)
-``ff 04`` shard                        bit map of the base file's blocks that were taken over whole
+``ff 04`` shard                        left by earlier versions; deleted when the shard is opened
 ``ff 05`` lane                         position in the tombstones topic up to which tombstones are here
 ``ff 06`` shard, key                   a delete that was caught up and not looked at (`FOREIGN_DELETE`)
 ====================================== =====================================================================
@@ -50,11 +50,13 @@ class ShardRecord(msgspec.Struct, frozen=True):
 
     ``stamp``: completion time of the newest data instant that the entries include ("0": nothing was
     committed). ``generation``: entries with a smaller one have lower bounds as ordering values.
-    ``base_name``, ``blocks``: the base file that the coverage bit map describes, and its number of blocks.
-    ``base_mark``: tells that file from another of the same name, since an index that was built anew reuses
-    names (earlier versions stored no mark). ``fold_generation``: of the fold when the stamp was written.
-    ``unseen``: identities of other writers' commits that were on the timeline then, but not in the fold:
-    the entries may include their changes.
+    ``base_name``: the base file that the slice had then. ``blocks``: 0; earlier versions kept a bit map of
+    that many blocks, and believe none where the number is another one. ``base_mark``: tells the base file
+    from another of the same name, since an index that was built anew reuses names (earlier versions stored no
+    mark). ``fold_generation``: of the fold when the stamp was written. ``unseen``: identities of other
+    writers' commits that were on the timeline then, but not in the fold: the entries may include their
+    changes. ``life``: random name of the entries, which begins anew when they are dropped; "" in records of
+    earlier versions. Run files of another life are never asked.
     """
 
     stamp: str
@@ -64,6 +66,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     base_mark: str = ""
     fold_generation: int = 0
     unseen: tuple[str, ...] = ()
+    life: str = ""
 
 
 def shard_bytes(shard: ShardId) -> bytes:

@@ -3,21 +3,20 @@
 Invariant of an open shard with stamp S and a snapshot whose base file is B; all as of S:
 
 * A key that has an entry in RocksDB is where the entry says.
-* A key that has no entry is where B says. If its block of B was stored as a whole, it is absent.
+* A key that has no entry is where B says, and where any base file says that was B since the shard's life
+  began, or a run made of it.
 
 The invariant holds because
 
-* the changes in log files are stored when a shard is first used;
+* the changes in log files are stored when a life begins;
 * every later change is stored in one batch with the new stamp;
-* single entries are never removed;
-* storing a block never overwrites an entry, since entries are newer than base files.
+* single entries are never removed. What removes all of them begins a new life (a new random name), and no run
+  of another life is asked.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -30,10 +29,9 @@ from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.domain.locations import Int32Array, Locations
-from tidemark.index_assigner.domain.reduce import BoolArray
-from tidemark.index_assigner.index.block_values import BlockValues
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
+from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Puts, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
     COVERAGE_PREFIX,
@@ -46,72 +44,33 @@ from tidemark.index_assigner.index.rocks_layout import (
     shard_range,
 )
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.run_tier import RunTier
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline, commits_after
+from tidemark.index_assigner.runs.block_values import BlockValues
+from tidemark.stream_runtime.ids import IdSource
 
 _log = logging.getLogger("tidemark.assigner")
 _ENTRIES_PER_FILE: Final = 200_000
 _STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
 
 
-@dataclass(slots=True)
-class OpenShard:
-    """A shard in use. ``covered[i]``: block i of the snapshot's base file is stored as a whole."""
-
-    number: ShardId
-    snapshot: ShardSnapshot
-    stamp: str
-    generation: int
-    covered: BoolArray
-    fold_generation: int
-    unseen: tuple[str, ...] = ()
-
-    def record(self) -> ShardRecord:
-        """The record that RocksDB keeps of the shard."""
-        return ShardRecord(
-            self.stamp,
-            self.generation,
-            self.snapshot.base_name,
-            len(self.covered),
-            self.snapshot.base_mark,
-            self.fold_generation,
-            self.unseen,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class BlockEntries:
-    """Blocks of a base file and all of their entries.
-
-    ``numbers``: of the blocks, ascending. ``locations[i]``: the location of ``keys[i]``, an id of this
-    process.
-    """
-
-    numbers: Sequence[int]
-    keys: pa.StringArray
-    locations: Int32Array
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held by the entries, in bytes."""
-        return int(self.keys.nbytes) + self.locations.nbytes
-
-    @property
-    def are_dense(self) -> bool:
-        """Whether they are at least half of all blocks from the first to the last of them."""
-        return self.numbers[-1] - self.numbers[0] < 2 * len(self.numbers)
-
-
 class ShardStore:
     """The shards' content in RocksDB."""
 
     def __init__(
-        self, rocks: RocksTier, locations: Locations, stored: StoredLocations, foreign: ForeignDeletes
+        self,
+        rocks: RocksTier,
+        locations: Locations,
+        stored: StoredLocations,
+        foreign: ForeignDeletes,
+        runs: RunTier,
+        ids: IdSource,
     ) -> None:
+        """``ids``: random ones, also where a test repeats others: what follows a loss of power must not get
+        the name of what that took back.
+        """
         self._rocks, self._locations, self._stored = rocks, locations, stored
-        self._foreign = foreign
+        self._foreign, self._runs, self._ids = foreign, runs, ids
         self._values = BlockValues(locations)
         self.blocks_read = 0
         self.shards_dropped = 0
@@ -126,6 +85,7 @@ class ShardStore:
             return self._take_over(number, snapshot, shown, 0)
         record = self._decoded(value, number)
         fresh = snapshot.shard(number)
+        fresh.check_base()
         changes = _changes_since(record, fresh, shown)
         if changes is None:
             _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
@@ -139,15 +99,19 @@ class ShardStore:
             fresh,
             shown.stamp,
             record.generation + moved_on,
-            self._coverage(number, record, fresh),
+            record.life or self._ids.uuid(),
             _fold_generation(shown),
             shown.unseen,
         )
+        self._runs.open(number, shard.life)
         if shard.record() != record or changes:
             parts = [entries for _, entries in changes]
             notes = self._foreign.notes(fresh, number, parts)
             entries = self._located(number, RecordIndexEntries.newest_wins(parts))
-            self._rocks.write([*notes, *entries, *self._bookkeeping(shard)])
+            # Earlier versions kept a bit map of blocks whose entries are here. They must not believe it when
+            # they come back, so it goes in the batch that writes a record of this version.
+            bit_map = COVERAGE_PREFIX + shard_bytes(number)
+            self._rocks.write([*notes, *entries, *self._state(shard)], [bit_map])
         return shard
 
     def _decoded(self, value: bytes, number: ShardId) -> ShardRecord:
@@ -162,11 +126,14 @@ class ShardStore:
         self.shards_dropped += 1
 
     def _forget(self, number: ShardId) -> None:
-        """Removes the shard's entries, record and coverage, and frees their disk space."""
+        """Ends the shard's life: removes its entries, record and run, and frees their disk space."""
         key = shard_bytes(number)
         first, end = shard_range(b"", number)
         self._rocks.write([], [STATE_PREFIX + key, COVERAGE_PREFIX + key], [(first, end)])
+        # What is filled in next may reach the disk before this does, and must not lie over the former record.
+        self._rocks.sync()
         self._rocks.reclaim(first, end)
+        self._runs.drop(number)
 
     def stored_shards(self) -> list[ShardId]:
         """The numbers of the shards that RocksDB has a record of."""
@@ -186,29 +153,25 @@ class ShardStore:
         shard.stamp = max(shard.stamp, completion)
         self._rocks.write([(keys, pack(values)), *extra, *self._state(shard)])
 
-    def read_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[BlockEntries]:
-        """Yields the entries of these blocks of the base file (ascending numbers), several blocks at a
-        time. Raises FileMissingError when the base file was deleted, or is another one of the same name.
+    def find_in_base(self, shard: OpenShard, keys: pa.StringArray) -> Int32Array:
+        """The location of each key in the base file, NO_LOCATION where it has none.
+
+        Raises FileMissingError when the base file was deleted, or is another one of the same name.
         """
+        located = np.full(len(keys), NO_LOCATION, np.int32)
         base = shard.snapshot.base
-        assert base is not None
+        if base is None:
+            return located
         try:
-            for run in base.runs(numbers):
-                self.blocks_read += len(run.numbers)
-                locations = self._values.locations(run.content.values, base.schema, base.name)
-                shard.snapshot.check_base()
-                yield BlockEntries(run.numbers, run.content.keys, locations)
+            found = base.find(keys)
+            located[found.positions] = self._values.locations(found.values, base.schema, base.name)
         except CorruptFileError:
             shard.snapshot.check_base()
             raise
-
-    def take_over_blocks(self, shard: OpenShard, blocks: BlockEntries) -> None:
-        """Stores whole blocks of the base file, and in the same batch marks them as covered."""
-        covered = shard.covered.copy()
-        covered[blocks.numbers] = True
-        puts = self._new_entries(shard.number, blocks)
-        self._rocks.write([*puts, self._coverage_put(shard.number, covered)])
-        shard.covered = covered
+        shard.snapshot.check_base()
+        self.blocks_read += found.blocks_read
+        self._runs.was_read(shard, found.blocks_read)
+        return located
 
     def _local_ids(self, entries: RecordIndexEntries) -> Int32Array:
         """The entries' locations as this process's ids, -1 for deletes."""
@@ -225,73 +188,33 @@ class ShardStore:
         """
         first = snapshot.shard(number)
         changes = first.log_changes().sorted_by_key()
+        self._runs.drop(number)
         self._rocks.clear(*shard_range(b"", number))
-        self._rocks.write(self._foreign.notes(first, number, None))
+        self._rocks.write(self._foreign.notes(first, number, None), [COVERAGE_PREFIX + shard_bytes(number)])
         for at in range(0, len(changes), _ENTRIES_PER_FILE):
             part = changes.take(np.arange(at, min(at + _ENTRIES_PER_FILE, len(changes))))
             for keys, values in self._located(number, part):
                 self._rocks.load(keys, values)
         # The shard is loaded again, because the first snapshot keeps the merged log files in memory.
         fresh = snapshot.shard(number)
-        uncovered = np.zeros(fresh.block_count, np.bool_)
+        fresh.check_base()
         shard = OpenShard(
-            number, fresh, shown.stamp, generation, uncovered, _fold_generation(shown), shown.unseen
+            number, fresh, shown.stamp, generation, self._ids.uuid(), _fold_generation(shown), shown.unseen
         )
-        self._rocks.write(self._bookkeeping(shard))
+        self._rocks.write(self._state(shard))
         return shard
-
-    def _coverage(self, number: ShardId, record: ShardRecord, fresh: ShardSnapshot) -> BoolArray:
-        blocks = fresh.block_count
-        of_other = record.base_name != fresh.base_name or record.base_mark != fresh.base_mark
-        if of_other or record.blocks != blocks or not record.base_mark:
-            return np.zeros(blocks, np.bool_)
-        value = self._rocks.get(COVERAGE_PREFIX + shard_bytes(number)) or b""
-        bits = np.unpackbits(np.frombuffer(value, np.uint8), count=blocks)
-        return bits.astype(np.bool_)
-
-    def _bookkeeping(self, shard: OpenShard) -> Puts:
-        return [*self._state(shard), self._coverage_put(shard.number, shard.covered)]
 
     def _state(self, shard: OpenShard) -> Puts:
         return [([STATE_PREFIX + shard_bytes(shard.number)], [msgspec.json.encode(shard.record())])]
-
-    def _coverage_put(self, number: ShardId, covered: BoolArray) -> tuple[list[bytes], list[bytes]]:
-        return [COVERAGE_PREFIX + shard_bytes(number)], [np.packbits(covered).tobytes()]
 
     def _located(self, number: ShardId, entries: RecordIndexEntries) -> Puts:
         """The puts of record index entries: a location or absent, without an ordering value."""
         if not len(entries):
             return []
         keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
-        return [(keys, self._packed(self._local_ids(entries)))]
-
-    def _packed(self, locations: Int32Array) -> list[bytes]:
-        rows = np.zeros(len(locations), ENTRY)
-        rows["location"] = self._stored.to_stored(locations)
-        return pack(rows)
-
-    def _new_entries(self, number: ShardId, blocks: BlockEntries) -> Puts:
-        """The puts of those entries of the blocks for which RocksDB has no entry; one it has would be
-        newer.
-        """
-        if not len(blocks):
-            return []
-        keys = composite_keys(blocks.keys, np.full(len(blocks), number, np.int32))
-        values = self._packed(blocks.locations)
-        new = self._new_keys(keys, blocks.are_dense)
-        if len(new) == len(keys):
-            return [(keys, values)]
-        return [([keys[position] for position in new], [values[position] for position in new])]
-
-    def _new_keys(self, keys: list[bytes], are_dense: bool) -> list[int]:
-        """Positions of the keys for which RocksDB has no entry.
-
-        ``are_dense``: few other keys are between them, so one range scan is faster than a read per key.
-        """
-        if not are_dense:
-            return [position for position, value in enumerate(self._rocks.get_many(keys)) if value is None]
-        known = set(self._rocks.keys_between(min(keys), max(keys) + b"\0"))
-        return [position for position, key in enumerate(keys) if key not in known]
+        rows = np.zeros(len(entries), ENTRY)
+        rows["location"] = self._stored.to_stored(self._local_ids(entries))
+        return [(keys, pack(rows))]
 
 
 def _changes_since(

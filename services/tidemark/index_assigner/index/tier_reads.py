@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.domain.locations import Int32Array
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns
 from tidemark.index_assigner.index.hot_cache import HOT, HotCache
-from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.index_assigner.index.metadata_table_reader import MetadataTableReader, TakeOver
+from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import Tier
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import ENTRY, EXACT, HAS_ORDERING, unpack
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
-from tidemark.index_assigner.index.shards import OpenShard, ShardStore
+from tidemark.index_assigner.index.run_tier import RunTier
+from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.slice_values import SliceValues
 from tidemark.index_assigner.index.tombstones import TombstoneStore
 from tidemark.index_assigner.index.uncommitted import LaneEntries
@@ -27,7 +27,9 @@ from tidemark.stream_runtime.clock import Clock
 
 
 class TierReads:
-    """Reads of all tiers. Present keys that RocksDB or the metadata table answers go to the hot cache."""
+    """Reads of all tiers. Present keys that RocksDB or the metadata table answers go to the hot cache; a run
+    answers as fast as that.
+    """
 
     def __init__(
         self,
@@ -35,17 +37,16 @@ class TierReads:
         stored: StoredLocations,
         store: ShardStore,
         hot: HotCache,
-        mdt: MetadataTableReader,
+        runs: RunTier,
         tombstones: TombstoneStore,
         slices: SliceValues,
-        limits: IndexLimits,
         clock: Clock,
         tier_read: Callable[[str, float], None],
     ) -> None:
         """``tier_read`` is called after each read with the tier's name and the seconds it took."""
         self._rocks, self._stored, self._store, self._hot = rocks, stored, store, hot
-        self._mdt, self._tombstones, self._slices = mdt, tombstones, slices
-        self._limits, self._clock = limits, clock
+        self._runs, self._tombstones, self._slices = runs, tombstones, slices
+        self._clock = clock
         self._tier_read = tier_read
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
@@ -113,6 +114,23 @@ class TierReads:
         self._to_hot(at, keys, shards, columns)
         self._spent("rocksdb", started)
 
+    def runs(self, keys: pa.StringArray, shards: Int32Array, columns: AnswerColumns) -> None:
+        """Answers from run files, present or absent. Keys of shards without one stay open."""
+        if not columns.open.size:
+            return
+        started = self._clock.monotonic_s()
+        located = np.full(len(columns.open), NO_LOCATION, np.int32)
+        known = np.zeros(len(columns.open), np.bool_)
+        for number, members in _by_shard(shards[columns.open]):
+            places = self._runs.find(number, keys.take(pa.array(columns.open[members])))
+            if places is not None:
+                known[members], located[members] = True, places
+        present = located[known] >= 0
+        none = np.zeros(len(present), np.bool_)
+        at = columns.close(known, Tier.RUN, located[known], np.zeros(len(present), np.int64), none, none)
+        columns.tier[at[~present]] = Tier.NONE
+        self._spent("run", started)
+
     def mdt(
         self,
         held: Mapping[ShardId, OpenShard],
@@ -120,20 +138,17 @@ class TierReads:
         keys: pa.StringArray,
         shards: Int32Array,
         columns: AnswerColumns,
-        held_shards: set[ShardId],
     ) -> None:
         """Answers from blocks of the record index's base files. Keys that are not there stay open: absent."""
         if not columns.open.size:
             return
         started = self._clock.monotonic_s()
-        located = np.full(len(columns.open), -1, np.int32)
-        take_over = TakeOver(self._limits.taken_over_min)
-        of_shard = shards[columns.open]
-        for number in np.unique(of_shard).tolist():
-            members = np.flatnonzero(of_shard == number)
+        located = np.full(len(columns.open), NO_LOCATION, np.int32)
+        for number, members in _by_shard(shards[columns.open]):
+            # Reading a shard's blocks takes long: a load that ends meanwhile is followed by the next one.
+            self._runs.poll()
             wanted = keys.take(pa.array(columns.open[members]))
-            has_room = self._rocks.disk_bytes() < self._limits.disk_for_blocks
-            located[members] = self._mdt.locate(held[number], wanted, take_over if has_room else None)
+            located[members] = self._store.find_in_base(held[number], wanted)
         known = located >= 0
         count = int(known.sum())
         none = np.zeros(count, np.bool_)
@@ -172,3 +187,11 @@ class TierReads:
         for name in ("location", "ordering", "has_ordering", "exact"):
             rows[name] = getattr(columns, name)[at]
         self._hot.put([keys[position] for position in at.tolist()], rows)
+
+
+def _by_shard(shards: Int32Array) -> Iterator[tuple[ShardId, Int64Array]]:
+    """Each shard, and the positions of its keys."""
+    order = np.argsort(shards, kind="stable")
+    numbers, begins = np.unique(shards[order], return_index=True)
+    for number, members in zip(numbers.tolist(), np.split(order, begins[1:]), strict=False):
+        yield ShardId(number), members

@@ -1,4 +1,4 @@
-"""The tiered index of one assigner process: uncommitted → hot cache → RocksDB → metadata table.
+"""The tiered index of one assigner process: uncommitted → hot cache → RocksDB → run files → metadata table.
 
 This module asks the tiers one after the other, and opens, promotes and gives up lanes. What each tier
 holds, and why the order is sound, is in ARCHITECTURE.md, "Assign" and "Cache tiers"; `shards` states
@@ -40,13 +40,14 @@ from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
 from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.hot_cache import HotCache
 from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.index_assigner.index.metadata_table_reader import MetadataTableReader
+from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges
 from tidemark.index_assigner.index.promotion import Promotion
 from tidemark.index_assigner.index.replaced_groups import ReplacedGroups
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import composite_keys
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.run_tier import RunTier
 from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.index.slice_deletes import SliceDeletes
@@ -54,7 +55,9 @@ from tidemark.index_assigner.index.slice_values import OrderingParts, SliceValue
 from tidemark.index_assigner.index.tier_reads import TierReads
 from tidemark.index_assigner.index.tombstone_sweep import TombstoneSweep
 from tidemark.index_assigner.index.tombstones import TombstoneStore
+from tidemark.index_assigner.runs.loading import Loads, SteppedLoads
 from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.ids import SystemIds
 
 _log = logging.getLogger("tidemark.assigner")
 _RELOADS_MAX: Final = 4
@@ -77,10 +80,13 @@ class TieredIndex:
         ordering: OrderingParts,
         clock: Clock,
         tier_read: Callable[[str, float], None] = lambda tier, seconds: None,
+        loads: Loads | None = None,
     ) -> None:
+        """``loads``: carries out the loads of run files; by default a step with each lookup."""
         self._storage, self._num_shards, self._lanes = storage, num_shards, lanes
         self._locations, self._ordered, self._clock = locations, ordered, clock
         stored = StoredLocations(rocks, locations)
+        self._runs = RunTier(rocks, locations, limits, loads or SteppedLoads(), self._is_present)
         self._rocks = rocks
         self._tombstones = TombstoneStore(rocks, stored, ordering.tombstone_ttl_ms)
         self._slices = SliceValues(
@@ -88,25 +94,23 @@ class TieredIndex:
         )
         self._deletes = SliceDeletes(storage, self._slices, ordering, limits.slice_deletes, clock)
         self._foreign = ForeignDeletes(
-            rocks, locations, stored, self._tombstones, self._deletes, ordering, clock
+            rocks, locations, stored, self._tombstones, self._deletes, self._runs, ordering, clock
         )
-        self._store = ShardStore(rocks, locations, stored, self._foreign)
+        self._store = ShardStore(rocks, locations, stored, self._foreign, self._runs, SystemIds())
         self._hot = HotCache(limits.hot_cache)
-        self._mdt = MetadataTableReader(self._store, limits.decoded_blocks)
         self._reads = TierReads(
             rocks,
             stored,
             self._store,
             self._hot,
-            self._mdt,
+            self._runs,
             self._tombstones,
             self._slices,
-            limits,
             clock,
             tier_read,
         )
         self._tier_read = tier_read
-        self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, limits)
+        self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, self._runs, limits)
         self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
         self._replaced = ReplacedGroups(storage, locations)
         self._held: dict[int, HeldLane] = {}
@@ -136,10 +140,16 @@ class TieredIndex:
         held = self._held.pop(lane, None)
         if held is not None:
             self._hot.drop_shards(held.shards)
+            self._runs.close(held.shards)
+
+    def stop(self) -> None:
+        """Ends the load of a run and gives files back, because the process ends."""
+        self._runs.stop()
 
     def rewind(self) -> None:
         """Closes all lanes, and forgets what was read of file slices: another writer may have committed."""
         self._held.clear()
+        self._runs.end_load()
         self._slices.forget()
         self._deletes.forget()
 
@@ -199,6 +209,7 @@ class TieredIndex:
         Raises LaneNotOpenError, TimelineConflictError when files keep vanishing.
         """
         held = self._lane(lane)
+        self._runs.poll()
         composite = composite_keys(keys, shards)
         for _ in range(_RELOADS_MAX):
             columns = AnswerColumns(len(keys))
@@ -206,7 +217,9 @@ class TieredIndex:
                 self._reads.uncommitted(held.entries, composite, columns)
                 self._reads.hot(composite, columns)
                 self._reads.rocksdb(held.shards, composite, shards, columns)
-                self._reads.mdt(held.shards, composite, keys, shards, columns, self._held_shards())
+                # After RocksDB, whose entries are newer than any run.
+                self._reads.runs(keys, shards, columns)
+                self._reads.mdt(held.shards, composite, keys, shards, columns)
                 columns.drop_committed(self._replaced.hold(columns.location))
                 if self._ordered:
                     self._foreign.settle(composite, keys, shards, columns.absent())
@@ -313,10 +326,10 @@ class TieredIndex:
         self._promoted_max = max(PROMOTED_MIN, 2 * len(self._promoted))
 
     def _keep_to_disk_limit(self) -> None:
-        """Gives shards up until RocksDB fits into `state.disk`: first those of lanes that are not open
-        here, then ours, which start anew from the newest snapshot.
+        """Gives up what it must until all fits into `state.disk`: run files, then shards of lanes that are
+        not open here, then ours, which start anew from the newest snapshot.
         """
-        if self._promotion.drop_foreign_shards(self._held_shards()):
+        if self._promotion.make_room(self._held_shards()):
             return
         for held in list(self._held.values()):
             for number in held.shards:
@@ -330,6 +343,9 @@ class TieredIndex:
             self._rocks.path,
             self._rocks.disk_bytes(),
         )
+
+    def _is_present(self, shard: OpenShard) -> bool:
+        return any(held.shards.get(shard.number) is shard for held in self._held.values())
 
     def _held_shards(self) -> set[ShardId]:
         return {number for held in self._held.values() for number in held.shards}
@@ -351,11 +367,10 @@ class TieredIndex:
             "hot_entries": len(self._hot),
             "hot_bytes": self._hot.nbytes,
             "hot_bytes_max": self._limits.hot_cache,
-            "block_cache_bytes": self._mdt.nbytes,
-            "block_cache_bytes_max": self._limits.decoded_blocks,
             "rocksdb_bytes": self._rocks.disk_bytes(),
             "rocksdb_bytes_max": self._limits.disk_bytes,
             "rocksdb_entries": self._rocks.entries(),
+            **self._runs.figures(),
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,
             "tombstones_removed": self._sweep.removed,

@@ -10,6 +10,7 @@ const TIER_NAMES = {
   uncommitted: ["Uncommitted", "tagged, not in the table yet"],
   hot: ["Hot", "used lately, in memory"],
   rocksdb: ["RocksDB", "on local disk"],
+  run: ["Run files", "copies of the record index on local disk"],
   mdt: ["Record index", "blocks of the metadata table"],
   none: ["Nobody", "keys that are not in the table"],
 };
@@ -92,6 +93,8 @@ function tierRow(tier) {
   const held = [];
   if (tier.entries !== null && tier.entries !== undefined) held.push(`${compact(tier.entries)}${tier.entries_max ? ` of ${compact(tier.entries_max)}` : ""} entries`);
   if (tier.bytes !== null && tier.bytes !== undefined) held.push(`${bytes(tier.bytes)}${tier.bytes_max ? ` of ${bytes(tier.bytes_max)}` : ""}`);
+  if (tier.loading_of) held.push(`loading ${compact(tier.loading)} of ${compact(tier.loading_of)} entries`);
+  if (tier.damaged) held.push(`${plural(tier.damaged, "damaged file")} set aside`);
   const used = tier.bytes_max ? (tier.bytes ?? 0) / tier.bytes_max : tier.entries_max ? (tier.entries ?? 0) / tier.entries_max : null;
   return el("li", { class: "tier" },
     el("p", { class: "tier-name" }, el("span", { class: "swatch", "data-tier": tier.tier, "aria-hidden": "true" }), name, " ", el("span", { class: "soft small" }, note)),

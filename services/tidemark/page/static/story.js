@@ -7,6 +7,7 @@ const TIERS = {
   uncommitted: "tagged and not committed yet: the newest version is not in the files so far",
   hot: "answered from memory (hot cache)",
   rocksdb: "answered from local disk (RocksDB)",
+  run: "answered from a run file, a copy of the record index on local disk",
   mdt: "answered from the record index itself",
 };
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.hudi_format.metadata_tables import archive_instants
-from tests.unit.index_assigner.index_world import MANY, Assigner, Change, DataTable, promoted
+from tests.unit.index_assigner.index_world import MANY, Assigner, Change, DataTable, load_runs, promoted
 from tidemark.epoch_protocol.seen import Known
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
@@ -98,7 +98,7 @@ class World:
         self.generation = self.stamps_from = 0
         self.committed: str | None = None
         small = self.draw.random() < 0.5
-        self.limits = IndexLimits(3_000 if small else 1 << 20, 1 << 30, self.draw.choice([1, 20_000]))
+        self.limits = IndexLimits(3_000 if small else 1 << 20, 1 << 30)
         if self.draw.random() < 0.7:
             self.foreign_rows(self.draw.sample(KEYS, 6))
         self.start("a")
@@ -237,7 +237,7 @@ def test_a_compaction_changes_nothing_for_an_open_shard(assigners) -> None:
     table.commit_rows(MANY)
     table.compact_index(clean=True)
     one = assigners(table).open(table.known())
-    one.ask(list(MANY))
+    load_runs(one, list(MANY))
     read = one.index.figures()["blocks_read"]
     promoted(one, table, {"k0001": Change(3, 900), "new": Change(1, 901)}, 5)
     table.compact_index(clean=False)
@@ -257,7 +257,7 @@ def test_a_block_of_a_base_file_that_was_cleaned_early_is_read_from_the_next_one
     table = DataTable()
     table.commit_rows(MANY)
     table.compact_index(clean=True)
-    one = assigners(table, limits=IndexLimits(1 << 20, 1 << 30, 1)).open(table.known())
+    one = assigners(table, limits=IndexLimits(1 << 20, 1 << 30)).open(table.known())
     promoted(one, table, {"new": Change(1, 901)}, 5)
     table.compact_index(clean=True)
     found = one.ask([*MANY, "new", "never"])
@@ -334,7 +334,7 @@ def test_an_index_that_was_built_anew_under_the_same_name_counts_and_no_entry_of
     right = MANY["k0001"][0]
     table.live["k0001"] = wrong = 1 + right % 3
     rebuild_index(table)
-    one = assigners(table, limits=IndexLimits(1 << 20, 1 << 30, 1)).open(table.known())
+    one = assigners(table, limits=IndexLimits(1 << 20, 1 << 30)).open(table.known())
     if not is_open:
         assert one.ask(["k0001"])["k0001"].group == wrong
         one.close()

@@ -11,14 +11,12 @@ from tests.unit.index_assigner.index_world import (
     MANY,
     Change,
     DataTable,
-    Found,
     promoted,
 )
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import tiered
 from tidemark.index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
 from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.index_assigner.index.ports import Tier
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import STATE_PREFIX, shard_bytes
 
@@ -36,62 +34,6 @@ def test_memory_stays_below_its_limits(assigners):
         figures = one.index.figures()
         assert 0 < figures["hot_bytes"] <= limits.hot_cache
         assert 0 < figures["hot_entries"] < len(MANY)
-
-
-def test_without_room_on_disk_blocks_are_answered_from_memory(assigners):
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    one = assigners(table, limits=IndexLimits(1 << 20, disk_bytes=1)).open()
-    assert {key: each.group for key, each in one.ask([*MANY, "absent"]).items()} == {
-        **{key: group for key, (group, _) in MANY.items()},
-        "absent": None,
-    }
-    assert one.index.figures()["block_cache_bytes"] > 0
-    changes = {"k0000": Change(None, 1000, deleted_from=1), "new": Change(2, 1)}
-    promoted(one, table, changes, 5)
-    found = one.ask([*MANY, "new"])
-    assert found["k0000"] == Found(None, 1000, True, found["k0000"].tier, 1)
-    assert found["new"].group == 2
-    assert one.index.figures()["shards_dropped"] >= table.shards
-    assert all(found[key].group == group for key, (group, _) in MANY.items() if key > "k0000")
-
-
-def test_what_a_lookup_does_not_take_over_stays_in_memory_for_the_next(assigners):
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    one = assigners(table, limits=IndexLimits(16 << 20, 1 << 30, taken_over_min=1)).open()
-    assert {found.tier for found in one.ask(list(MANY)).values()} == {Tier.MDT}
-    read = one.index.figures()["blocks_read"]
-    kept = one.index.figures()["block_cache_bytes"]
-    assert kept > 0, "each lane's lookup takes one shard's blocks"
-    # Absent keys ask for the same blocks again.
-    for _ in range(table.shards):
-        assert {found.tier for found in one.ask([f"{key}-" for key in MANY]).values()} == {Tier.NONE}
-    assert one.index.figures()["blocks_read"] == read
-    assert one.index.figures()["block_cache_bytes"] == 0
-    one.close()
-    two = assigners(table).open()
-    assert {found.tier for found in two.ask(list(MANY)).values()} == {Tier.ROCKSDB}
-    assert two.index.figures()["blocks_read"] == 0
-
-
-def test_a_block_in_memory_never_overwrites_what_was_committed_since(assigners):
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    one = assigners(table, limits=IndexLimits(16 << 20, 1 << 30, taken_over_min=1)).open()
-    one.ask(list(MANY))
-    assert one.index.figures()["block_cache_bytes"] > 0
-    moved = {key: Change(9, 10_000, deleted_from=group) for key, (group, _) in MANY.items()}
-    completion = promoted(one, table, moved, 5)
-    one.ask([f"{key}-" for key in MANY])
-    assert one.index.figures()["block_cache_bytes"] == 0
-    one.close()
-    two = assigners(table).open(table.known(completion))
-    assert {found.group for found in two.ask(list(MANY)).values()} == {9}
-    assert two.index.figures()["shards_dropped"] == 0
 
 
 def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, folder, caplog):

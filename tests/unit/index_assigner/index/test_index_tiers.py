@@ -17,6 +17,7 @@ from tests.unit.index_assigner.index_world import (
     DataTable,
     Found,
     index_rows,
+    load_runs,
     promoted,
     tombstone_rows,
 )
@@ -48,6 +49,7 @@ def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):
         "never": Found(None, None, False, Tier.NONE),
     }
     assert one.ask(["a"])["a"].tier is Tier.HOT
+    load_runs(one, ["a", "b", "never"])
     one.stage({"a": Change(2, 20), "never": Change(1, 5)})
     assert one.ask(["a", "never"]) == {
         "a": Found(2, 20, True, Tier.UNCOMMITTED),
@@ -56,11 +58,11 @@ def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):
     one.close()
     two = assigners(table).open()
     assert two.ask(["b", "never"]) == {
-        "b": Found(1, None, False, Tier.ROCKSDB),
+        "b": Found(1, None, False, Tier.RUN),
         "never": Found(None, None, False, Tier.NONE),
     }
-    assert two.index.figures()["blocks_read"] == 0, "the blocks' coverage outlives the process"
-    assert two.index.figures()["keys_rocksdb"] == 1
+    assert two.index.figures()["blocks_read"] == 0, "run files outlive the process"
+    assert two.index.figures()["keys_run"] == 1
 
 
 def test_a_lane_answers_nothing_before_it_is_open(assigners):
@@ -152,22 +154,6 @@ def test_a_shard_whose_changes_are_gone_is_filled_again(assigners):
         "d": 1,
     }
     assert two.index.figures()["shards_dropped"] == 0, "given up means for want of space"
-
-
-def test_a_compaction_drops_the_coverage_and_keeps_the_entries(assigners):
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    one = assigners(table).open()
-    one.ask(list(MANY))
-    one.close()
-    table.compact_index(clean=True)
-    two = assigners(table).open()
-    found = two.ask([*MANY, "k0007x"])
-    assert {each.tier for key, each in found.items() if key != "k0007x"} == {Tier.ROCKSDB}
-    assert found["k0007x"] == Found(None, None, False, Tier.NONE)
-    assert two.index.figures()["blocks_read"] == 1, "only the block of the absent key proves it absent"
-    assert two.index.figures()["shards_dropped"] == 0
 
 
 def test_files_that_were_cleaned_under_an_open_lane_make_it_load_a_newer_snapshot(assigners):

@@ -18,7 +18,7 @@ from tidemark.hudi_format.metadata_table.partitions.record_index_codec import de
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.index_assigner.domain.locations import Locations
-from tidemark.index_assigner.index.block_values import BlockValues
+from tidemark.index_assigner.runs.block_values import BlockValues
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 NOW_MS = 1_760_000_000_000

@@ -1,0 +1,136 @@
+"""The directory of a run file: which shard it is of, and where the image of each block lies.
+
+It follows the images, and a footer of 32 bytes follows it: a file that was not written to its end has none.
+
+========================= ==============================
+``length`` u64             bytes of the directory
+``crc`` u32                CRC-32 of the directory
+zeros                      12 bytes
+``magic``                  8 bytes
+========================= ==============================
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.runs.errors import RunDamagedError
+from tidemark.index_assigner.runs.images import Images, UInt32Array
+
+FOOTER_BYTES: Final = 32
+FORMAT_VERSION: Final = 1
+_MAGIC: Final = b"TIDERUN\x01"
+_FOOTER: Final = struct.Struct("<QI12x8s")
+
+
+class RunIdentity(msgspec.Struct, frozen=True):
+    """What a run is a copy of. A run of another identity is of no use, even if its name is the right one.
+
+    ``life``: the random name of the shard's content in RocksDB, which no other table, folder or process has.
+    ``base_name``, ``base_mark``: the base file of the record index, and its version in
+    the storage.
+    ``ordered``: whether entries have ordering values.
+    """
+
+    shard: int
+    life: str
+    base_name: str
+    base_mark: str
+    ordered: bool
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """The directory as MessagePack; columns are little-endian bytes."""
+
+    version: int
+    identity: RunIdentity
+    entries: int
+    locations: list[tuple[str, str]]
+    starts: bytes
+    counts: bytes
+    widths: bytes
+    checksums: bytes
+    key_ends: bytes
+    keys: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """``locations``: (partition path, file id) by the run's own number. ``checksums``: CRC-32 of each image.
+    ``first_keys``: the first key of each block of the base file, ascending in the file's order.
+    """
+
+    identity: RunIdentity
+    entries: int
+    locations: list[tuple[str, str]]
+    images: Images
+    checksums: UInt32Array
+    first_keys: list[bytes]
+
+    def image_range(self, block: int, directory_start: int) -> tuple[int, int]:
+        """Where the block's image begins and ends in the file."""
+        starts = self.images.starts
+        end = int(starts[block + 1]) if block + 1 < len(starts) else directory_start
+        return int(starts[block]), end
+
+
+def encode_directory(directory: Directory) -> bytes:
+    """The directory and its footer: the last bytes of a run file."""
+    images = directory.images
+    content = msgspec.msgpack.encode(
+        _Stored(
+            FORMAT_VERSION,
+            directory.identity,
+            directory.entries,
+            directory.locations,
+            images.starts.astype("<i8").tobytes(),
+            images.counts.astype("<i8").tobytes(),
+            images.widths.astype("<i8").tobytes(),
+            directory.checksums.astype("<u4").tobytes(),
+            np.cumsum([len(key) for key in directory.first_keys], dtype="<i8").tobytes(),
+            b"".join(directory.first_keys),
+        )
+    )
+    return content + _FOOTER.pack(len(content), zlib.crc32(content), _MAGIC)
+
+
+def directory_length(footer: bytes, file_size: int, name: str) -> int:
+    """The bytes of the directory, by the last bytes of a file of that size. Raises RunDamagedError."""
+    if len(footer) != FOOTER_BYTES or not footer.endswith(_MAGIC):
+        raise RunDamagedError(f"{name} is no run file, or was not written to its end")
+    length, _, _ = _FOOTER.unpack(footer)
+    if length > file_size - FOOTER_BYTES:
+        raise RunDamagedError(f"{name}: its directory would have {length} bytes, the file has {file_size}")
+    return int(length)
+
+
+def decode_directory(content: bytes, footer: bytes, name: str) -> Directory:
+    """The directory. Raises RunDamagedError when a byte of it is another one."""
+    _, checksum, _ = _FOOTER.unpack(footer)
+    if zlib.crc32(content) != checksum:
+        raise RunDamagedError(f"{name}: its directory is damaged")
+    try:
+        stored = msgspec.msgpack.decode(content, type=_Stored)
+    except msgspec.MsgspecError as error:
+        raise RunDamagedError(f"{name}: its directory cannot be read: {error}") from error
+    if stored.version != FORMAT_VERSION:
+        raise RunDamagedError(f"{name} has version {stored.version} of the format, not {FORMAT_VERSION}")
+    images = Images(
+        _numbers(stored.starts), _numbers(stored.counts), _numbers(stored.widths), stored.identity.ordered
+    )
+    ends = [0, *_numbers(stored.key_ends).tolist()]
+    first_keys = [stored.keys[begin:end] for begin, end in itertools.pairwise(ends)]
+    checksums = np.frombuffer(stored.checksums, "<u4")
+    return Directory(stored.identity, stored.entries, stored.locations, images, checksums, first_keys)
+
+
+def _numbers(column: bytes) -> Int64Array:
+    return np.frombuffer(column, "<i8").astype(np.int64)

@@ -1,0 +1,118 @@
+"""Run files on local disk: a new one is under a temporary name until it is whole and synced.
+
+The order in which a run reaches the disk: the file's bytes (`finish`, in the loader's thread), then its name
+and the folder (`publish`). So a file with a final name is whole, also after a loss of power; one with a
+temporary name is left over, and is deleted at the next start. A file is named after its shard and the shard's
+life.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tidemark.hudi_format.model import ShardId
+from tidemark.index_assigner.runs.errors import RunDamagedError
+
+RUN_SUFFIX: Final = ".run"
+PART_SUFFIX: Final = ".part"
+ASIDE_SUFFIX: Final = ".damaged"
+_SHARD_DIGITS: Final = 5
+
+
+def run_name(shard: ShardId, life: str) -> str:
+    """The name of the run of a shard's life, without its ending."""
+    return f"{shard:0{_SHARD_DIGITS}d}-{life}"
+
+
+def shard_of(name: str) -> ShardId:
+    """The shard of a run, by its name."""
+    return ShardId(int(name[:_SHARD_DIGITS]))
+
+
+class RunFolder:
+    """The folder of the run files of one assigner. Whoever uses it holds the lock of `state.path`."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the folder, and deletes what was not published before the last process ended."""
+        self.path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in path.glob(f"*{PART_SUFFIX}"):
+            part.unlink()
+
+    def create(self, name: str) -> BinaryIO:
+        """A new file under its temporary name, open for writing."""
+        return (self.path / f"{name}{PART_SUFFIX}").open("wb")
+
+    def finish(self, file: BinaryIO) -> None:
+        """Makes the bytes of the written file durable, and closes it."""
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+
+    def publish(self, name: str) -> None:
+        """Gives a finished file its final name, durably."""
+        os.replace(self.path / f"{name}{PART_SUFFIX}", self.path / f"{name}{RUN_SUFFIX}")
+        self._sync()
+
+    def discard(self, name: str) -> None:
+        """Deletes a file that is not published; nothing happens where there is none."""
+        (self.path / f"{name}{PART_SUFFIX}").unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Deletes a published file; nothing happens where there is none."""
+        (self.path / f"{name}{RUN_SUFFIX}").unlink(missing_ok=True)
+
+    def set_aside(self, name: str) -> None:
+        """Renames a damaged file, so that it is used no more and can be looked at."""
+        file = self.path / f"{name}{RUN_SUFFIX}"
+        if file.exists():
+            os.replace(file, self.path / f"{name}{ASIDE_SUFFIX}")
+            self._sync()
+
+    def remove_damaged(self) -> None:
+        """Deletes the files that were set aside."""
+        for file in self.path.glob(f"*{ASIDE_SUFFIX}"):
+            file.unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """The names of published files, without their ending."""
+        return sorted(file.name.removesuffix(RUN_SUFFIX) for file in self.path.glob(f"*{RUN_SUFFIX}"))
+
+    def damaged(self) -> list[str]:
+        """The names of files that were set aside, without their ending."""
+        return sorted(file.name.removesuffix(ASIDE_SUFFIX) for file in self.path.glob(f"*{ASIDE_SUFFIX}"))
+
+    def size(self, name: str) -> int:
+        """Bytes of a published file, 0 where there is none."""
+        try:
+            return (self.path / f"{name}{RUN_SUFFIX}").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def disk_bytes(self) -> int:
+        """Bytes of all files in the folder."""
+        return sum(self._sizes())
+
+    def open(self, name: str) -> int:
+        """A descriptor of a published file for reading. Raises RunDamagedError when it is not there."""
+        try:
+            return os.open(self.path / f"{name}{RUN_SUFFIX}", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise RunDamagedError(f"{name}{RUN_SUFFIX} is not in {self.path}") from error
+
+    def _sizes(self) -> Iterator[int]:
+        for file in self.path.iterdir():
+            try:
+                yield file.stat().st_size
+            except FileNotFoundError:
+                continue
+
+    def _sync(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,189 @@
+"""Loads one shard whole and in order: reads its base file block by block, and writes its run.
+
+A load runs beside look-ups, on a thread of its own (`ThreadedLoads`), or a step at a time wherever its
+progress is asked for (`SteppedLoads`: tests, whose order of events is the same each time). It only writes a
+file under a temporary name. Whether that file is published is decided on the index's own thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.hfile import HFileReader
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.runs.block_values import BlockValues
+from tidemark.index_assigner.runs.directory import RunIdentity
+from tidemark.index_assigner.runs.errors import RunTooLargeError
+from tidemark.index_assigner.runs.files import RunFolder
+from tidemark.index_assigner.runs.writing import RunWriter
+
+
+class RunLoad:
+    """One load. Each `step` reads, decodes and writes about 1 MiB of the base file's content.
+
+    ``error``: what ended the load early; None while it goes on, and once the file is whole.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        name: str,
+        identity: RunIdentity,
+        open_base: Callable[[], HFileReader],
+        check_base: Callable[[], None],
+        bytes_max: int,
+    ) -> None:
+        """``open_base``: opens the base file. ``check_base`` raises FileMissingError when it is not that file
+        any more. ``bytes_max``: a larger run is given up.
+        """
+        self.name = name
+        self._folder, self._identity = folder, identity
+        self._open_base, self._check_base, self._bytes_max = open_base, check_base, bytes_max
+        self._parts = self._write()
+        self.entries = self.entries_total = self.size = 0
+        self.error: Exception | None = None
+
+    def step(self) -> bool:
+        """Loads the next part; returns False once the load has ended. After an error, or `cancel`, no file is
+        left.
+        """
+        try:
+            return next(self._parts, None) is not None
+        except Exception as error:
+            self.error = error
+            return False
+
+    def cancel(self) -> None:
+        """Ends the load, and deletes what it has written. Not while another thread is in `step`."""
+        self._parts.close()
+        self._folder.discard(self.name)
+
+    def _write(self) -> Generator[int, None, None]:
+        file = self._folder.create(self.name)
+        try:
+            base, locations = self._open_base(), Locations(1)
+            values, writer = BlockValues(locations), RunWriter(file, self._identity, locations)
+            self.entries_total = base.entry_count
+            for part in base.runs(range(base.block_count)):
+                first_keys = [base.first_key(number) for number in part.numbers]
+                places = values.locations(part.content.values, base.schema, base.name)
+                writer.add(first_keys, part.content.keys, places, None, part.ends)
+                self.entries += len(places)
+                self.size = writer.size
+                if self.size > self._bytes_max:
+                    raise RunTooLargeError(f"{self.name} would be larger than {self._bytes_max} bytes")
+                yield len(places)
+            self._check_base()
+            if self.entries != self.entries_total:
+                raise CorruptFileError(
+                    f"{base.name}: {self.entries} entries, but the trailer says {self.entries_total}"
+                )
+            writer.finish()
+            self._folder.finish(file)
+        except BaseException:
+            file.close()
+            self._folder.discard(self.name)
+            raise
+
+
+class Loads(Protocol):
+    """Carries out one load at a time."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a load goes on, or has ended and was not taken."""
+
+    def start(self, load: RunLoad) -> None:
+        """Begins a load; call it only when `is_busy` is False."""
+
+    def take_ended(self) -> RunLoad | None:
+        """The load that has ended, once."""
+
+    def end(self) -> None:
+        """Gives the load up; soon after that nothing is busy any more, and `take_ended` returns nothing."""
+
+    def close(self) -> None:
+        """Gives the load up and waits for its end."""
+
+
+class SteppedLoads:
+    """Each `take_ended` does one step first."""
+
+    def __init__(self) -> None:
+        self._load: RunLoad | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._load is not None
+
+    def start(self, load: RunLoad) -> None:
+        self._load = load
+
+    def take_ended(self) -> RunLoad | None:
+        load = self._load
+        if load is None or load.step():
+            return None
+        self._load = None
+        return load
+
+    def end(self) -> None:
+        if self._load is not None:
+            self._load.cancel()
+            self._load = None
+
+    def close(self) -> None:
+        self.end()
+
+
+class ThreadedLoads:
+    """A thread for each load. It holds the interpreter's lock for a part of each step only: look-ups go on
+    while it reads, inflates and writes.
+    """
+
+    def __init__(self) -> None:
+        self._load: RunLoad | None = None
+        self._thread: threading.Thread | None = None
+        self._given_up = threading.Event()
+
+    @property
+    def is_busy(self) -> bool:
+        self._forget_given_up()
+        return self._load is not None
+
+    def start(self, load: RunLoad) -> None:
+        self._load, self._given_up = load, threading.Event()
+        self._thread = threading.Thread(
+            target=_run, args=(load, self._given_up), name="run-loader", daemon=True
+        )
+        self._thread.start()
+
+    def take_ended(self) -> RunLoad | None:
+        self._forget_given_up()
+        if self._thread is None or self._thread.is_alive():
+            return None
+        load, self._load, self._thread = self._load, None, None
+        return load
+
+    def end(self) -> None:
+        self._given_up.set()
+
+    def close(self) -> None:
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
+        self._forget_given_up()
+
+    def _forget_given_up(self) -> None:
+        if self._load is None or self._thread is None or self._thread.is_alive():
+            return
+        if self._given_up.is_set():
+            self._load.cancel()
+            self._load = self._thread = None
+
+
+def _run(load: RunLoad, given_up: threading.Event) -> None:
+    while not given_up.is_set() and load.step():
+        pass

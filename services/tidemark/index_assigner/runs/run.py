@@ -1,0 +1,109 @@
+"""One published run: the whole base file of a shard, mapped into memory and searched by batches.
+
+Before the first use of an image its bytes are read by `pread` and compared with their checksum: a page that
+cannot be read is then an error, and no signal that ends the process. Files are never cut off once they are
+published.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+import zlib
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.hudi_format.hfile.block_search import BlockSearch
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.runs.directory import (
+    FOOTER_BYTES,
+    Directory,
+    decode_directory,
+    directory_length,
+)
+from tidemark.index_assigner.runs.errors import RunDamagedError
+from tidemark.index_assigner.runs.files import RunFolder
+from tidemark.index_assigner.runs.images import FoundPlaces, ImageSearch, UInt32Array, tags_of
+
+
+class Run:
+    """Answers where keys of its shard are in the base file that it was made from."""
+
+    def __init__(self, folder: RunFolder, name: str, locations: Locations) -> None:
+        """Opens it. Raises RunDamagedError when the file is gone, cut off or has another directory."""
+        self.name = name
+        self._descriptor = folder.open(name)
+        self._closing = weakref.finalize(self, os.close, self._descriptor)
+        try:
+            self.size = os.fstat(self._descriptor).st_size
+            self.directory, self._directory_start = self._read_directory()
+            self._mapping = mmap.mmap(self._descriptor, self.size, prot=mmap.PROT_READ)
+        except BaseException:
+            self._closing()
+            raise
+        self._checked = np.zeros(len(self.directory.images), np.bool_)
+        self._blocks = BlockSearch(self.directory.first_keys)
+        self._search = ImageSearch(np.frombuffer(self._mapping, np.uint8), self.directory.images)
+        ids = [locations.intern(path, file_id) for path, file_id in self.directory.locations]
+        self._local = np.array([*ids, NO_LOCATION], np.int32)
+
+    def find(self, keys: pa.StringArray) -> FoundPlaces:
+        """The location of each key as an id of this process, NO_LOCATION where the shard does not have it.
+
+        Raises RunDamagedError when one of the images that have to be searched is damaged.
+        """
+        tags = tags_of(keys)
+        by_utf8, by_utf16 = self._blocks.candidates(keys)
+        found = self._find_in(by_utf8, keys, tags)
+        differ = np.flatnonzero((by_utf16 != by_utf8) & (found.locations < 0))
+        if differ.size:
+            again = self._find_in(by_utf16[differ], keys.take(pa.array(differ)), tags[differ])
+            found.locations[differ], found.ordering[differ] = again.locations, again.ordering
+        return FoundPlaces(self._local_ids(found.locations), found.ordering)
+
+    def _find_in(self, blocks: Int64Array, keys: pa.StringArray, tags: UInt32Array) -> FoundPlaces:
+        self._check(np.unique(blocks[blocks >= 0]))
+        return self._search.find(keys, tags, blocks)
+
+    def _local_ids(self, own: Int32Array) -> Int32Array:
+        """Ids of this process; NO_LOCATION picks the last cell, which is NO_LOCATION."""
+        ids: Int32Array = self._local[own]
+        return ids
+
+    def _check(self, blocks: Int64Array) -> None:
+        for block in blocks[~self._checked[blocks]].tolist():
+            begin, end = self.directory.image_range(block, self._directory_start)
+            image = self._read(begin, end - begin)
+            if zlib.crc32(image) != int(self.directory.checksums[block]):
+                raise RunDamagedError(f"{self.name}: the image of block {block} is damaged")
+            self._checked[block] = True
+
+    def give_back_pages(self) -> None:
+        """Gives the mapped pages back. Their images are checked again before their next use."""
+        self._checked[:] = False
+        self._mapping.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> None:
+        """Ends the mapping; the run answers nothing any more."""
+        del self._search
+        self._mapping.close()
+        self._closing()
+
+    def _read_directory(self) -> tuple[Directory, int]:
+        footer = self._read(max(self.size - FOOTER_BYTES, 0), FOOTER_BYTES)
+        length = directory_length(footer, self.size, self.name)
+        start = self.size - FOOTER_BYTES - length
+        return decode_directory(self._read(start, length), footer, self.name), start
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """Raises RunDamagedError when the disk cannot give all of it."""
+        try:
+            data = os.pread(self._descriptor, length, offset)
+        except OSError as error:
+            raise RunDamagedError(f"{self.name}: bytes at {offset} cannot be read: {error}") from error
+        if len(data) != length:
+            raise RunDamagedError(f"{self.name}: {len(data)} of {length} bytes at {offset}")
+        return data

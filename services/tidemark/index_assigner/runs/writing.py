@@ -1,0 +1,90 @@
+"""Writes the run of one shard, from the blocks of its base file in their order."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.runs.directory import Directory, RunIdentity, encode_directory
+from tidemark.index_assigner.runs.images import Images, make_images
+
+HEADER: Final = b"TIDERUN\x01" + bytes(8)
+
+
+class RunWriter:
+    """Appends images to a new file. The caller publishes the file after `finish`."""
+
+    def __init__(self, file: BinaryIO, identity: RunIdentity, locations: Locations) -> None:
+        self._file, self._identity, self._locations = file, identity, locations
+        self._numbers: dict[int, int] = {}
+        self._starts: list[int] = []
+        self._counts: list[int] = []
+        self._widths: list[int] = []
+        self._checksums: list[int] = []
+        self._first_keys: list[bytes] = []
+        self._size = len(HEADER)
+        file.write(HEADER)
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._size
+
+    def add(
+        self,
+        first_keys: Sequence[bytes],
+        keys: pa.StringArray,
+        locations: Int32Array,
+        ordering: Int64Array | None,
+        ends: Sequence[int],
+    ) -> None:
+        """Appends neighbouring blocks; block i has the entries from ``ends[i - 1]`` to ``ends[i]``.
+
+        ``first_keys``: the base file's own of each block, by which keys are led to it. ``locations``: ids of
+        the writer's `Locations`; entries with NO_LOCATION are deletes and are left out.
+        """
+        self._first_keys.extend(first_keys)
+        for image in make_images(keys, self._own_numbers(locations), ordering, ends):
+            self._file.write(image.data)
+            self._starts.append(self._size)
+            self._counts.append(image.count)
+            self._widths.append(image.width)
+            self._checksums.append(zlib.crc32(image.data))
+            self._size += len(image.data)
+
+    def finish(self) -> None:
+        """Writes the directory. Without it the file is no run."""
+        paths, file_ids = self._locations.partition_paths, self._locations.file_ids
+        images = Images(
+            np.array(self._starts, np.int64),
+            np.array(self._counts, np.int64),
+            np.array(self._widths, np.int64),
+            self._identity.ordered,
+        )
+        directory = Directory(
+            self._identity,
+            sum(self._counts),
+            [(paths[location], file_ids[location]) for location in self._numbers],
+            images,
+            np.array(self._checksums, np.uint32),
+            self._first_keys,
+        )
+        tail = encode_directory(directory)
+        self._file.write(tail)
+        self._size += len(tail)
+
+    def _own_numbers(self, locations: Int32Array) -> Int32Array:
+        """The run's own numbers of these locations; new ones get the next, NO_LOCATION stays."""
+        distinct, which = np.unique(locations, return_inverse=True)
+        own = [
+            self._numbers.setdefault(location, len(self._numbers)) if location >= 0 else NO_LOCATION
+            for location in distinct.tolist()
+        ]
+        numbers: Int32Array = np.array(own, np.int32)[which]
+        return numbers

@@ -1,0 +1,155 @@
+"""A run answers as the base file that it was made from, or says that it is damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.index_assigner.index_world import memory_folder
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.runs.directory import RunIdentity
+from tidemark.index_assigner.runs.errors import RunDamagedError
+from tidemark.index_assigner.runs.files import RUN_SUFFIX, RunFolder
+from tidemark.index_assigner.runs.run import Run
+from tidemark.index_assigner.runs.writing import RunWriter
+
+IDENTITY = RunIdentity(3, "ab" * 16, "record-index-0003-0_1-0-0_2.hfile", "mark", ordered=True)
+KEYS = st.text("aé\uff41\U0001f600\0", max_size=4)
+Entries = dict[str, tuple[int, int]]
+ENTRIES = st.dictionaries(KEYS, st.tuples(st.integers(-1, 5), st.integers(-9, 9)), max_size=20)
+
+
+def utf8(key: str) -> bytes:
+    return key.encode()
+
+
+def utf16(key: str) -> bytes:
+    return key.encode("utf-16-be")
+
+
+def written(folder: RunFolder, entries: Entries, order=utf8, keys_per_block: int = 3) -> Locations:
+    locations = Locations(8)
+    for number in range(6):
+        locations.intern("p", f"f{number}")
+    file = folder.create("run")
+    writer = RunWriter(file, IDENTITY, locations)
+    ordered = sorted(entries, key=order)
+    starts = range(0, len(ordered), keys_per_block)
+    places = np.array([entries[key][0] for key in ordered], np.int32)
+    values = np.array([entries[key][1] for key in ordered], np.int64)
+    ends = [min(at + keys_per_block, len(ordered)) for at in starts]
+    first_keys = [utf8(ordered[at]) for at in starts]
+    writer.add(first_keys, pa.array(ordered, pa.string()), places, values, ends)
+    writer.finish()
+    folder.finish(file)
+    folder.publish("run")
+    return locations
+
+
+def answers(run: Run, keys: list[str], locations: Locations) -> Entries:
+    found = run.find(pa.array(keys, pa.string()))
+    return {
+        key: (int(locations.file_ids[place][1:]) if place >= 0 else -1, int(value))
+        for key, place, value in zip(keys, found.locations, found.ordering.tolist(), strict=True)
+    }
+
+
+@settings(deadline=None, max_examples=40)
+@given(ENTRIES, st.lists(KEYS, unique=True, max_size=6), st.sampled_from([utf8, utf16]), st.integers(1, 4))
+def test_every_key_of_a_file_sorted_in_either_order_is_answered(
+    entries: Entries, others: list[str], order, per_block: int
+) -> None:
+    with TemporaryDirectory(dir=memory_folder()) as path:
+        answered(RunFolder(Path(path)), entries, others, order, per_block)
+
+
+def answered(folder: RunFolder, entries: Entries, others: list[str], order, per_block: int) -> None:
+    written(folder, entries, order, per_block)
+    # Another process gives other ids: what is stored are names.
+    locations = Locations(8)
+    locations.intern("p", "f5")
+    run = Run(folder, "run", locations)
+    asked = list(dict.fromkeys([*entries, *others]))
+    expected = {key: entries.get(key, (-1, 0)) for key in asked}
+    assert answers(run, asked, locations) == {
+        key: (place, value if place >= 0 else 0) for key, (place, value) in expected.items()
+    }
+    assert run.directory.identity == IDENTITY
+    assert run.directory.entries == sum(place >= 0 for place, _ in entries.values())
+    run.close()
+
+
+def test_a_changed_byte_never_changes_an_answer(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    entries = {f"key-{number}": (number % 6, number) for number in range(9)}
+    locations = written(folder, entries)
+    path = tmp_path / f"run{RUN_SUFFIX}"
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(16, len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        try:
+            run = Run(folder, "run", locations)
+        except RunDamagedError:
+            refused += 1
+            continue
+        try:
+            assert answers(run, list(entries), locations) == entries
+        except RunDamagedError:
+            refused += 1
+        run.close()
+    # Only bytes that nobody reads may differ: the zeros of the footer.
+    assert len(whole) - 16 - refused <= 12
+
+
+def test_a_file_that_was_cut_off_is_no_run(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    locations = written(folder, {"a": (1, 1), "b": (2, 2)})
+    path = tmp_path / f"run{RUN_SUFFIX}"
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(RunDamagedError, match="run"):
+            Run(folder, "run", locations)
+
+
+def test_images_are_checked_again_after_their_pages_were_given_back(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    entries = {f"key-{number}": (1, 5) for number in range(3)}
+    locations = written(folder, entries)
+    run = Run(folder, "run", locations)
+    assert answers(run, list(entries), locations) == entries
+    with (tmp_path / f"run{RUN_SUFFIX}").open("r+b") as file:
+        file.seek(20)
+        file.write(b"\xff")
+    run.give_back_pages()
+    with pytest.raises(RunDamagedError, match="image of block 0"):
+        run.find(pa.array(list(entries)))
+    run.close()
+
+
+def test_files_are_published_whole_set_aside_and_removed(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.create("half") as file:
+        file.write(b"1")
+    assert folder.names() == []
+    RunFolder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    written(folder, {"a": (1, 1)})
+    assert folder.names() == ["run"]
+    assert folder.disk_bytes() == folder.size("run") == (tmp_path / f"run{RUN_SUFFIX}").stat().st_size
+    folder.set_aside("run")
+    assert (folder.names(), folder.damaged()) == ([], ["run"])
+    with pytest.raises(RunDamagedError, match="is not in"):
+        Run(folder, "run", Locations(8))
+    written(folder, {"a": (1, 1)})
+    folder.remove("run")
+    folder.remove_damaged()
+    assert list(tmp_path.iterdir()) == []
+    assert folder.size("run") == 0
