@@ -211,7 +211,7 @@ class KeptArchive:
             ranges = (
                 _range_of(metadata.row_group(number), column) for number in range(metadata.num_row_groups)
             )
-            return any(touches(each, (action, action)) for each in ranges)
+            return any(touches(actions, (action, action)) for actions in ranges)
 
     def rows(self, storage: Storage, folder: str, group: RowGroup) -> Rows:
         """Times and actions of the rows of a row group."""
