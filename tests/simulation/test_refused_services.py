@@ -18,7 +18,7 @@ import pytest
 from tests.simulation.test_deaths_of_services import check
 from tests.simulation.watched_life import SOON, At, Step, WatchedLife, nothing
 from tidemark.commit_coordinator.table_services.shown import ShownServices
-from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind
+from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind, ServiceVoided
 from tidemark.hudi_format.errors import FileMissingError
 
 SECONDS_MAX: Final = 200
@@ -155,6 +155,33 @@ def test_a_service_that_the_storage_refuses(tmp_path: Path, name: str, step: Ste
         life.second()
     assert done(life, kind, least)
     check(life)
+
+
+@pytest.mark.parametrize("step", [Step.VOID, Step.SWEEP])
+def test_an_action_has_ended_though_its_folder_cannot_be_deleted(tmp_path: Path, step: Step) -> None:
+    """Else the kind would begin the next one at once, and forget that this one failed."""
+    life = WatchedLife(tmp_path / "t")
+    kind = ServiceKind.COMPACT_DATA
+    stuck = read_only(".hoodie/.aux/tidemark/terms/")
+
+    def refuse(at: At, call: str, path: str) -> None:
+        if at == At(kind, step):
+            stuck(life, call, path)
+        elif at == At(kind, Step.TASK) and step is Step.VOID:
+            full_disk(life, call, path)
+
+    life.on_call = refuse
+    for _ in range(30):
+        life.second()
+    coordinator = life.coordinator
+    assert coordinator is not None
+    seen, ended = coordinator.seen.services.kind(kind), coordinator.services.ended[kind]
+    numbers = [number for number, planned in life.planned_services().items() if planned.kind is kind]
+    assert ended.planned.service in numbers
+    assert seen.ended_ms == ended.ended_ms
+    voided = [number for number in numbers if isinstance(life.ended().get(number), ServiceVoided)]
+    assert seen.failures == len(voided)
+    assert bool(voided) is (step is Step.VOID)
 
 
 def check_epochs_go_on(life: WatchedLife) -> None:

@@ -223,8 +223,7 @@ def sweep(
             committed_ms=context.clock.now_ms(),
         ),
     )
-    # Whoever dies before this leaves a folder that the next term deletes.
-    context.publishing.close_service(planned.service)
+    _close(context, planned.service)
     return True
 
 
@@ -358,8 +357,17 @@ def _append_void(context: Context, planned: ServicePlanned, reason: str, undecid
     context.hit(CoordinatorFailpoint.BEFORE_SERVICE_VOIDED)
     context.log.append(ServiceVoided(context.term, planned.service, reason, undecides))
     context.hit(CoordinatorFailpoint.AFTER_SERVICE_VOIDED)
-    # Whoever dies before this leaves a folder that the next term deletes.
-    context.publishing.close_service(planned.service)
+    _close(context, planned.service)
+
+
+def _close(context: Context, service: int) -> None:
+    """Deletes the folder of an action that has ended. Whoever dies before it, or finds the storage refusing,
+    leaves a folder that the next term deletes: the action has ended all the same.
+    """
+    try:
+        context.publishing.close_service(service)
+    except OSError as error:
+        _log.warning("the folder of service action %d is left: %s", service, error)
 
 
 @contextmanager
