@@ -93,7 +93,7 @@ unit: setup ## One module at a time, no process, no broker
 	$(PY) -m pytest tests/unit -n 2 $(SLOWEST) $(PYTEST_ARGS)
 
 contract: setup ## The same cases against every implementation of a port (fake and real)
-	$(PY) -m pytest tests/contract $(SLOWEST) $(PYTEST_ARGS)
+	$(PY) -m pytest tests/contract -n 2 --max-worker-restart 0 --dist loadfile $(SLOWEST) $(PYTEST_ARGS)
 
 golden: setup ## Bytes on disk and on the wire against recorded ones
 	$(PY) -m pytest tests/golden $(SLOWEST) $(PYTEST_ARGS)

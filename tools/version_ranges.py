@@ -92,7 +92,7 @@ def installed(python: Path) -> list[str]:
 
 
 def passes(end: str, python: Path, tests: str) -> bool:
-    """Runs a level, or a part of one, as the Makefile does: with a broker of its own in one process."""
+    """Runs a level, or a part of one, as the Makefile does, but contract in one process, with one broker."""
     processes = "0" if tests.startswith("tests/contract") else "2"
     command = [str(python), "-m", "pytest", "-q", "-n", processes, tests]
     # The copy lies in the checkout and is none: git must not take it for a folder of it.
