@@ -15,7 +15,8 @@ GLOBAL_RECORD_INDEX = {
     "hoodie.metadata.index.partition.stats.enable": "false",
 }
 
-# Tables of tests have tens of rows.
+# Tables of tests have tens of rows and a handful of partitions: by default each partition, file and marker is
+# a task of its own.
 SMALL_PARALLELISM = {
     **{
         f"hoodie.{operation}.shuffle.parallelism": "2"
@@ -23,6 +24,10 @@ SMALL_PARALLELISM = {
     },
     # Each write looks for rows that changed their partition: by default in 60 tasks, and twice.
     "hoodie.global.index.reconcile.parallelism": "2",
+    **{
+        f"hoodie.{what}.parallelism": "2"
+        for what in ("clean", "file.listing", "finalize.write", "markers.delete", "rollback")
+    },
 }
 
 

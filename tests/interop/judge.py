@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from tests.interop.hudi_options import (
     GLOBAL_RECORD_INDEX,
+    SMALL_PARALLELISM,
     existing_table_options,
     new_table_options,
     own_options,
@@ -176,7 +177,7 @@ class HudiJudge:
 
     def compact(self, table: Path, options: Mapping[str, str] | None = None) -> Rows:
         """Schedules and runs a compaction of every file group that has log files. Returns Spark's answer."""
-        settings = {"hoodie.compact.inline.max.delta.commits": "1", **GLOBAL_RECORD_INDEX, **(options or {})}
+        settings = {"hoodie.compact.inline.max.delta.commits": "1", **(options or {})}
         return self._call("run_compaction", {"op": "run", "path": str(table)}, settings)
 
     def clean(self, table: Path, options: Mapping[str, str] | None = None) -> Rows:
@@ -189,7 +190,7 @@ class HudiJudge:
                 "clean_policy": "KEEP_LATEST_FILE_VERSIONS",
                 "file_versions_retained": "1",
             }
-            return self._call("run_clean", arguments, {**GLOBAL_RECORD_INDEX, **(options or {})})
+            return self._call("run_clean", arguments, options or {})
         finally:
             self.spark.sql(f"drop table {name}")
 
@@ -199,7 +200,8 @@ class HudiJudge:
         quoted = ", ".join(
             f"{name} => {value if value.isdigit() else repr(value)}" for name, value in arguments.items()
         )
-        listed = ",".join(f"{key}={value}" for key, value in settings.items())
+        everything = {**SMALL_PARALLELISM, **GLOBAL_RECORD_INDEX, **settings}
+        listed = ",".join(f"{key}={value}" for key, value in everything.items())
         answer = self.spark.sql(f"CALL {procedure}({quoted}, options => '{listed}')").collect()
         return [row.asDict(recursive=True) for row in answer]
 
