@@ -58,10 +58,9 @@ class SparkReader:
 def serve(scratch: Path) -> None:
     """Until stdin ends."""
     from tests.interop.judge import HudiJudge
-    from tests.interop.spark_session import start_spark
-    from tidemark.stream_runtime.platform.jars import ensure_jars
+    from tests.interop.spark_session import start_judge
 
-    spark = start_spark(ensure_jars("hudi-spark"), scratch, memory="700m")
+    spark = start_judge(scratch, memory="900m")
     judge = HudiJudge(spark, scratch)
     for number, line in enumerate(sys.stdin):
         file = scratch / f"rows-{number}.json"

@@ -14,19 +14,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.interop.spark_session import SHORT_LIVED, start_spark
+from tests.interop.spark_session import start_judge
 from tidemark.demo.comparison import TableDifference, compare_tables
 from tidemark.demo.flights import EventStream
 from tidemark.demo.model import TableModel
 from tidemark.demo.proofs import read_with_hudi_rs
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.stream_runtime.platform.jars import ensure_jars
 from tidemark.table_verification.verify import verify_table
 
 
 def read_with_spark(table: Path, scratch: Path) -> pa.Table:
     """All live rows, as Hudi on Spark reads the newest snapshot through the metadata table."""
-    spark = start_spark(ensure_jars("hudi-spark"), scratch, memory="900m", settings=SHORT_LIVED)
+    spark = start_judge(scratch, memory="900m")
     try:
         rows = scratch / "rows"
         frame = spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(str(table))

@@ -8,9 +8,8 @@ import pytest
 from xdist.remote import Producer
 
 from tests.interop.judge import HudiJudge
-from tests.interop.spark_session import JUDGE, start_spark
+from tests.interop.spark_session import start_judge
 from tests.longest_first import Together, in_this_order
-from tidemark.stream_runtime.platform.jars import ensure_jars
 
 LONGEST_FIRST = (
     "test_pipeline_with_hudi",
@@ -47,6 +46,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Togethe
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HudiJudge]:
     scratch = tmp_path_factory.mktemp("judge")
-    spark = start_spark(ensure_jars("hudi-spark"), scratch, settings=JUDGE)
+    spark = start_judge(scratch)
     yield HudiJudge(spark, scratch)
     spark.stop()

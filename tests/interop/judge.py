@@ -1,14 +1,13 @@
 """Hudi 1.2.0 on Spark as the judge of what Tidemark writes: every answer here is given by Hudi itself.
 
-Rows come back as plain Python values: Spark writes its answer to Parquet and pyarrow reads it, so no type is
-converted on the way. Not this module's job: to know what is right. See `verdict` for the comparisons.
+Rows come back as plain Python values: Spark answers in Arrow's format, so no type is converted on the way.
+Not this module's job: to know what is right. See `verdict` for the comparisons.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.interop.hudi_options import (
     GLOBAL_RECORD_INDEX,
@@ -222,12 +222,8 @@ class HudiJudge:
         return rows
 
     def _collect_table(self, frame: Any) -> pa.Table:
-        target = self._scratch / f"answer-{next(self._serial)}"
-        frame.write.parquet(str(target))
-        try:
-            return pq.read_table(target)
-        finally:
-            shutil.rmtree(target)
+        batches = frame._collect_as_arrow()
+        return pa.Table.from_batches(batches) if batches else to_arrow_schema(frame.schema).empty_table()
 
     def scratch_file(self, name: str) -> Path:
         """A path that nobody has used, below the judge's folder; nothing is there yet."""
