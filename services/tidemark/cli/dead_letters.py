@@ -12,17 +12,12 @@ from typing import Final, Protocol
 
 import grpc
 
-from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
-from tidemark.commit_coordinator.offline.dead_letters import KafkaLetters
-from tidemark.commit_coordinator.offline.rehearsal import check_ledger
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.run_file import read_run_file
 from tidemark.console.admin_client import AdminClient, NobodyAnswersError, connect
 from tidemark.console.errors import CliError
-from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.ledger_client.dead_letters import LetterFilter, LetterPage, Replayed, WholeLetter
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.rpc.errors import RpcError
 
 _NOT_NOW: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
@@ -93,6 +88,13 @@ def reach_letters(
         with client:
             yield loaded, CoordinatorLetters(client)
         return
+    # Twice as much to load as all that a coordinator's client needs.
+    from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
+    from tidemark.commit_coordinator.offline.dead_letters import KafkaLetters
+    from tidemark.commit_coordinator.offline.rehearsal import check_ledger
+    from tidemark.hudi_format.storage.locate import open_storage
+    from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+
     if not has_kafka(loaded):
         raise CliError(
             f"there are no dead letters yet: {loaded.state.path} (state.path) holds no embedded Kafka; "

@@ -18,6 +18,7 @@ sys.exit(main())
 
 _ASKING = """
 import sys
+import tidemark.cli.dead_letters
 import tidemark.cli.main
 import tidemark.console.admin_client
 sys.exit(", ".join({"confluent_kafka", "numpy", "pandas", "pyarrow"} & set(sys.modules)) or 0)
