@@ -1,5 +1,5 @@
-"""Another engine carries out an action of ours while the storage refuses our files, and dies between the
-metadata table's commit and its own. Nobody else would end that: our action ends anyway.
+"""Another engine carries out an action of ours while the storage refuses our files. It may die between the
+metadata table's commit and its own: nobody else would end that, our action ends anyway.
 """
 
 from __future__ import annotations
@@ -26,6 +26,31 @@ hurry
 hurry
 {12 * ROUND}
 """
+CLEAN = f"""
+setup type=mor shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0 services=yes kinds=clean
+round
+feed up k1 d0 1
+hurry
+{6 * ROUND}feed up k1 d0 2
+hurry
+{6 * ROUND}feed up k1 d0 3
+hurry
+{12 * ROUND}foreign compact
+wait 6000
+fail-before coordinator {{nth}} storage.publish
+{4 * ROUND}foreign clean time 1
+{12 * ROUND}feed up k1 d0 5
+hurry
+{12 * ROUND}
+"""
+
+
+@pytest.mark.parametrize("nth", range(3, 9))
+def test_another_engine_carries_our_clean_out_wherever_the_storage_refused_it(nth: int) -> None:
+    """From the inflight file to the completed one, with the metadata table's commit in between."""
+    outcome = run_script(parse(CLEAN.format(nth=nth)))
+    assert outcome.violations == ()
+    assert outcome.reached["foreign clean"] == outcome.reached["clean-data by_other"] == 1
 
 
 @pytest.mark.parametrize("dies", ["foreign fail-compaction metadata", "foreign fail-compaction files"])

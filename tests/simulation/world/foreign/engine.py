@@ -61,7 +61,8 @@ class ForeignEngine:
         self._bench, self._writes = bench, Writes(bench)
         self._undoing = Undoing(bench, judge.undone)
         self._restoring = Restoring(bench, self._undoing, judge.undone, judge.excuse)
-        self._services, self._tidying = Services(bench, self._writes, self._undoing), Tidying(bench)
+        self._services = Services(bench, self._writes, self._undoing)
+        self._tidying = Tidying(bench, self._undoing)
         self._index = IndexCompaction(bench, self._undoing)
         self._in_flight: Write | None = None
         self._begun = set[str]()

@@ -16,6 +16,7 @@ from tests.hudi_rules.timeline import Instant
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench
+from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.storage.base import join_path
@@ -25,8 +26,8 @@ from tidemark.hudi_format.timeline.avro_container import encode_container
 class Tidying:
     """Raises LeftOutError for what Hudi would not do now."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, bench: Bench, undoing: Undoing) -> None:
+        self._bench, self._undoing = bench, undoing
 
     def plan_clean(self, look: Look, policy: str, keep: int) -> None:
         """``keep``: commits, versions or, by time, seconds."""
@@ -60,17 +61,22 @@ class Tidying:
         pending = look.timeline.hudi.pending("clean")
         if not pending:
             raise LeftOutError("none is planned")
+        if pending[0].requested in look.metadata.hudi.instants:
+            self._undoing.roll_back_in_metadata(look, pending[0].requested)
+            look = bench.look()
         instant, plan = pending[0].requested, bench.table(look).plan(pending[0])
         in_metadata, in_data = (bench.instant(look) for _ in range(2))
         if in_metadata <= instant:
             raise LeftOutError("its clock is behind the plan")
         if not bench.is_listed(look, in_metadata):
             raise LeftOutError("its clock is behind a compaction of the metadata table")
-        instants.start(bench.storage, instant, "clean")
+        if not pending[0].inflight:
+            instants.start(bench.storage, instant, "clean")
         files: dict[str, list[str]] = {}
         for partition, found in plan["filePathsToBeDeletedPerPartition"].items():
             for each in found:
-                bench.storage.delete(each["filePath"])
+                # A plan of Tidemark's has whole paths, as Hudi's have.
+                bench.storage.delete(each["filePath"].removeprefix(f"{bench.storage.base_uri}/"))
                 files.setdefault(partition, []).append(each["filePath"].rpartition("/")[2])
             bench.storage.sync_dir(partition)
         changes = [FileChange(p, name, None) for p, names in files.items() for name in names]

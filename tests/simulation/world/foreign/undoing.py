@@ -61,6 +61,17 @@ class Undoing:
         instants.delete(bench.storage, target.requested, instants.METADATA, keeps_plan=True)
         self._complete(look, rollback, target, {}, instants.METADATA)
 
+    def roll_back_in_metadata(self, look: Look, instant: str) -> None:
+        """The metadata table's commit of an instant whose executor died, pending or completed: who carries
+        the plan out makes it anew.
+        """
+        there = look.metadata.hudi.instants[instant]
+        rollback = self._bench.instant(look)
+        self._request(rollback, there, {}, instants.METADATA)
+        self._delete(self._bench.metadata_files_of(instant))
+        instants.delete(self._bench.storage, instant, instants.METADATA)
+        self._complete(look, rollback, there, {}, instants.METADATA)
+
     def cancel_plan(self, look: Look, pending: Instant) -> None:
         """A clustering that nobody will carry out: its instant goes, with a rollback that says so."""
         self._take_away(look, pending, instants.marked(self._bench.storage, pending.requested))
