@@ -291,6 +291,7 @@ class OrderedTable:
 
     def close(self) -> None:
         if self._rocks is not None:
+            self.tiers.stop()
             self._rocks.close()
             self._rocks = None
 
