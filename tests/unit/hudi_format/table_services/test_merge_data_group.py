@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from tidemark.hudi_format import parquet_files
 from tidemark.hudi_format.bloom import BloomSpec
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
 from tidemark.hudi_format.file_group.base_file import write_base_file
+from tidemark.hudi_format.file_group.changes import Changes
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.key_digest import key_digest
@@ -47,6 +49,7 @@ NAME = f"{FILE_ID}_0-0-0_20260102000000000.parquet"
 def _only_rows_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds here are smaller than the objects of a table."""
     monkeypatch.setattr(log_parts, "_CONTENT_BYTES", 0)
+    monkeypatch.setattr(data_group, "_CHANGES_BYTES", 0)
 
 
 class Held(MergeBounds):
@@ -163,6 +166,25 @@ def test_rows_that_are_updated_again_and_again_do_not_go_to_disk(tmp_path: Path)
     merged, counts = merge(storage, file_slice, EVENT, tmp_path, held=20_000)
     assert list(tmp_path.iterdir()) == []
     assert (merged.metadata.num_rows, counts.log_records, counts.inserts) == (20, 800, 20)
+
+
+def test_changes_of_many_small_blocks_are_reduced_before_their_objects_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = InMemoryStorage()
+    logs = [Log([(f"k{round_ % 3}", round_, "x", False)]) for round_ in range(40)]
+    file_slice = stored_slice(storage, [], logs, EVENT)
+    held, real = [], Changes.concat
+
+    def concat(parts: Sequence[Changes], starts: Sequence[int]) -> Changes:
+        held.append(len(parts))
+        return real(parts, starts)
+
+    monkeypatch.setattr(Changes, "concat", concat)
+    monkeypatch.setattr(data_group, "_CHANGES_BYTES", 1_000)
+    merged, counts = merge(storage, file_slice, EVENT, tmp_path, held=10_000)
+    assert max(held) <= 11
+    assert (merged.metadata.num_rows, counts.log_records, counts.inserts) == (3, 40, 3)
 
 
 def test_the_changes_of_one_key_that_do_not_fit_are_refused(tmp_path: Path) -> None:

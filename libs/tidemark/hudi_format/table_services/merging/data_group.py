@@ -57,6 +57,9 @@ from tidemark.hudi_format.table_services.operations import MergeOperation
 # 16 parts, seven times divided: more is needed only where one key's changes alone do not fit.
 _DEPTH_MAX: Final = 7
 _BATCH_BYTES_MAX: Final = 32 << 20
+# What the changes of one block take beside their values: the objects of their arrays. Of many small blocks
+# that is the most.
+_CHANGES_BYTES: Final = 6 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class _GroupMerge:
                 parts.append(replace(changes, row=moved))
                 rows += content.rows.num_rows
                 records += len(changes)
-                held += changes.nbytes
+                held += changes.nbytes + _CHANGES_BYTES
             self._blocks[number] = block._replace(rows=rows - first)
             if held > limit:
                 parts = [Changes.concat(parts, [0] * len(parts)).reduce(rules.mode)]
