@@ -18,7 +18,7 @@ import pytest
 from tests.simulation.test_deaths_of_services import check
 from tests.simulation.watched_life import SOON, At, Step, WatchedLife, nothing
 from tidemark.commit_coordinator.table_services.shown import ShownServices
-from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind, ServiceVoided
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceVoided
 from tidemark.hudi_format.errors import FileMissingError
 
 SECONDS_MAX: Final = 200
@@ -194,19 +194,18 @@ def check_epochs_go_on(life: WatchedLife) -> None:
 
 
 def done(life: WatchedLife, kind: ServiceKind, least: int) -> bool:
-    planned = life.planned_services()
-    return any(
-        isinstance(end, ServiceCommitted) and planned[number].kind is kind and number >= least
-        for number, end in life.ended().items()
-    )
+    assert life.coordinator is not None
+    ended = life.coordinator.services.ended.get(kind)
+    return ended is not None and not ended.reason and ended.planned.service >= least
 
 
 def shown(life: WatchedLife, kind: ServiceKind) -> str:
     """Why the kind's last action failed, as operators see it."""
-    coordinator, now_ms = life.coordinator, life.clock.now_ms()
+    coordinator, context, now_ms = life.coordinator, life.context, life.clock.now_ms()
     assert coordinator is not None
+    assert context is not None
     own = ShownServices(coordinator.services, SOON, life.placement).of(
-        life.state(), coordinator.seen.services, now_ms
+        context.fold().state, coordinator.seen.services, now_ms
     )
     found = own.of(kind)
     assert found is not None
