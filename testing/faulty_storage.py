@@ -118,6 +118,8 @@ class FaultyStorage:
         return struck.when if struck else None
 
     def _synced(self, path: str) -> None:
+        if not self._unsynced_deletes:
+            return
         folder = parent_of(path)
         for deleted in [path for path in self._unsynced_deletes if parent_of(path) == folder]:
             del self._unsynced_deletes[deleted]

@@ -123,7 +123,8 @@ class InMemoryStorage:
 
     def names(self, path: str) -> Names:
         with self._mutex:
-            return [name_of(below) for below in self._inside.get(checked_path(path), ())]
+            begin = len(checked_path(path)) + 1 if path else 0
+            return [below[begin:] for below in self._inside.get(path, ())]
 
     def sizes(self, path: str, names: Iterable[str]) -> dict[str, int]:
         infos = {name: self.stat(join_path(path, checked_name(name))) for name in names}

@@ -48,7 +48,7 @@ class PartitionLog:
 
     @property
     def last_stable(self) -> int:
-        return min(offsets[0] for offsets in self._open.values()) if self._open else self.end
+        return min(offsets[0] for offsets in self._open.values()) if self._open else len(self._records)
 
     def end_for(self, isolation: Isolation) -> int:
         return self.last_stable if isolation is Isolation.READ_COMMITTED else self.end
@@ -76,7 +76,7 @@ class PartitionLog:
 
         Raises OffsetOutOfRangeError; never jumps.
         """
-        if not self.start <= position <= self.end:
+        if not self.start <= position <= len(self._records):
             topic, partition = self.topic_partition
             raise OffsetOutOfRangeError(
                 f"{topic}[{partition}] has offsets {self.start} to {self.end}, and {position} was asked for"

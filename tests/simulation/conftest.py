@@ -4,6 +4,7 @@ takes longest begins first, so that both processes have something to do to the e
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ LONGEST_FIRST = (
     "test_random_faults.py",
 )
 _MEMORY = Path("/dev/shm")
+
+# Worlds make many objects and few circles of them: to look for those as often as usual takes a twelfth of
+# the time.
+gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from tidemark.hudi_format.errors import CorruptFileError
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _PRINTED: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 _LINE: Final = re.compile(r"((?:[^=: \t\f\\]|\\.)*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_PLAIN: Final = re.compile(r'["$-9;<>-\[\]-~]*')
+"""What is written as it is: ASCII without spaces, and without what separates, begins a comment or escapes."""
 _ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
 
 
@@ -56,6 +58,9 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str, path: str) -> str:
+    if "\\" not in text and text.isascii():
+        return text
+
     def replacement(match: re.Match[str]) -> str:
         escaped = match[1]
         if escaped == "u":
@@ -68,6 +73,8 @@ def _unescape(text: str, path: str) -> str:
 
 
 def _escape(text: str, is_key: bool = False) -> str:
+    if _PLAIN.fullmatch(text):
+        return text
     pieces: list[str] = []
     for position, character in enumerate(text):
         if character in _PRINTED:

@@ -21,6 +21,7 @@ _CHANGED_PATHS: Final = {
 _CHANGED_OBJECTS: Final = {
     "create": (0,), "replace": (0,), "publish": (0,), "delete": (0,), "delete_tree": (0,), "touch": (0,),
 }  # fmt: skip
+_NO_DATA: Final = ".hoodie"
 _TREES: Final = frozenset({"rename", "delete_tree"})
 
 
@@ -38,6 +39,7 @@ class WatchedStorage:
         self.changed: Callable[[str], None] = lambda path: None
         self.base_uri = self.memory.base_uri
         self._names: dict[str, list[str]] = {}
+        self._folders: list[str] | None = None
         for name, places in (_CHANGED_PATHS if has_folders else _CHANGED_OBJECTS).items():
             setattr(self, name, self._told(name, getattr(self.called, name), places))
 
@@ -51,8 +53,11 @@ class WatchedStorage:
             finally:
                 if name in _TREES:
                     self._names.clear()
+                    self._folders = None
                 for place in places:
                     self._names.pop(parent_of(args[place]), None)
+                    if not args[place].startswith(_NO_DATA):
+                        self._folders = None
             for place in places:
                 self.changed(args[place])
             return result
@@ -63,6 +68,7 @@ class WatchedStorage:
         """The machine loses power: deletions that were not synced come back; returns the files."""
         back = self.called.crash() if isinstance(self.called, FaultyStorage) else []
         self._names.clear()
+        self._folders = None
         for path in back:
             self.changed(path)
         return back
@@ -79,9 +85,11 @@ class WatchedStorage:
         return names
 
     def folders(self) -> list[str]:
-        """Folders of table partitions, those with data files."""
-        paths = (path for path in self.memory._files if not path.startswith(".hoodie"))
-        return sorted({path.rpartition("/")[0] for path in paths})
+        """Folders of table partitions, those with data files. Not to be changed, like `file_names`."""
+        if self._folders is None:
+            paths = (path for path in self.memory._files if not path.startswith(_NO_DATA))
+            self._folders = sorted({path.rpartition("/")[0] for path in paths})
+        return self._folders
 
     def paths(self) -> list[str]:
         """All files."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 
@@ -159,10 +159,12 @@ class Town:
         )
 
     def _read(self, topic: str, partition: int, position: int) -> tuple[list[Sent], int]:
-        log = self.broker._logs.get(TopicPartition(topic, partition))
+        # A tuple is found like the TopicPartition that is equal to it, and this is asked very often.
+        log = self.broker._logs.get(cast(TopicPartition, (topic, partition)))
         if log is None:
             return [], position
-        position = max(position, log.start)
+        if position < log.start:
+            position = log.start
         if position == log.last_stable:
             return [], position
         found, after = log.read(position, Isolation.READ_COMMITTED, 10_000)

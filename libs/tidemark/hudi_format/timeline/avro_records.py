@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -179,6 +180,7 @@ def _commit_from_avro(record: AvroRecord, path: str) -> CommitMetadata:
         )
 
 
+@cache
 def _avro_name(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)

@@ -54,6 +54,10 @@ Merged = tuple[tuple[Place, tuple[DataFile, ...]], ...]
 """Per file group what a reader merges: the base file, then the log files in their order."""
 
 
+_Slices = tuple[tuple[DataFile, ...], Merged]
+"""The files of a folder that count, and how they are merged."""
+
+
 class View(NamedTuple):
     """What a reader that looks now works with. Equal views hold equal rows. ``data``: all committed files;
     ``merged``, ``shards``, ``listing``: what is read of the table, the record index and the `files`
@@ -81,8 +85,8 @@ def parse_file(path: str) -> DataFile | None:
 
 
 class Reader:
-    """``names(folder)`` lists the files of a folder, ``read(path)`` gives a file's bytes, ``folders()`` the
-    table's partitions.
+    """``names(folder)`` lists the files of a folder, in a list that nobody changes, ``read(path)`` gives a
+    file's bytes, ``folders()`` the table's partitions.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Reader:
         self._layout = layout or Layout()
         self._parsed: dict[tuple[str, int], Any] = {}
         self._made: dict[tuple[str, str], tuple[tuple[object, ...], Any]] = {}
+        self._listings: dict[str, tuple[list[str], tuple[str, ...]]] = {}
         self._schema = ""
         # Instants that another engine rolled back while they were written: what appears of them later is
         # nobody's commit, also where the timeline starts after it and a reader would take it for archived.
@@ -114,11 +119,12 @@ class Reader:
 
     def _listed(self, folder: str) -> tuple[str, ...]:
         """The names in a folder, as the same object until they are others."""
-        names = tuple(self._names(folder))
-        known = self._made.get(("names", folder))
-        if known is not None and known[1] == names:
-            return tuple(known[1])
-        self._made["names", folder] = ((), names)
+        listed = self._names(folder)
+        before, names = self._listings.get(folder, (None, ()))
+        if before is not listed:
+            if tuple(listed) != names:
+                names = tuple(listed)
+            self._listings[folder] = (listed, names)
         return names
 
     def data_timeline(self) -> Timeline:
@@ -167,28 +173,25 @@ class Reader:
                 file.instant not in rolled_back or file.instant in data.completed
             )
 
-        def kept(folder: str, keep: Callable[[DataFile], bool]) -> tuple[DataFile, ...]:
-            files = self.files(folder)
-            on = (files, data, metadata, rolled_back)
-            return self._once("kept", folder, on, lambda: tuple(filter(keep, files)))
+        def slices(folder: str, keep: Callable[[DataFile], bool], timeline: Timeline) -> _Slices:
+            def made() -> _Slices:
+                files = tuple(filter(keep, self.files(folder)))
+                return files, _merged_files(files, timeline)
 
-        def merged(folder: str, files: tuple[DataFile, ...], timeline: Timeline) -> Merged:
-            return self._once("merged", folder, (files, timeline), lambda: _merged_files(files, timeline))
+            made_of = (self._listed(folder), data, metadata, rolled_back)
+            return self._once("slices", folder, made_of, made)
 
-        groups = [(folder, kept(folder, shown)) for folder in self._folders()]
-        index, listing = kept(_INDEX_FOLDER, valid), kept(_FILES_FOLDER, valid)
-        parts = [merged(folder, files, data) for folder, files in groups]
-        shards = merged(_INDEX_FOLDER, index, metadata)
-        listed = merged(_FILES_FOLDER, listing, metadata)
+        groups = [slices(folder, shown, data) for folder in self._folders()]
+        shards, listed = slices(_INDEX_FOLDER, valid, metadata), slices(_FILES_FOLDER, valid, metadata)
         return self._once(
             "view",
             "",
-            (shards, listed, *(files for _, files in groups), *parts),
+            (shards, listed, *groups),
             lambda: View(
-                tuple(file for _, files in groups for file in files),
-                tuple(each for part in parts for each in part),
-                shards,
-                listed,
+                tuple(file for files, _ in groups for file in files),
+                tuple(each for _, merged in groups for each in merged),
+                shards[1],
+                listed[1],
             ),
         )
 
