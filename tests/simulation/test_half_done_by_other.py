@@ -19,7 +19,7 @@ hurry
 hurry
 {6 * ROUND}feed up k1 d0 3
 hurry
-{12 * ROUND}fail-before coordinator 1 storage.link
+{12 * ROUND}fail-before coordinator {{nth}}
 {2 * ROUND}{{dies}}
 {12 * ROUND}foreign undo
 {20 * ROUND}feed up k1 d0 5
@@ -55,9 +55,17 @@ def test_another_engine_carries_our_clean_out_wherever_the_storage_refused_it(nt
 
 @pytest.mark.parametrize("dies", ["foreign fail-compaction metadata", "foreign fail-compaction files"])
 def test_a_compaction_is_taken_back_and_planned_again(dies: str) -> None:
-    outcome = run_script(parse(SCRIPT.format(dies=dies)))
+    outcome = run_script(parse(SCRIPT.format(dies=dies, nth="1 storage.link")))
     assert outcome.violations == ()
     assert outcome.reached["foreign service rolled back"] == 1, "it did not find our plan"
     assert outcome.reached["compact-data done"] >= 1
     if "metadata" in dies:
         assert outcome.reached["compact-data taken back"] == 1
+
+
+def test_a_compaction_goes_on_over_what_a_dead_executor_made_of_it() -> None:
+    """Our inflight file was refused, and it made one: nobody rolled it back. Its markers go, too."""
+    outcome = run_script(parse(SCRIPT.format(dies="foreign fail-compaction files", nth="2 storage.publish")))
+    assert outcome.violations == ()
+    assert "foreign service rolled back" not in outcome.reached
+    assert outcome.reached["compact-data done"] >= 1

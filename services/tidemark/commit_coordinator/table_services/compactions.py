@@ -3,8 +3,8 @@
 A commit makes its files in this order (hudi_format/TABLE_SERVICES.md, sections 1 and 2):
 
 1. the requested file with the plan, the inflight file
-2. base files of the same instant that are not ours are deleted: an executor of another engine that died may
-   have made them
+2. base files of the same instant that are not ours are deleted, and markers: an executor of another engine
+   that died may have made them
 3. our base files
 4. of the data table: the metadata table's deltacommit
 5. the completed file
@@ -34,6 +34,7 @@ from tidemark.commit_coordinator.table_services.handler import (
 from tidemark.commit_coordinator.table_services.instant_steps import (
     begin_instant,
     complete_instant,
+    delete_markers,
     is_completed,
     lost_on_conflict,
     metadata_deltacommit,
@@ -154,6 +155,7 @@ class _Compaction:
         content = encode_compaction_plan(requested_compaction(merged.plan))
         inflight = begin_instant(step, action.planned.instant, Action.COMPACTION, content, self._root)
         _delete_other_outputs(step, merged, action.planned.instant)
+        delete_markers(step, action.planned.instant, self._root)
         tickets = [_ticket_of(action, merged.path(outcome)) for outcome in merged.outcomes]
         for first in range(0, len(tickets), PUBLISHED_AT_ONCE):
             with lost_on_conflict("a base file cannot be published"):

@@ -98,9 +98,14 @@ def take_back_instant(step: LockedStep, instant: str, action: Action, root: str)
                 step.delete(path)
             step.context.storage.sync_dir(partition)
         _delete_pending(step, instant, Action.DELTA_COMMIT, METADATA_TABLE_ROOT)
-        step.context.lock.check()
-        step.context.storage.delete_tree(marker_folder(instant))
+    delete_markers(step, instant, root)
     _delete_pending(step, instant, action, root)
+
+
+def delete_markers(step: LockedStep, instant: str, root: str) -> None:
+    """Deletes markers of the instant: an executor of another engine that died has left them, we make none."""
+    step.context.lock.check()
+    step.context.storage.delete_tree(marker_folder(instant, root))
 
 
 def _metadata_logs(storage: Storage, instant: str) -> dict[str, list[str]]:
