@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from tests.interop.local_files import use_without_processes
 from tidemark.stream_runtime.platform.jars import ensure_jars
 from tidemark.stream_runtime.platform.java import find_java
 
@@ -34,8 +35,6 @@ _JUDGE: Final = {
     # Tables of tests have tens of rows: the code that Spark makes for each query costs more than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # In this order of jars Hive's stand-in would come before it.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
     "spark.broadcast.compress": "false",
     "spark.shuffle.compress": "false",
 }
@@ -48,7 +47,9 @@ def start_judge(scratch: Path, memory: str = "1g") -> Any:
     jars = ensure_jars("hudi-spark")
     # On the class path and not added later: each class would be looked for in all of Spark's jars first.
     path = {"spark.driver.extraClassPath": ":".join(str(each) for each in (_HADOOP_DEFAULTS, *jars))}
-    return start_spark((), scratch, memory, {**_JUDGE, **path})
+    spark = start_spark((), scratch, memory, {**_JUDGE, **path})
+    use_without_processes(spark)
+    return spark
 
 
 def start_spark(

@@ -37,11 +37,13 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def test_the_session_takes_short_defaults_of_hadoop_and_its_file_system(judge: HudiJudge) -> None:
+def test_the_session_takes_short_defaults_of_hadoop_and_starts_no_process_for_a_file(
+    judge: HudiJudge,
+) -> None:
     configuration = judge.spark.sparkContext._jsc.hadoopConfiguration()
     assert configuration.size() < 200
     local = judge.spark._jvm.org.apache.hadoop.fs.Path("file:///").getFileSystem(configuration)
-    assert local.getClass().getName() == "org.apache.hadoop.fs.LocalFileSystem"
+    assert local.getClass().getName() == "WithoutProcesses"
 
 
 @pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
