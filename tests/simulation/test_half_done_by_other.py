@@ -53,6 +53,14 @@ def test_another_engine_carries_our_clean_out_wherever_the_storage_refused_it(nt
     assert outcome.reached["foreign clean"] == outcome.reached["clean-data by_other"] == 1
 
 
+@pytest.mark.parametrize("nth", [*(f"{n} storage.publish" for n in range(3, 8)), "1 storage.link"])
+def test_another_engine_carries_our_compaction_out_wherever_the_storage_refused_it(nth: str) -> None:
+    """It takes back what is begun, and does not know our base file if that is there: our sweep deletes it."""
+    outcome = run_script(parse(SCRIPT.format(dies="foreign run-compaction", nth=nth)))
+    assert outcome.violations == ()
+    assert outcome.reached["foreign service rolled back"] == outcome.reached["compact-data by_other"] == 1
+
+
 @pytest.mark.parametrize("dies", ["foreign fail-compaction metadata", "foreign fail-compaction files"])
 def test_a_compaction_is_taken_back_and_planned_again(dies: str) -> None:
     outcome = run_script(parse(SCRIPT.format(dies=dies, nth="1 storage.link")))

@@ -19,6 +19,7 @@ from tests.simulation.world.checkers.cleans import cleaned_files, listing_fault
 from tests.simulation.world.checkers.left_entries import left_entries
 from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
 from tests.simulation.world.checkers.order import newest_completion, order_faults
+from tests.simulation.world.checkers.services import ServiceActions, is_doubled
 from tests.simulation.world.checkers.slow_reader import SlowReader
 from tests.simulation.world.checkers.table import (
     DATA_TIMELINE,
@@ -31,13 +32,7 @@ from tests.simulation.world.checkers.table import (
     View,
     parse_file,
 )
-from tests.simulation.world.checkers.topics import (
-    Counted,
-    Decisions,
-    Since,
-    Topics,
-    keyed_positions,
-)
+from tests.simulation.world.checkers.topics import Counted, Decisions, Since, Topics, keyed_positions
 from tests.simulation.world.checkers.traces import traces_of
 from tests.simulation.world.checkers.transactions import count_faults, faults_of
 
@@ -266,8 +261,9 @@ class Judge:
 
     def _check_listing(self, view: View, instant: str) -> None:
         """G5: the `files` partition lists what is there and committed."""
-        paths, (cleaned, _) = [file.path for file in view.data], self._cleaned()
-        if fault := listing_fault(self._reader.listing(view), paths, cleaned):
+        open_ones, listed = ServiceActions(self.topics.decisions).instants(), self._reader.listing(view)
+        paths = [file.path for file in view.data if not is_doubled(file, listed, open_ones)]
+        if fault := listing_fault(listed, paths, self._cleaned()[0]):
             self.say("G5", f"commit {instant}: {fault}")
 
     def _cleaned(self) -> tuple[set[str], set[str]]:

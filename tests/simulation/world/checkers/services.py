@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
+
+from tests.simulation.world.checkers.table import DataFile
 
 Entry = dict[str, Any]
 _KINDS: Final = (
@@ -43,3 +45,15 @@ class ServiceActions:
             how = entry.get("outcome", "void" if number not in self.decided else "taken back")
             self.decided.discard(number)
             self.ends[f"{kind} {how}"] += 1
+
+    def instants(self) -> set[str]:
+        """Those of the actions that are decided and have not ended."""
+        return {self.open[number]["instant"] for number in self.decided}
+
+
+def is_doubled(file: DataFile, listed: Mapping[str, set[str]], open_ones: Collection[str]) -> bool:
+    """Whether it is a base file of an open action of Tidemark's that nobody lists: another engine carried the
+    plan out and made one of its own. Ours goes with the sweep.
+    """
+    folder, _, name = file.path.rpartition("/")
+    return not file.is_log and file.instant in open_ones and name not in listed.get(folder, ())
