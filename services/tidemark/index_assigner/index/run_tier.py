@@ -262,5 +262,8 @@ class RunTier:
             "run_loading_entries": load.entries if load is not None else 0,
             "run_loading_entries_max": load.entries_total if load is not None else 0,
             "runs_damaged": len(damaged),
+            # Names of former versions: nothing of decoded blocks is kept any more.
+            "block_cache_bytes": 0,
+            "block_cache_bytes_max": 0,
             **{f"run_damaged_shard_{number}": 1.0 for number in sorted(damaged)},
         }
