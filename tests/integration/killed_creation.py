@@ -23,7 +23,7 @@ from typing import Any, Final
 from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.opening.table_creation import CREATION
-from tidemark.hudi_format.storage import local
+from tidemark.hudi_format.storage import local, new_files
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 
 _CALLS: Final = frozenset({"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "utime"})
@@ -61,7 +61,7 @@ def is_killed(folder: Path, nth: int) -> bool:
     """Whether the process died; it ends by itself when it makes fewer calls."""
     process = os.fork()
     if process == 0:
-        local.os = _Dying(nth)  # type: ignore[attr-defined,assignment]
+        local.os = new_files.os = _Dying(nth)  # type: ignore[attr-defined,assignment]
         os._exit(create(folder))
     _, status = os.waitpid(process, 0)
     if os.WIFSIGNALED(status):

@@ -237,6 +237,15 @@ def checked_path(path: str) -> str:
     return path
 
 
+def written_ms(storage: Storage, path: str) -> int | None:
+    """When the file was written last (Unix epoch, by the storage's clock); None if it is not there.
+
+    To be shown to people. Nothing may be decided by it: the clocks of storages and engines differ.
+    """
+    info = storage.stat(path)
+    return None if info is None else info.mtime_ms
+
+
 def checked_name(name: str) -> str:
     """Returns `name` when it is that of one file; raises `InvalidPathError` otherwise."""
     if "/" in name:

@@ -8,7 +8,7 @@ from typing import Final
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import pending_plan
 from tidemark.hudi_format.model import is_instant_time
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.base import Storage, join_path, written_ms
 from tidemark.hudi_format.timeline import (
     DATA_ROOT,
     METADATA_TABLE_ROOT,
@@ -75,8 +75,8 @@ def last_archived_ms(storage: Storage) -> int | None:
     was. Raises OSError.
     """
     paths = (join_path(root, "timeline/history", VERSION_NAME) for root in (DATA_ROOT, METADATA_TABLE_ROOT))
-    found = [storage.stat(path) for path in paths]
-    return max((info.mtime_ms for info in found if info is not None), default=None)
+    times = [written_ms(storage, path) for path in paths]
+    return max((time for time in times if time is not None), default=None)
 
 
 def load_timelines(storage: Storage) -> Timelines:
