@@ -213,6 +213,8 @@ class _Listed:
         self._groups: set[FileGroupId] = set()
         for partition, names in files.items():
             for name in names:
+                # Of a log file only its file group counts, and there are many of them under the lock. So the
+                # rest of its name is not parsed: `.f1-0_20260101000000000.log.1_0-1-2` is of f1-0.
                 if name.startswith("."):
                     if ".log." in name:
                         self._groups.add((partition, name[1:].partition("_")[0]))

@@ -190,10 +190,7 @@ class _Clean:
         self._commit_metadata(step, action, plan)
         completion = decided_time(action.decided, self._root)
         begun = step.timelines.metadata.find(plan.instant)
-        if (
-            begun is not None
-            and half_done_by_other(step.timelines, action.planned, action.decided, self._root) is not None
-        ):
+        if begun is not None and self._is_half_done(step, action):
             # The instant completes after its deltacommit of the metadata table, which another engine made.
             step.context.instants.observe([str(begun.completion)])
             completion = step.context.instants.next()
@@ -201,6 +198,7 @@ class _Clean:
         complete_instant(step, inflight, completion, content, self._root)
 
     def _is_half_done(self, step: LockedStep, action: DecidedAction) -> bool:
+        """Whether another engine made the instant's deltacommit of the metadata table, and nothing else."""
         reason = half_done_by_other(step.timelines, action.planned, action.decided, self._root)
         return reason is not None
 
