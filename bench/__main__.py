@@ -15,7 +15,6 @@ import argparse
 import json
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from typing import Any, Final
 from bench import hudi_side, report, tidemark_side
 from bench.conditions import conditions, load_average
 from bench.tidemark_process import configuration
+from bench.whole_run import say
 
 SIDES: Final = ("tidemark", "hudi")
 PARTS: Final = ("batches", "latency", "sustained", "lookups")
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "settings": {},
     }
     if "tidemark" in options.sides:
-        found["tidemark"] = tidemark_side.measure(options, folder / "tidemark", settings, _say)
+        found["tidemark"] = tidemark_side.measure(options, folder / "tidemark", settings, say)
         found["settings"]["Tidemark"] = {
             f"{section}.{key}": value
             for section, values in (("index", settings["table"]["index"]), *settings.items())
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             for key, value in values.items()
         }
     if "hudi" in options.sides and {"batches", "lookups"} & set(options.parts):
-        found["hudi"] = hudi_side.measure(options, folder / "hudi", _say)
+        found["hudi"] = hudi_side.measure(options, folder / "hudi", say)
         found["settings"]["Hudi"] = found["hudi"]["hudi"]
         found["settings"]["Hudi's Spark"] = found["hudi"]["spark"]
     found["load_after"] = load_average()
@@ -108,10 +108,6 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def _numbers(kind: Any) -> Any:
     return lambda text: [kind(each) for each in text.split(",")]
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def _stop(*_: object) -> None:
@@ -127,7 +123,7 @@ def main() -> None:
         found = run(options, folder)
     finally:
         if options.keep:
-            _say(f"kept: {folder}")
+            say(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     table = report.lines(found)

@@ -18,10 +18,7 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -38,6 +35,7 @@ from bench.conditions import conditions, load_average
 from bench.feeder import SteadyFeeder, json_records
 from bench.tidemark_process import TOPIC, TidemarkRun, configuration
 from bench.tidemark_side import TidemarkSide, waits
+from bench.whole_run import report, say
 from bench.workload import Workload
 from tidemark.console.admin_client import connect
 from tidemark.errors import TidemarkError
@@ -187,13 +185,13 @@ def latency(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     settings = {**configuration("1s", options.lanes), "table_services": SHORT}
     with TidemarkRun(folder, settings) as run, CommitWatch(run.table, TOPIC) as watch:
         actions = Actions(run)
-        _say(f"loading: {TidemarkSide(run, watch, workload, 1.0).load()}")
+        say(f"loading: {TidemarkSide(run, watch, workload, 1.0).load()}")
         windows = Windows(run, watch, workload, options)
         windows.without()  # warms up
         for _ in range(options.rounds):
             found["without"].append(windows.without())
             found["beside"].append(windows.beside(actions))
-            _say(f"one round is done; ended so far: {actions.counts()}")
+            say(f"one round is done; ended so far: {actions.counts()}")
         verified = run.command("verify")
     figures: dict[str, Any] = {name: _percentiles(np.concatenate(some)) for name, some in found.items()}
     figures["actions"] = actions.counts()
@@ -294,25 +292,13 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     if "hudi" in parts:
         arguments = ["--batches", str(options.batch), "--moves", "0", "--compaction", "on", "--lookups", "0"]
         arguments += ["--seconds", str(options.sustained_s)]
-        found["hudi"] = hudi_side.run_baseline(options, work / "hudi", arguments, _say)
+        found["hudi"] = hudi_side.run_baseline(options, work / "hudi", arguments, say)
     found["load_after"] = load_average()
     return found
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def main() -> None:
-    options = parse_arguments()
-    work = Path(tempfile.mkdtemp(prefix="tidemark-service-epochs-", dir=options.work))
-    try:
-        found = measure(options, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print("\n".join(lines(found)))
+    report("service-epochs", parse_arguments(), measure, lines)
 
 
 if __name__ == "__main__":

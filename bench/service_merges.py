@@ -15,10 +15,8 @@ memory is told, and its heap.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +32,7 @@ from bench.data_tables import ROW_BYTES, DataShape, DataTable
 from bench.hudi_baseline import HudiTable
 from bench.hudi_settings import SPARK_SETTINGS, settle_options
 from bench.merge_tables import IndexTable, merge_operations
+from bench.whole_run import report, say
 from bench.workload import Workload
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
@@ -105,14 +104,14 @@ def tidemark_merges(folder: Path, plan: CompactionPlan, memory_bytes: int) -> Fi
 
 def index_case(folder: Path, entries: int, share: float, options: argparse.Namespace, spark: Any) -> Figures:
     """One size and share: Tidemark's merge, then Hudi's of the same table."""
-    _say(f"index of {entries} entries, {share:.0%} of the blocks")
+    say(f"index of {entries} entries, {share:.0%} of the blocks")
     table = IndexTable(folder, entries)
     changes = table.change(share)
     plan = table.plan()
     found: Figures = {"entries": entries, "share": share, "changes": changes}
     if "tidemark" in options.only:
         found["tidemark"] = tidemark_merges(folder, plan, options.memory)
-        _say(f"tidemark: {found['tidemark']}")
+        say(f"tidemark: {found['tidemark']}")
     if spark is not None:
         judge = HudiJudge(spark, folder.parent)
         # The first write of a process that has not read the table dies behind the compaction, in Hudi 1.2.0.
@@ -122,13 +121,13 @@ def index_case(folder: Path, entries: int, share: float, options: argparse.Names
         later = {"hoodie.metadata.compact.max.delta.commits": "100000"}
         timeline = folder / _INDEX_TIMELINE
         found["hudi"] = _hudi(spark, timeline, lambda: judge.upsert(folder, rows, later))
-        _say(f"hudi: {found['hudi']}")
+        say(f"hudi: {found['hudi']}")
     return found
 
 
 def data_case(folder: Path, shape: DataShape, options: argparse.Namespace, spark: Any) -> Figures:
     """A table whose log files have Parquet blocks."""
-    _say(f"{shape.slices} file groups of {shape.rows} rows, {shape.logs} log files of {shape.share:.0%}")
+    say(f"{shape.slices} file groups of {shape.rows} rows, {shape.logs} log files of {shape.share:.0%}")
     table = DataTable(folder, shape)
     plan = table.plan()
     found: Figures = {"rows": shape.slices * shape.rows, "blocks": "parquet", "groups": shape.slices}
@@ -138,7 +137,7 @@ def data_case(folder: Path, shape: DataShape, options: argparse.Namespace, spark
 
 def spark_case(folder: Path, options: argparse.Namespace, spark: Any) -> Figures:
     """A table that Spark writes, with Avro blocks in its log files."""
-    _say(f"{options.rows} rows, {UPDATES} updates of a tenth, avro blocks")
+    say(f"{options.rows} rows, {UPDATES} updates of a tenth, avro blocks")
     folder.mkdir()
     overrides = {"hoodie.logfile.data.block.format": "avro"}
     table = HudiTable(spark, folder / "table", folder, overrides)
@@ -168,12 +167,12 @@ def _both(
 ) -> Figures:
     if "tidemark" in options.only:
         found["tidemark"] = tidemark_merges(table, plan, options.memory)
-        _say(f"tidemark: {found['tidemark']}")
+        say(f"tidemark: {found['tidemark']}")
     if spark is not None:
         judge = HudiJudge(spark, table.parent)
         given = {**settle_options(), **overrides}
         found["hudi"] = _hudi(spark, table / _DATA_TIMELINE, lambda: judge.compact(table, given))
-        _say(f"hudi: {found['hudi']}")
+        say(f"hudi: {found['hudi']}")
     return found
 
 
@@ -314,20 +313,8 @@ def _numbers(text: str) -> list[int]:
     return [int(float(each)) for each in text.split(",") if each]
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def main() -> None:
-    options = parse_arguments()
-    work = Path(tempfile.mkdtemp(prefix="tidemark-merges-", dir=options.work))
-    try:
-        found = measure(options, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print("\n".join(lines(found)))
+    report("merges", parse_arguments(), measure, lines)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
 
 ROUND = "round\n"
-SCRIPT = f"""
-setup type=mor shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0 services=yes kinds=compact_data
+FED = f"""
 round
 feed up k1 d0 1
 hurry
@@ -19,23 +18,16 @@ hurry
 hurry
 {6 * ROUND}feed up k1 d0 3
 hurry
-{12 * ROUND}fail-before coordinator {{nth}}
+{12 * ROUND}"""
+SETUP = "setup type=mor shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0 services=yes kinds="
+SCRIPT = f"""{SETUP}compact_data{FED}fail-before coordinator {{nth}}
 {2 * ROUND}{{dies}}
 {12 * ROUND}foreign undo
 {20 * ROUND}feed up k1 d0 5
 hurry
 {12 * ROUND}
 """
-CLEAN = f"""
-setup type=mor shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0 services=yes kinds=clean
-round
-feed up k1 d0 1
-hurry
-{6 * ROUND}feed up k1 d0 2
-hurry
-{6 * ROUND}feed up k1 d0 3
-hurry
-{12 * ROUND}foreign compact
+CLEAN = f"""{SETUP}clean{FED}foreign compact
 wait 6000
 fail-before coordinator {{nth}} storage.publish
 {4 * ROUND}foreign clean time 1

@@ -7,12 +7,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from testing.dict_rocks import DictRocks
 from tests.simulation.world.process import Process
 from tests.unit.index_assigner.index_world import memory_folder
 from tidemark.index_assigner.index.errors import CacheInUseError
@@ -64,33 +64,25 @@ class Disk:
         return LightRocks(self.folders[-1], process)
 
 
-class LightRocks:
-    """Takes the place of `RocksTier`."""
+class LightRocks(DictRocks):
+    """Takes the place of `RocksTier`: a process may be frozen or die at each read and each batch."""
 
     def __init__(self, folder: Folder, process: Process) -> None:
         self._folder, self.path = folder, folder.home
         self._process = process
 
-    def close(self) -> None:
-        self._folder.holder = None
+    @property
+    def content(self) -> dict[bytes, bytes]:
+        return self._folder.content
+
+    def replace(self, content: dict[bytes, bytes]) -> None:
+        folder = self._folder
+        folder.before = [*folder.before[1 - _BATCHES_KEPT :], folder.content]
+        folder.content = content
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         self._process.place("rocks.get")
-        content = self._folder.content
-        return [content.get(key) for key in keys]
-
-    def get(self, key: bytes) -> bytes | None:
-        return self.get_many([key])[0]
-
-    def keys_between(self, first: bytes, end: bytes) -> list[bytes]:
-        keys = sorted(self._folder.content)
-        return keys[bisect_left(keys, first) : bisect_left(keys, end)]
-
-    def items_between(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-        return [(key, self._folder.content[key]) for key in self.keys_between(first, end)]
-
-    def items_from(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter(self.items_between(first, end))
+        return super().get_many(keys)
 
     def write(
         self,
@@ -99,34 +91,10 @@ class LightRocks:
         drop_ranges: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         self._process.place("rocks.write")
-        folder = self._folder
-        folder.before = [*folder.before[1 - _BATCHES_KEPT :], folder.content]
-        content = dict(folder.content)
-        for first, end in drop_ranges:
-            for key in self.keys_between(first, end):
-                del content[key]
-        for key in deletes:
-            content.pop(key, None)
-        for keys, values in puts:
-            content.update(zip(keys, values, strict=True))
-        folder.content = content
-
-    def load(self, keys: list[bytes], values: list[bytes]) -> None:
-        assert keys == sorted(set(keys))
-        self.write([(keys, values)])
-
-    def clear(self, first: bytes, end: bytes) -> None:
-        if self.keys_between(first, end):
-            self.write([], [], [(first, end)])
+        super().write(puts, deletes, drop_ranges)
 
     def sync(self) -> None:
         self._folder.before = []
 
-    def reclaim(self, first: bytes, end: bytes) -> None:
-        return None
-
-    def disk_bytes(self) -> int:
-        return sum(len(key) + len(value) for key, value in self._folder.content.items())
-
-    def entries(self) -> int:
-        return len(self._folder.content)
+    def close(self) -> None:
+        self._folder.holder = None

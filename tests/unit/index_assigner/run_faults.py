@@ -5,13 +5,13 @@ with the power, deleted files come back, bytes change.
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testing.dict_rocks import DictRocks
 from tidemark.index_assigner.runs.files import PART_SUFFIX, RUN_SUFFIX, RunFolder
 
 _STEPS = ("create", "finish", "publish", "remove")
@@ -21,69 +21,25 @@ class KilledError(BaseException):
     """The process ended here."""
 
 
-class KeptRocks:
-    """Takes the place of `RocksTier`: a dictionary for each folder, and its contents since the last sync."""
+class KeptRocks(DictRocks):
+    """A dictionary for each folder, and its contents since the last sync."""
 
     def __init__(self, path: Path, contents: list[dict[bytes, bytes]]) -> None:
         self.path, self._contents = path, contents
         path.mkdir(parents=True, exist_ok=True)
 
     @property
-    def _content(self) -> dict[bytes, bytes]:
+    def content(self) -> dict[bytes, bytes]:
         return self._contents[-1]
 
-    def close(self) -> None:
-        return None
-
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        return [self._content.get(key) for key in keys]
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._content.get(key)
-
-    def keys_between(self, first: bytes, end: bytes) -> list[bytes]:
-        keys = sorted(self._content)
-        return keys[bisect_left(keys, first) : bisect_left(keys, end)]
-
-    def items_between(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-        return [(key, self._content[key]) for key in self.keys_between(first, end)]
-
-    def items_from(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter(self.items_between(first, end))
-
-    def write(
-        self,
-        puts: Iterable[tuple[list[bytes], list[bytes]]],
-        deletes: Iterable[bytes] = (),
-        drop_ranges: Iterable[tuple[bytes, bytes]] = (),
-    ) -> None:
-        content = dict(self._content)
-        for first, end in drop_ranges:
-            for key in self.keys_between(first, end):
-                del content[key]
-        for key in deletes:
-            content.pop(key, None)
-        for keys, values in puts:
-            content.update(zip(keys, values, strict=True))
+    def replace(self, content: dict[bytes, bytes]) -> None:
         self._contents.append(content)
 
     def sync(self) -> None:
         del self._contents[:-1]
 
-    def load(self, keys: list[bytes], values: list[bytes]) -> None:
-        self.write([(keys, values)])
-
-    def clear(self, first: bytes, end: bytes) -> None:
-        self.write([], [], [(first, end)])
-
-    def reclaim(self, first: bytes, end: bytes) -> None:
+    def close(self) -> None:
         return None
-
-    def disk_bytes(self) -> int:
-        return sum(len(key) + len(value) for key, value in self._content.items())
-
-    def entries(self) -> int:
-        return len(self._content)
 
 
 class RunFaults:

@@ -133,10 +133,8 @@ def test_a_new_life_begins_without_the_former_runs_even_if_their_files_come_back
     assert not set(files) & set(run_files(two))
 
 
-def test_a_load_that_began_before_the_shard_was_opened_again_is_never_published(
-    assigners, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here nobody ends it: it is whole when it is asked for again."""
+def loading(assigners):
+    """An assigner whose only shard is being loaded, and its table."""
     loads, table = SteppedLoads(), DataTable(shards=1)
     table.commit_rows(MANY)
     table.compact_index(clean=True)
@@ -144,6 +142,14 @@ def test_a_load_that_began_before_the_shard_was_opened_again_is_never_published(
     one.ask(list(MANY)[:2])
     one.ask(list(MANY)[2:])
     assert loads.is_busy
+    return one, table
+
+
+def test_a_load_that_began_before_the_shard_was_opened_again_is_never_published(
+    assigners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here nobody ends it: it is whole when it is asked for again."""
+    one, table = loading(assigners)
     monkeypatch.setattr(one.index._runs, "end_load", lambda *_: None)
     table.commit_rows({"k0000": (9, 900)}, {"k0001": 901})
     table.compact_index(clean=False)
@@ -189,13 +195,7 @@ def test_rocksdb_is_durable_before_a_run_has_its_name(
 
 
 def test_a_base_file_that_is_cleaned_while_it_is_loaded_ends_that_load_alone(assigners) -> None:
-    loads, table = SteppedLoads(), DataTable(shards=1)
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    one = assigners(table, loads=loads).open(table.known())
-    one.ask(list(MANY)[:2])
-    one.ask(list(MANY)[2:])
-    assert loads.is_busy
+    one, table = loading(assigners)
     promoted(one, table, {"new": Change(1, 901)}, 5)
     table.compact_index(clean=False)
     for path in superseded(table):
