@@ -227,8 +227,8 @@ def measure(folder: Path, memory_mib: int, keys: int, batch: int, batches: int) 
         if stage.offset % 4 == 0:
             stage.promote(inserts)
     stage.promote(inserts)
-    print(inserts.line("inserts", memory_mib, stage.bytes_out, stage.index.figures()), flush=True)
-    updates, before = Rates(), stage.index.figures()
+    print(inserts.line("inserts", memory_mib, stage.bytes_out, stage.index.stats()), flush=True)
+    updates, before = Rates(), stage.index.stats()
     stage.bytes_out = 0
     dice = np.random.default_rng(1)
     for number in range(batches):
@@ -236,7 +236,7 @@ def measure(folder: Path, memory_mib: int, keys: int, batch: int, batches: int) 
         stage.run(keyed_slices(numbers, number + 2), updates)
         if stage.offset % 4 == 0:
             stage.promote(updates)
-    after = {name: value - before.get(name, 0.0) for name, value in stage.index.figures().items()}
+    after = {name: value - before.get(name, 0.0) for name, value in stage.index.stats().items()}
     print(updates.line("updates in place", memory_mib, stage.bytes_out, after), flush=True)
     stage.rocks.close()
 

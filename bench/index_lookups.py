@@ -132,7 +132,7 @@ class IndexBench:
     def _measure(self) -> None:
         index = self._index()
         self._timed(COLD, [self._ask(index, self._some())])
-        print(f"    blocks read: {index.figures()['blocks_read']:.0f}")
+        print(f"    blocks read: {index.stats()['blocks_read']:.0f}")
         self._timed("cold, next batches", self._asks(index, self._some))
         self._load(index)
         self._timed("run files, other keys each batch", self._asks(index, self._some))
@@ -146,7 +146,7 @@ class IndexBench:
         self._timed("hot cache, the same keys", self._asks(index, lambda: same))
         self._timed("absent keys, proven by coverage", self._asks(index, self._others))
         self._change(index, [self._others() for _ in range(_BATCHES)])
-        run_bytes = index.figures()["run_bytes"]
+        run_bytes = index.stats()["run_bytes"]
         print(
             f"  RocksDB folder {self.rocks.disk_bytes() / _MIB:.1f} MiB, run files {run_bytes / _MIB:.1f} MiB"
         )
@@ -160,7 +160,7 @@ class IndexBench:
         """Looks keys up until all shards have their run."""
         started, used = self.clock.monotonic_s(), process_time()
         batches = 0
-        while index.figures()["run_shards"] < self.shards:
+        while index.stats()["run_shards"] < self.shards:
             index.lookup(0, *self._some())
             batches += 1
         wall_s, cpu_s = self.clock.monotonic_s() - started, process_time() - used

@@ -15,7 +15,7 @@ from testing.terms import begin_term
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.context import Context, TableFacts
-from tidemark.commit_coordinator.commit.listed_slices import index_figures
+from tidemark.commit_coordinator.commit.listed_slices import index_stats
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.table_services import steps
 from tidemark.commit_coordinator.table_services.archivals import Archive
@@ -170,10 +170,10 @@ class ServedTable:
         )
 
     def list_files(self) -> None:
-        """The figures of all slices, as after a rewind."""
+        """The stats of all slices, as after a rewind."""
         snapshot = MetadataTableSnapshot.load(self.storage)
         view = TableView.of(self.storage, snapshot.data_timeline)
-        self.placement.load(snapshot.files, view, index_figures(self.storage, snapshot))
+        self.placement.load(snapshot.files, view, index_stats(self.storage, snapshot))
         self.state.seen = SeenInstants(names=set(judged_instants(snapshot.data_timeline)))
 
     def dies_at(self, failpoint: str, nth: int = 1) -> None:

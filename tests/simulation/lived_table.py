@@ -211,8 +211,8 @@ class LivedTable(ServicePath):
                 rows.append((row, DataOp.UPDATE if is_there else DataOp.INSERT, group))
         self.tag(rows)
 
-    def figures(self) -> dict[str, float]:
-        """The table's own figures, without the copies of decisions that trimming would delete."""
+    def stats(self) -> dict[str, float]:
+        """The table's own stats, without the copies of decisions that trimming would delete."""
         folder = Path(self.storage.base_uri.removeprefix("file://"))
         found = table_figures(folder)
         found["files: table"] -= sum(1 for _ in (folder / ".hoodie/.aux/tidemark/store").iterdir())

@@ -49,7 +49,7 @@ class Noop:
     """`ServiceHandler`. ``wanted``: how many actions are due. ``holds``: whether plans still hold."""
 
     has_tasks = True
-    figures_are_old = True
+    stats_are_old = True
     kind = ServiceKind.COMPACT_DATA
     timeline: str | None = DATA_ROOT
 

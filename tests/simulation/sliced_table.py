@@ -370,5 +370,5 @@ class OrderedTable:
     def place(self, key: str) -> Place:
         return self.table.index()[key]
 
-    def figures(self) -> dict[str, float]:
-        return self.tiers.figures()
+    def stats(self) -> dict[str, float]:
+        return self.tiers.stats()

@@ -51,9 +51,9 @@ def test_epoch_after_epoch_ends_as_the_replay(ordered):
     assert only.loop.counters.not_counted == 0
     assert only.work.uncommitted_entries() == 0
     assert only.work.counts.input == len(cluster.sent)
-    figures = only.lease.reported.figures
-    assert figures["tagged_input"] > 0
-    assert {name for name in figures if name.startswith("lag_lane_")} == {"lag_lane_0", "lag_lane_1"}
+    stats = only.lease.reported.stats
+    assert stats["tagged_input"] > 0
+    assert {name for name in stats if name.startswith("lag_lane_")} == {"lag_lane_0", "lag_lane_1"}
 
 
 def test_a_lane_that_the_broker_would_not_let_read_is_opened_again(monkeypatch):

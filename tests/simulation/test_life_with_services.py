@@ -65,15 +65,15 @@ def answers(life: LivedTable, one: Assigner) -> dict[str, int]:
 
 def test_nothing_grows_and_every_service_does_its_part(tmp_path: Path) -> None:
     life = LivedTable(tmp_path / "t", config(), groups=3, keys=30, seed=1)
-    figures: dict[str, list[float | None]] = {}
+    stats: dict[str, list[float | None]] = {}
     for _ in range(SECONDS // 5):
         for _ in range(5):
             life.second()
-        for name, value in life.figures().items():
-            figures.setdefault(name, []).append(value)
-    slices = [figures.pop(name) for name in sorted(figures) if name.startswith("slices: ")]
+        for name, value in life.stats().items():
+            stats.setdefault(name, []).append(value)
+    slices = [stats.pop(name) for name in sorted(stats) if name.startswith("slices: ")]
     assert all(value is not None and value < 2 * TRIGGER_INDEX for of_slice in slices for value in of_slice)
-    assert list(unsettled(figures, SETTLED_S // 5)) == []
+    assert list(unsettled(stats, SETTLED_S // 5)) == []
     kinds = {planned.kind for planned in life.planned_services().values()}
     assert kinds == set(ServiceKind) - {ServiceKind.ROLLBACK}
     assert all(isinstance(end, ServiceCommitted) for end in life.ended().values())

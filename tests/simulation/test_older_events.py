@@ -55,7 +55,7 @@ def test_below_a_foreign_delete_with_a_value_nothing_changes(table: OrderedTable
         # In another partition: nothing else makes anybody look at the file group of the delete.
         for at in range(3):
             table.feed(insert("c", at, "d2"))
-        assert table.figures()["foreign_deletes"] == 1
+        assert table.stats()["foreign_deletes"] == 1
         table.table.compact()
     elif how == "empty disk":
         table.lose_disk()
@@ -99,7 +99,7 @@ def test_rows_kept_apart_share_a_file_group(table: OrderedTable) -> None:
     groups = {table.place(key) for key in keys[:10]}
     assert len(groups) == 1
     assert ("d1", "shared-d1") not in groups
-    assert table.figures()["kept_apart"] == 10
+    assert table.stats()["kept_apart"] == 10
 
 
 def test_a_move_goes_round_what_another_engine_deleted(table: OrderedTable) -> None:
@@ -123,7 +123,7 @@ def test_a_tombstone_ends_with_its_time_and_its_slice_and_the_old_event_is_seen(
     table.table.compact()
     table.feed(insert("c", 1))
     assert table.feed(insert("a", 16)).inserts == 1
-    assert table.figures()["tombstones_removed"] >= 1
+    assert table.stats()["tombstones_removed"] >= 1
     table.table.compact()
     table.check()
 
@@ -167,7 +167,7 @@ def test_a_file_group_that_was_looked_at_before_a_delete_is_looked_at_again(tabl
     # The file group of the delete forgets; that of the move does not.
     table.table.compact("d2")
     table.feed(insert("x", 1, "d2"))
-    assert table.figures()["tombstones_removed"] == 1
+    assert table.stats()["tombstones_removed"] == 1
     assert table.feed(insert("a", 11, "d1")).inserts == 1
     assert table.place("a") != table.place("b")
 
@@ -183,7 +183,7 @@ def test_a_table_without_deletes_has_each_log_file_looked_at_once_at_most(table:
     for at in range(6, 12):
         table.feed(*(insert(f"k{at}-{number}", at) for number in range(5)))
     assert table.tiers._deletes.files_read == 5
-    assert table.figures()["kept_apart"] == 0
+    assert table.stats()["kept_apart"] == 0
     assert {place for place, _, _ in table.table.live().values()} == {("d1", "shared-d1")}
 
 

@@ -35,7 +35,7 @@ def test_two_shufflers_share_the_lanes():
     assert all(loop.counters.claims == 1 and not loop.counters.not_counted for loop in cluster.loops)
     assert {e.slot for e in cluster.counted()} == {0, 1}
     assert set(cluster.leases[0].reported.lanes_held) == set(cluster.lanes[:2])
-    assert cluster.leases[0].reported.figures["shuffled_records"] > 0
+    assert cluster.leases[0].reported.stats["shuffled_records"] > 0
 
 
 def test_transactions_keep_to_their_limit_and_interval():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-DROPPED_FIGURE: Final = "dropped_field/"
+DROPPED_STAT: Final = "dropped_field/"
 
 
 class DroppedField(NamedTuple):
@@ -19,11 +19,11 @@ class DroppedField(NamedTuple):
     records: int
 
 
-def dropped_fields(figures: Mapping[str, float]) -> list[DroppedField]:
+def dropped_fields(stats: Mapping[str, float]) -> list[DroppedField]:
     """The dropped fields among a stage's stats (name -> value), in the order of the stats."""
     dropped = []
-    for figure, value in figures.items():
-        if figure.startswith(DROPPED_FIGURE):
-            topic, _, field = figure.removeprefix(DROPPED_FIGURE).partition("/")
+    for stat, value in stats.items():
+        if stat.startswith(DROPPED_STAT):
+            topic, _, field = stat.removeprefix(DROPPED_STAT).partition("/")
             dropped.append(DroppedField(topic, field, int(value)))
     return dropped

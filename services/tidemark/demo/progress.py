@@ -11,7 +11,7 @@ from tidemark.table_status.epochs import EpochRecord
 from tidemark.table_status.status import Status
 
 _RATE_WINDOW_S: Final = 4.0
-# By tier: the figure of answered keys and that of held keys, as the assigners report them.
+# By tier: the stat of answered keys and that of held keys, as the assigners report them.
 _TIERS: Final = {
     "uncommitted": ("keys_uncommitted", "uncommitted_entries"),
     "hot": ("keys_hot", "hot_entries"),
@@ -102,12 +102,12 @@ def committed_records(status: Status) -> int:
 
 def tiers(status: Status) -> tuple[CacheTierStats, ...]:
     """For each tier the look-ups that it answered and the keys that it holds, summed over all assigners."""
-    figures: dict[str, float] = {}
+    stats: dict[str, float] = {}
     for member in status.services.assign:
         for name, value in member.figures.items():
-            figures[name] = figures.get(name, 0.0) + value
+            stats[name] = stats.get(name, 0.0) + value
     return tuple(
-        CacheTierStats(tier, int(figures[answered]), int(figures[held]) if held in figures else None)
+        CacheTierStats(tier, int(stats[answered]), int(stats[held]) if held in stats else None)
         for tier, (answered, held) in _TIERS.items()
-        if answered in figures
+        if answered in stats
     )

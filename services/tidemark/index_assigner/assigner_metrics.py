@@ -1,6 +1,6 @@
 """The metrics of an assigner process (docs/metrics.md).
 
-Durations are recorded when they happen. All other values are read at each scrape, from the figures in the
+Durations are recorded when they happen. All other values are read at each scrape, from the stats in the
 newest report of each stage.
 """
 
@@ -15,7 +15,7 @@ from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.dropped_fields import dropped_fields
 from tidemark.epoch_protocol.entries import TAG_OF_COUNT, Stage
 from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.index_assigner.shuffle.dead_letters import REASON_FIGURE
+from tidemark.index_assigner.shuffle.dead_letters import REASON_STAT
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.index_assigner.slots.observer import AssignerObserver
 from tidemark.stream_runtime.metrics import LATENCY_BUCKETS_S, Metrics
@@ -26,9 +26,9 @@ _LANE_LAG: Final = "lag_lane_"
 
 
 class _Plain(NamedTuple):
-    """A reported figure that becomes one metric unchanged: a counter if ``total``, else a gauge."""
+    """A reported stat that becomes one metric unchanged: a counter if ``total``, else a gauge."""
 
-    figure: str
+    stat: str
     name: str
     help_text: str
     total: bool = False
@@ -96,12 +96,12 @@ class AssignerMetrics(AssignerObserver):
         reports = {stage: source.reported for stage, source in self._stages.items()}
         yield from self._slots(reports)
         if Stage.SHUFFLE in reports:
-            yield from self._plain(reports[Stage.SHUFFLE][1].figures, _SHUFFLE)
+            yield from self._plain(reports[Stage.SHUFFLE][1].stats, _SHUFFLE)
         if Stage.ASSIGN in reports:
-            figures = reports[Stage.ASSIGN][1].figures
-            yield from self._plain(figures, _ASSIGN)
-            yield from self._tagging(figures)
-            yield from self._tiers(figures)
+            stats = reports[Stage.ASSIGN][1].stats
+            yield from self._plain(stats, _ASSIGN)
+            yield from self._tagging(stats)
+            yield from self._tiers(stats)
 
     def _slots(self, reports: Mapping[Stage, tuple[int, StageReport]]) -> Iterable[Metric]:
         make = self.metrics
@@ -128,46 +128,46 @@ class AssignerMetrics(AssignerObserver):
             ["stage", "topic", "field"],
         )
         for stage, (slot, report) in reports.items():
-            name, figures = stage.value, report.figures
+            name, stats = stage.value, report.stats
             if slot >= 0:
                 lanes.add_metric([name, str(slot)], len(report.lanes_held))
             for outcome in _OUTCOMES:
-                ended.add_metric([name, outcome], figures.get(f"transactions_{outcome}", 0.0))
-            claims.add_metric([name], figures.get("claims", 0.0))
-            doubts.add_metric([name], figures.get("doubts", 0.0))
-            waits.add_metric([name], figures.get("input_waits", 0.0))
-            passed.add_metric([name], figures.get("passed_over_records", 0.0))
-            for figure, count in figures.items():
-                if figure.startswith(REASON_FIGURE):
-                    letters.add_metric([name, figure.removeprefix(REASON_FIGURE)], count)
-            for field in dropped_fields(figures):
+                ended.add_metric([name, outcome], stats.get(f"transactions_{outcome}", 0.0))
+            claims.add_metric([name], stats.get("claims", 0.0))
+            doubts.add_metric([name], stats.get("doubts", 0.0))
+            waits.add_metric([name], stats.get("input_waits", 0.0))
+            passed.add_metric([name], stats.get("passed_over_records", 0.0))
+            for stat, count in stats.items():
+                if stat.startswith(REASON_STAT):
+                    letters.add_metric([name, stat.removeprefix(REASON_STAT)], count)
+            for field in dropped_fields(stats):
                 dropped.add_metric([name, field.topic, field.field], field.records)
         return lanes, ended, claims, doubts, waits, letters, passed, dropped
 
-    def _plain(self, figures: Mapping[str, float], shown: Iterable[_Plain]) -> Iterable[Metric]:
+    def _plain(self, stats: Mapping[str, float], shown: Iterable[_Plain]) -> Iterable[Metric]:
         for plain in shown:
             make = self.metrics.counter_family if plain.total else self.metrics.gauge_family
             family = make(plain.name, plain.help_text)
-            family.add_metric([], figures.get(plain.figure, 0.0))
+            family.add_metric([], stats.get(plain.stat, 0.0))
             yield family
 
-    def _tagging(self, figures: Mapping[str, float]) -> Iterable[Metric]:
+    def _tagging(self, stats: Mapping[str, float]) -> Iterable[Metric]:
         tags = self.metrics.counter_family(
             "tagged_records", "Input records by what became of them; a move is an update as well", ["tag"]
         )
-        for figure, tag in TAG_OF_COUNT.items():
-            tags.add_metric([tag], figures.get(f"tagged_{figure}", 0.0))
+        for stat, tag in TAG_OF_COUNT.items():
+            tags.add_metric([tag], stats.get(f"tagged_{stat}", 0.0))
         lag = self.metrics.gauge_family("lag_offsets", "Offsets of a lane that are not read yet", ["lane"])
-        for figure, offsets in figures.items():
-            if figure.startswith(_LANE_LAG):
-                lag.add_metric([figure.removeprefix(_LANE_LAG)], offsets)
+        for stat, offsets in stats.items():
+            if stat.startswith(_LANE_LAG):
+                lag.add_metric([stat.removeprefix(_LANE_LAG)], offsets)
         return tags, lag
 
-    def _tiers(self, figures: Mapping[str, float]) -> Iterable[Metric]:
+    def _tiers(self, stats: Mapping[str, float]) -> Iterable[Metric]:
         make, limits = self.metrics, self._limits
         hits = make.counter_family("lookup_keys", "Keys looked up, by the tier that knew them", ["tier"])
         for tier in _TIERS:
-            hits.add_metric([tier], figures.get(f"keys_{tier}", 0.0))
+            hits.add_metric([tier], stats.get(f"keys_{tier}", 0.0))
         held = make.gauge_family(
             "tier_bytes", "What a tier holds; rocksdb and run on disk, the others in memory", ["tier"]
         )
@@ -179,15 +179,15 @@ class AssignerMetrics(AssignerObserver):
             "run": ("run_bytes", limits.disk_for_runs),
             "slice_deletes": ("delete_bytes", limits.slice_deletes),
         }
-        for tier, (figure, bound) in bounds.items():
-            held.add_metric([tier], figures.get(figure, 0.0))
+        for tier, (stat, bound) in bounds.items():
+            held.add_metric([tier], stats.get(stat, 0.0))
             if bound is not None:
                 limit.add_metric([tier], bound)
         entries = make.gauge_family(
             "tier_entries", "Entries of a tier; of rocksdb its own estimate", ["tier"]
         )
         for tier in ("uncommitted", "hot", "rocksdb", "run"):
-            entries.add_metric([tier], figures.get(f"{tier}_entries", 0.0))
+            entries.add_metric([tier], stats.get(f"{tier}_entries", 0.0))
         most = make.gauge_family(
             "tier_limit_entries",
             "Entries of the tier in all assigners of the table at which tagging rests",

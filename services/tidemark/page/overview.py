@@ -194,7 +194,7 @@ def _tiers(facts: Facts, status: Status) -> list[dict[str, Any]]:
     members = [member.figures for member in status.services.assign]
 
     def total(name: str) -> float | None:
-        values = [figures[name] for figures in members if name in figures]
+        values = [stats[name] for stats in members if name in stats]
         return sum(values) if values else None
 
     asked = sum(total(f"keys_{tier}") or 0 for tier in (*TIERS, "none"))

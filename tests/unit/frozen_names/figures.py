@@ -21,8 +21,8 @@ def figure_names(folder: Path) -> set[str]:
     assigner = Assigner(table, folder / "rocks")
     try:
         found = {
-            "shuffle": {**shuffle.figures(), **SlotCounters().figures()},
-            "assign": {**assigner.index.figures(), **SlotCounters().figures()},
+            "shuffle": {**shuffle.stats(), **SlotCounters().stats()},
+            "assign": {**assigner.index.stats(), **SlotCounters().stats()},
         }
     finally:
         assigner.close()

@@ -25,7 +25,7 @@ from tidemark.commit_coordinator.input.skips import InputSkips
 from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol import fold
-from tidemark.epoch_protocol.dropped_fields import DROPPED_FIGURE
+from tidemark.epoch_protocol.dropped_fields import DROPPED_STAT
 from tidemark.epoch_protocol.entries import (
     CommitDecided,
     EpochCommitted,
@@ -107,7 +107,7 @@ def _tell(service: CoordinatorService, cluster: MemoryCluster, verified: dict[st
     service.inputs.look()
     for stage in Stage:
         service.members.join(stage, "assigner-1", "127.0.0.1:9", 0)
-        figures = {"hot_entries": 3.0, f"{DROPPED_FIGURE}orders-in/price": 2.0}
+        figures = {"hot_entries": 3.0, f"{DROPPED_STAT}orders-in/price": 2.0}
         service.members.renew(stage, "assigner-1", [], 0, figures)
     stopped = StoppedLane(Stage.SHUFFLE, "orders-in:0", "orders-in", 0, 7, StopReason.UNREADABLE, "broken", 0)
     service.members.stopped_lanes.stop(stopped)

@@ -179,5 +179,5 @@ class DictIndex:
             for held in self.lanes.values()
         )
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         return {"lanes": float(len(self.lanes))}

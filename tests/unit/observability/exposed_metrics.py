@@ -15,10 +15,10 @@ from tests.unit.typed_status import typed_verification
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import STEPS, CoordinatorMetrics
-from tidemark.commit_coordinator.status.sampled_figures import Lags, SampledFigures, TableFigures
+from tidemark.commit_coordinator.status.sampled_stats import Lags, SampledStats, TableStats
 from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import EpochPlanned, Stage
@@ -80,8 +80,8 @@ def coordinator(folder: Path) -> Metrics:
             members=lambda stage: [member], leases=lambda stage: {"0": (None, 0), "1": (None, None)}
         ),
         placement=SimpleNamespace(
-            figures=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0},
-            snapshot=lambda: TableSlices((SliceFigures("p", "f", 10, 2, 5, 0),)),
+            stats=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0},
+            snapshot=lambda: TableSlices((SliceStats("p", "f", 10, 2, 5, 0),)),
         ),
         stopped_lanes=lambda: [STOPPED],
         verification=SimpleNamespace(last=VERDICT, decided=VERDICT, undecided=0),
@@ -89,12 +89,12 @@ def coordinator(folder: Path) -> Metrics:
     stages = ("shuffle", "assign", "commit")
     sampled = SimpleNamespace(
         lags=Lags(dict.fromkeys(stages, 7), dict.fromkeys(stages, 1.5)),
-        table=TableFigures({"data": 1, "metadata": 0}, {"0": 3}),
+        table=TableStats({"data": 1, "metadata": 0}, {"0": 3}),
         oldest_transaction_s=0.0,
         dead_letters=LetterRetention(70, 7, 3),
     )
     made = CoordinatorMetrics(load_config(write_config(folder)), clock, lambda: 5)
-    made.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
+    made.watch(cast(StatusSource, status), cast(SampledStats, sampled))
     planned = EpochPlanned(5, 3, 1, 0, 9, "20130101000000000", "0", "", clock.now_ms())
     made.committed(planned, Report((), (), dict.fromkeys(STEPS, 12.0)))
     for entry in (

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.status.service_metrics import ServiceMetrics
 from tidemark.commit_coordinator.status.table_services import service_warnings
 from tidemark.epoch_protocol.entries import Decision
@@ -107,8 +107,8 @@ def test_the_longest_slices_are_told_whoever_compacts() -> None:
     shown = Shown()
     assert shown.values("slice_log_files") == {"timeline=data": 0, "timeline=metadata": 0}
     shown.slices = TableSlices(
-        (SliceFigures("p", "f", 9, 2, 70, 0), SliceFigures("p", "g", 9, 4, 60, 0)),
-        (SliceFigures("record_index", "s", 9, 7, 8, 0),),
+        (SliceStats("p", "f", 9, 2, 70, 0), SliceStats("p", "g", 9, 4, 60, 0)),
+        (SliceStats("record_index", "s", 9, 7, 8, 0),),
     )
     assert shown.values("slice_log_files") == {"timeline=data": 4, "timeline=metadata": 7}
     assert shown.values("slice_log_bytes") == {"timeline=data": 70, "timeline=metadata": 8}

@@ -15,10 +15,10 @@ from tests.unit.table_files import write_config
 from tests.unit.typed_status import IDLE, typed_status
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.domain.slice_figures import TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import TableSlices
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
-from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.status.sampled_stats import SampledStats
 from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import Counts
@@ -53,14 +53,14 @@ class Shown:
             board=self.board,
             members=SimpleNamespace(members=lambda _: [], leases=lambda _: {}),
             placement=SimpleNamespace(
-                figures=lambda: {"file_groups": 0.0, "bytes": 0.0}, snapshot=lambda: TableSlices()
+                stats=lambda: {"file_groups": 0.0, "bytes": 0.0}, snapshot=lambda: TableSlices()
             ),
             verification=self.verification,
             stopped_lanes=tuple,
         )
         self.sampled = SimpleNamespace(lags=None, table=None, dead_letters=None, oldest_transaction_s=0.0)
         self._metrics = CoordinatorMetrics(load_config(write_config(folder)), ManualClock(), lambda: 5)
-        self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, self.sampled))
+        self._metrics.watch(cast(StatusSource, status), cast(SampledStats, self.sampled))
 
     def page(self) -> dict[str, float]:
         return {

@@ -145,7 +145,7 @@ def test_epochs_are_bounded_and_tell_of_attempts_that_were_given_up() -> None:
 
 def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
     world = PageWorld()
-    figures = {
+    stats = {
         "keys_hot": 60.0,
         "keys_rocksdb": 20.0,
         "keys_none": 20.0,
@@ -157,7 +157,7 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
         "runs_damaged": 1,
     }
     member = {"slot": 0, "process": "a", "address": "h:1", "lanes": ["0"], "uncommitted_entries": 0}
-    world.status["services"]["assign"] = [{**member, "figures": figures}, {**member, "figures": figures}]
+    world.status["services"]["assign"] = [{**member, "figures": stats}, {**member, "figures": stats}]
     tiers = {each["tier"]: each for each in document(world)["tiers"]}
     assert (tiers["hot"]["bytes"], tiers["hot"]["entries"], tiers["hot"]["share"]) == (2_000, 20, 0.6)
     assert (tiers["hot"]["bytes_max"], tiers["mdt"]["bytes_max"]) == (8_000, None)

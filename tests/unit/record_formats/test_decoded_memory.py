@@ -184,4 +184,4 @@ def test_a_stage_whose_rows_have_no_room_publishes_the_others_next() -> None:
             ranges[part.lane] = part.next
     assert ranges == {"orders-in:0": 9, "orders-in:1": 9}
     assert transactions == 5
-    assert stage.figures()["gathered_bytes"] == 0.0
+    assert stage.stats()["gathered_bytes"] == 0.0

@@ -25,7 +25,7 @@ sys.stdin.read()
 """
 
 
-def figures_of_holder(size: int, files: int) -> dict[str, float]:
+def stats_of_holder(size: int, files: int) -> dict[str, float]:
     command = [sys.executable, "-c", HOLDER, str(size), str(files)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -36,7 +36,7 @@ def figures_of_holder(size: int, files: int) -> dict[str, float]:
 
 
 def test_memory_and_descriptors_that_a_process_holds_are_measured():
-    small, large = figures_of_holder(0, 0), figures_of_holder(32 << 20, 50)
+    small, large = stats_of_holder(0, 0), stats_of_holder(32 << 20, 50)
     assert large["memory: assigner"] - small["memory: assigner"] > 30 << 20
     assert large["descriptors: assigner"] - small["descriptors: assigner"] == 50
 

@@ -1,7 +1,7 @@
-"""When a table service is worth it, by figures that are kept in memory: what a slice's log files weigh, and
+"""When a table service is worth it, by stats that are kept in memory: what a slice's log files weigh, and
 how long ago the last action was.
 
-Pure. The figures are hints: the plan lists what it takes (`compaction_planning`, `clean_planning`).
+Pure. The stats are hints: the plan lists what it takes (`compaction_planning`, `clean_planning`).
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def status_lines(status: Status, of_run: Sequence[StatusWarning] = ()) -> Iterat
         for member in members:
             lanes = ", ".join(member.lanes) or "none"
             yield f"{stage:<13} slot {member.slot} at {member.address}: lanes {lanes}"
-            yield from _figures(member.figures)
+            yield from _stats(member.figures)
         if not members:
             yield f"{stage:<13} nobody"
     asked = f"{status.writer.process}, asked {status.writer.asked} times"
@@ -239,7 +239,7 @@ def verified_line(verification: VerificationState) -> str:
     return f"as of {last.as_of or '-'}: {how}, in {last.seconds} s{until}"
 
 
-def _figures(figures: dict[str, float]) -> Iterator[str]:
-    if figures:
-        shown = ", ".join(f"{name} {value:g}" for name, value in sorted(figures.items()))
+def _stats(stats: dict[str, float]) -> Iterator[str]:
+    if stats:
+        shown = ", ".join(f"{name} {value:g}" for name, value in sorted(stats.items()))
         yield f"              {shown}"

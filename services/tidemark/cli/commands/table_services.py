@@ -224,7 +224,7 @@ def _remarks(state: ServiceKindState, now_ms: int) -> Iterator[str]:
 
 
 def counted(kind: str) -> str:
-    """What the figures of a kind's actions count."""
+    """What the stats of a kind's actions count."""
     if kind.startswith("compact"):
         return "file groups"
     return "files" if kind.startswith("clean") else "instants"

@@ -34,7 +34,7 @@ from tidemark.commit_coordinator.opening.table_open import OpenedTable
 from tidemark.commit_coordinator.server import serve
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.kafka_probe import KafkaProbe
-from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.status.sampled_stats import SampledStats
 from tidemark.config.hoodie_section import target_file_bytes
 from tidemark.epoch_protocol.entries import PROTOCOL_VERSION
 from tidemark.page.open_page import Shown, open_page
@@ -103,7 +103,7 @@ class Answers:
     def _admin_service(self) -> AdminService:
         """The metrics sample the same status as `Status` answers."""
         status, config = self._status(), self._parts.config
-        sampled = SampledFigures(status, self._ends, self._awaited, config.input.is_sharded, self._retention)
+        sampled = SampledStats(status, self._ends, self._awaited, config.input.is_sharded, self._retention)
         self._parts.metrics.watch(status, sampled)
         return AdminService(config.table.name, self._admin_sources(status))
 

@@ -125,7 +125,7 @@ class Members:
         process_id: str,
         held: Iterable[str],
         uncommitted: int,
-        figures: Mapping[str, float],
+        stats: Mapping[str, float],
         stopped: Sequence[StoppedLane] = (),
         empty: Sequence[EmptyRange] = (),
     ) -> Grant:
@@ -142,7 +142,7 @@ class Members:
                 raise LeaseEndedError(f"the lease of {process_id} has ended: join again") from error
             for member in membership.members():
                 if member.process_id == process_id:
-                    member.uncommitted_entries, member.figures = uncommitted, dict(figures)
+                    member.uncommitted_entries, member.stats = uncommitted, dict(stats)
                     member.stopped, member.empty = tuple(stopped), tuple(empty)
             return grant
 

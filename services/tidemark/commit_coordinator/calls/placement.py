@@ -1,4 +1,4 @@
-"""Leases file groups to assigners, and keeps the figures of their newest slices up to date; thread-safe."""
+"""Leases file groups to assigners, and keeps the stats of their newest slices up to date; thread-safe."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.listed_slices import index_figures, listed_figures
+from tidemark.commit_coordinator.commit.listed_slices import index_stats, listed_stats
 from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
-from tidemark.commit_coordinator.domain.slice_figures import SliceBook, SliceFigures, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import SliceBook, SliceStats, TableSlices
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
@@ -57,9 +57,9 @@ class CompactedSlice:
 
 
 class Placement:
-    """Thread-safe `FileGroupPlanner`, with the figures of the newest slice of each file group.
+    """Thread-safe `FileGroupPlanner`, with the stats of the newest slice of each file group.
 
-    ``snapshot`` is what the triggers of table services get. The figures are reloaded after a rewind, and kept
+    ``snapshot`` is what the triggers of table services get. The stats are reloaded after a rewind, and kept
     up to date by our own commits and services in between.
     """
 
@@ -81,14 +81,14 @@ class Placement:
             self._suspended = True
             self._is_listed = False
 
-    def load(self, files: ListedFiles, view: TableView, index: Iterable[SliceFigures]) -> None:
-        """Replaces all figures by those of the metadata table's listing: at the start, and after a rewind.
+    def load(self, files: ListedFiles, view: TableView, index: Iterable[SliceStats]) -> None:
+        """Replaces all stats by those of the metadata table's listing: at the start, and after a rewind.
 
         ``index``: the newest slices of the metadata table. File groups under a pending clustering of another
         engine are known, but not leased.
         """
         newest = view.slices(files.names())
-        slices = [listed_figures(slice_, files.files(slice_.partition_path)) for slice_ in newest]
+        slices = [listed_stats(slice_, files.files(slice_.partition_path)) for slice_ in newest]
         with self._lock:
             self._data, self._index = SliceBook(slices), SliceBook(index)
             self._planner.load(
@@ -162,8 +162,8 @@ class Placement:
                 if not is_index:
                     self._planner.compacted(*slice_.group, slice_.size)
 
-    def listed(self, slices: Iterable[SliceFigures], *, is_index: bool) -> None:
-        """A plan listed these groups: their figures are exact now, whatever other writers did meanwhile."""
+    def listed(self, slices: Iterable[SliceStats], *, is_index: bool) -> None:
+        """A plan listed these groups: their stats are exact now, whatever other writers did meanwhile."""
         with self._lock:
             book = self._index if is_index else self._data
             for slice_ in slices:
@@ -195,10 +195,10 @@ class Placement:
         """(partition path, file id, bytes of its latest slice) of every file group that has one."""
         return [(*slice_.group, slice_.size) for slice_ in self.snapshot().data]
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """For `tidemark status`: the number of file groups, their bytes, and the target size."""
         with self._lock:
-            return self._planner.figures()
+            return self._planner.stats()
 
 
 def load_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:
@@ -210,4 +210,4 @@ def load_listed(storage: Storage, logs: ReadableLogs | None, placement: Placemen
     view = TableView.of(storage, snapshot.data_timeline)
     if logs is not None:
         logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
-    placement.load(snapshot.files, view, index_figures(storage, snapshot))
+    placement.load(snapshot.files, view, index_stats(storage, snapshot))

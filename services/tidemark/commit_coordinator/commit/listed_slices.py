@@ -1,10 +1,10 @@
-"""Figures of file slices as a listing shows them (`domain/slice_figures.py`)."""
+"""Stats of file slices as a listing shows them (`domain/slice_stats.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.file_group.slices import FileSlice
@@ -14,13 +14,13 @@ from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.storage.base import Storage, join_path
 
 
-def listed_figures(slice_: FileSlice, sizes: Mapping[str, int]) -> SliceFigures:
-    """The figures of a slice; ``sizes``: file name -> bytes in its folder. A file that is not there counts 0
+def listed_stats(slice_: FileSlice, sizes: Mapping[str, int]) -> SliceStats:
+    """The stats of a slice; ``sizes``: file name -> bytes in its folder. A file that is not there counts 0
     bytes.
     """
     # They are in the order of their instants.
     oldest = slice_.log_files[0] if slice_.log_files else None
-    return SliceFigures(
+    return SliceStats(
         slice_.partition_path,
         slice_.file_id,
         base_bytes=sizes.get(slice_.base_file, 0) if slice_.base_file else 0,
@@ -30,14 +30,14 @@ def listed_figures(slice_: FileSlice, sizes: Mapping[str, int]) -> SliceFigures:
     )
 
 
-def index_figures(storage: Storage, snapshot: MetadataTableSnapshot) -> list[SliceFigures]:
+def index_stats(storage: Storage, snapshot: MetadataTableSnapshot) -> list[SliceStats]:
     """The newest slice of each file group of the metadata table. Lists the folder of each partition once."""
-    figures: list[SliceFigures] = []
+    stats: list[SliceStats] = []
     for partition, slices in snapshot.slices.items():
         listing = storage.list(join_path(METADATA_TABLE_PATH, partition))
         sizes = {info.name: info.size for info in listing}
-        figures.extend(listed_figures(slice_, sizes) for slice_ in slices)
-    return figures
+        stats.extend(listed_stats(slice_, sizes) for slice_ in slices)
+    return stats
 
 
 def log_requested_ms(name: str) -> int:

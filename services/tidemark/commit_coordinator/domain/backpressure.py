@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tidemark.commit_coordinator.domain.slice_figures import GroupName, SliceFigures
+from tidemark.commit_coordinator.domain.slice_stats import GroupName, SliceStats
 
 BOUND: Final = 3.0
 BEHIND: Final = 2.0
@@ -87,7 +87,7 @@ class LoadRule:
     log_bytes: int
     log_ratio: float
 
-    def loads(self, slice_: SliceFigures) -> tuple[float, float]:
+    def loads(self, slice_: SliceStats) -> tuple[float, float]:
         """The load by the number of log files, and by their bytes."""
         enough = max(min(self.log_bytes, self.log_ratio * slice_.base_bytes), _LOG_BYTES_MIN)
         return slice_.log_count / self.log_files, slice_.log_bytes / enough
@@ -112,14 +112,14 @@ class LoadWatch:
 
     def __init__(self, rule: LoadRule) -> None:
         self._rule = rule
-        self._seen: tuple[SliceFigures, ...] = ()
-        self._loads: dict[GroupName, tuple[SliceFigures, float, float]] = {}
+        self._seen: tuple[SliceStats, ...] = ()
+        self._loads: dict[GroupName, tuple[SliceStats, float, float]] = {}
         self._left_out: set[GroupName] = set()
         self._listing = 0
         self._growths: deque[float] = deque(maxlen=_COMMITS)
         self._load = SliceLoad()
 
-    def look(self, slices: tuple[SliceFigures, ...], listing: int) -> SliceLoad:
+    def look(self, slices: tuple[SliceStats, ...], listing: int) -> SliceLoad:
         """The load now; as before if nothing changed. ``listing``: the number of the table's last listing."""
         if listing != self._listing:
             self._listed(slices, listing)
@@ -136,13 +136,13 @@ class LoadWatch:
         self._load = self._sum()
         return self._load
 
-    def _listed(self, slices: Sequence[SliceFigures], listing: int) -> None:
+    def _listed(self, slices: Sequence[SliceStats], listing: int) -> None:
         self._listing, self._loads = listing, {}
         for slice_ in slices:
             self._note(slice_)
         self._left_out = {group for group, (_, *loads) in self._loads.items() if max(loads) >= BOUND}
 
-    def _note(self, slice_: SliceFigures) -> float:
+    def _note(self, slice_: SliceStats) -> float:
         """Keeps the slice's loads; returns by how much they grew."""
         loads = self._rule.loads(slice_)
         before = self._loads.get(slice_.group)

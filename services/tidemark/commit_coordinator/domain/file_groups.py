@@ -93,7 +93,7 @@ class FileGroupPlanner:
         group.reserved += granted * per_record
         return FileGroupLease(partition, group.file_id, granted)
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """For `tidemark status`: the number of file groups, their bytes, and the target size."""
         sizes = [g.stored for groups in self._partitions.values() for g in groups.values()]
         return {

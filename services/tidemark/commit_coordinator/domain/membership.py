@@ -51,7 +51,7 @@ class Member:
     address: str
     expires_ms: int
     claim_token: int = 0
-    figures: dict[str, float] = field(default_factory=dict)
+    stats: dict[str, float] = field(default_factory=dict)
     uncommitted_entries: int = 0
     stopped: tuple[StoppedLane, ...] = ()
     empty: tuple[EmptyRange, ...] = ()

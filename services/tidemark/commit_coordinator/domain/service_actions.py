@@ -102,7 +102,7 @@ class SeenKind:
     """What this coordinator has seen of a kind. ``failures``: actions that failed in a row, the last one
     because of ``problem``; nothing is planned before ``not_before_ms``. ``ended_ms``: when the last action
     ended (Unix epoch). ``found_nothing``: an action was due, and there was nothing to plan: others hold the
-    files, or the figures are old.
+    files, or the stats are old.
     """
 
     failures: int = 0

@@ -20,7 +20,7 @@ from tidemark.commit_coordinator.status.kafka_probe import ASK_S, KafkaProbe
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
 from tidemark.commit_coordinator.status.table_services import service_warnings, table_services
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
-from tidemark.epoch_protocol.dropped_fields import DROPPED_FIGURE, DroppedField, dropped_fields
+from tidemark.epoch_protocol.dropped_fields import DROPPED_STAT, DroppedField, dropped_fields
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.hudi_format.errors import HudiFormatError
@@ -108,7 +108,7 @@ class StatusSource:
             in_flight=self._in_flight(view),
             lag=Lag(**facts.lag) if facts.lag is not None else None,
             records=Records(view.shuffled_records, refused_letters, view.committed, view.uncommitted),
-            file_groups=FileGroups(**self.placement.figures()),
+            file_groups=FileGroups(**self.placement.stats()),
             verification=self.verification.state(),
             refused_calls=dict(self.refused()),
             input_topics=self.inputs.states() if self.inputs is not None else {},
@@ -156,7 +156,7 @@ class StatusSource:
                 member.address,
                 sorted(name for name, (_, slot) in lanes.items() if slot == member.slot),
                 member.uncommitted_entries,
-                {n: v for n, v in member.figures.items() if not n.startswith(DROPPED_FIGURE)},
+                {n: v for n, v in member.stats.items() if not n.startswith(DROPPED_STAT)},
             )
             for member in self.members.members(stage)
         ]
@@ -186,7 +186,7 @@ class StatusSource:
                 text = f"{len(idle)} {stage.value} lanes have no owner: start an assigner"
                 yield StatusWarning(WarningKind.LANES_WITHOUT_OWNER, text)
             for member in self.members.members(stage):
-                if member.figures.get("input_waits"):
+                if member.stats.get("input_waits"):
                     text = (
                         f"{stage.value} slot {member.slot} waits before it can decode its input (the schema "
                         "registry): its log says why"
@@ -210,7 +210,7 @@ class StatusSource:
         counts: Counter[tuple[str, str]] = Counter()
         for stage in Stage:
             for member in self.members.members(stage):
-                for field in dropped_fields(member.figures):
+                for field in dropped_fields(member.stats):
                     counts[field.topic, field.field] += field.records
         dropped = [DroppedField(*place, records) for place, records in counts.items()]
         return sorted(dropped, key=lambda field: (field.topic, -field.records, field.field))

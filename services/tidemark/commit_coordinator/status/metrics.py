@@ -17,7 +17,7 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.epoch_counters import EpochCounters
 from tidemark.commit_coordinator.status.epoch_traces import EpochTraces
-from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.status.sampled_stats import SampledStats
 from tidemark.commit_coordinator.status.service_metrics import ServiceMetrics
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.config import TableConfigFile
@@ -49,12 +49,12 @@ class CoordinatorMetrics:
         self.traces = EpochTraces(config.table.name, self._sent, clock)
         self.counters = EpochCounters(term)
         self.services = ServiceMetrics(metrics, term)
-        self._watched: tuple[StatusSource, SampledFigures] | None = None
+        self._watched: tuple[StatusSource, SampledStats] | None = None
         self._steps = metrics.histogram("epoch_step_seconds", "Steps of committed epochs", ["step"])
         self._epochs = metrics.histogram("epoch_seconds", "Epochs, from plan to commit")
         metrics.on_scrape(self._collect)
 
-    def watch(self, status: StatusSource, sampled: SampledFigures) -> None:
+    def watch(self, status: StatusSource, sampled: SampledStats) -> None:
         """Scrapes read from these from now on; before, they have no values."""
         self._watched = status, sampled
 
@@ -118,7 +118,7 @@ class CoordinatorMetrics:
         family.add_metric([], float(value))
         return family
 
-    def _state(self, view: CoordinatorView, sampled: SampledFigures) -> Iterable[Metric]:
+    def _state(self, view: CoordinatorView, sampled: SampledStats) -> Iterable[Metric]:
         now_ms = self._clock.now_ms()
         age_ms, committed_ms = now_ms - (view.planned_ms or now_ms), 0
         if view.completion is not None:
@@ -196,7 +196,7 @@ class CoordinatorMetrics:
         rewinds.add_metric([], self.counters.rewinds)
         return attempts, again, rewinds
 
-    def _lags(self, sampled: SampledFigures) -> Iterable[Metric]:
+    def _lags(self, sampled: SampledStats) -> Iterable[Metric]:
         records = self.metrics.gauge_family(
             "lag_records", "Input that is not past the stage (offsets, markers among them)", ["stage"]
         )
@@ -209,7 +209,7 @@ class CoordinatorMetrics:
                 seconds.add_metric([stage], lags.seconds[stage])
         return records, seconds
 
-    def _table(self, sampled: SampledFigures, placement: Placement) -> Iterable[Metric]:
+    def _table(self, sampled: SampledStats, placement: Placement) -> Iterable[Metric]:
         pending = self.metrics.gauge_family("pending_instants", "Instants not completed yet", ["timeline"])
         logs = self.metrics.gauge_family(
             "record_index_log_files", "Log files behind the base file, of the 100 shards with most", ["shard"]
@@ -221,9 +221,9 @@ class CoordinatorMetrics:
                 logs.add_metric([shard], count)
         yield pending
         yield logs
-        figures = placement.figures()
-        yield self._gauge("file_groups", "File groups of the table", figures["file_groups"])
-        yield self._gauge("table_bytes", "Size of the table's newest file slices", figures["bytes"])
+        stats = placement.stats()
+        yield self._gauge("file_groups", "File groups of the table", stats["file_groups"])
+        yield self._gauge("table_bytes", "Size of the table's newest file slices", stats["bytes"])
 
     def _members(self, members: Members) -> Iterable[Metric]:
         here = self.metrics.gauge_family("members", "Processes that hold a slot", ["stage"])

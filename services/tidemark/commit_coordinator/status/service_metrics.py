@@ -11,7 +11,7 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
@@ -96,13 +96,13 @@ class ServiceMetrics:
         size = self._metrics.gauge_family(
             "slice_log_bytes", "Bytes of log files of the newest file slice that has most", ["timeline"]
         )
-        tables: tuple[tuple[str, Iterable[SliceFigures]], ...] = (
+        tables: tuple[tuple[str, Iterable[SliceStats]], ...] = (
             ("data", slices.data),
             ("metadata", slices.index),
         )
         for timeline, of_table in tables:
-            files.add_metric([timeline], max((figures.log_count for figures in of_table), default=0))
-            size.add_metric([timeline], max((figures.log_bytes for figures in of_table), default=0))
+            files.add_metric([timeline], max((stats.log_count for stats in of_table), default=0))
+            size.add_metric([timeline], max((stats.log_bytes for stats in of_table), default=0))
         return files, size
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:

@@ -100,7 +100,7 @@ class Archive:
     def __init__(self, config: ArchiveConfig, executor: Executor) -> None:
         self._config, self._executor = config, executor
         self._known_writes: tuple[int, int] | None = None
-        self._index_next = self.figures_are_old = False
+        self._index_next = self.stats_are_old = False
         self._not_before_ms = self._looked_ms = 0
         self._gone: set[str] = set()
         self._sweep: _Sweep | None = None
@@ -128,7 +128,7 @@ class Archive:
             return plan.encode()
         # While no epoch is made nobody looks at what other engines write, and the metadata table's log files
         # that hold archival back are not known.
-        self.figures_are_old = is_due and _has_unseen(step)
+        self.stats_are_old = is_due and _has_unseen(step)
         plan = self._plan(step, True)
         self._index_next = False
         if plan is None:

@@ -89,7 +89,7 @@ class _Clean:
     """What both cleans share. ``folder``: that of the table's partitions."""
 
     has_tasks: Final = False
-    figures_are_old: Final = False
+    stats_are_old: Final = False
 
     def __init__(
         self, kind: ServiceKind, root: str, folder: str, config: TableServicesConfig, retain_ms: int
@@ -254,7 +254,7 @@ class CleanData(_Clean):
         replaced: dict[str, set[str]] = {}
         for partition, file_id in view_of(step.context, step.timelines.data).replaced:
             replaced.setdefault(partition, set()).add(file_id)
-        known = {figures.partition_path for figures in self._placement.snapshot().data}
+        known = {stats.partition_path for stats in self._placement.snapshot().data}
         return sorted(known | set(replaced)), replaced
 
     def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:

@@ -21,8 +21,8 @@ from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
 from tidemark.commit_coordinator.commit.context import Context
-from tidemark.commit_coordinator.commit.listed_slices import listed_figures
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.commit.listed_slices import listed_stats
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
@@ -86,7 +86,7 @@ from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata, encode_commit_metadata
 from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 
-# How often the figures of all file groups are looked through, and how long to wait after a look under the
+# How often the stats of all file groups are looked through, and how long to wait after a look under the
 # lock that found nothing to do.
 LOOK_EVERY_MS: Final = 1_000
 RETRY_AFTER_MS: Final = 10_000
@@ -111,7 +111,7 @@ class _Compaction:
     """What both compactions share. ``folder``: that of the table's partitions."""
 
     has_tasks: Final = True
-    figures_are_old: Final = True
+    stats_are_old: Final = True
 
     def __init__(
         self, kind: ServiceKind, root: str, folder: str, placement: Placement, *, is_on: bool
@@ -129,7 +129,7 @@ class _Compaction:
         return self._root
 
     def _may_look(self, now_ms: int, groups: int) -> bool:
-        """Whether the kind is switched on, and the figures of so many ``groups`` were not looked through just
+        """Whether the kind is switched on, and the stats of so many ``groups`` were not looked through just
         before: that takes about a microsecond for each.
         """
         if not self._is_on or now_ms < self._not_before_ms:
@@ -247,10 +247,10 @@ class CompactIndex(_Compaction):
             plan = NotNow(f"the metadata table has a partition {unknown}, which is unknown")
         else:
             validity, files = _validity(step), index_files(storage)
-            # As for data: another engine may have compacted what the figures still show as due.
+            # As for data: another engine may have compacted what the stats still show as due.
             newest = metadata_slices(files, validity)
-            figures = (listed_figures(file_slice, files[file_slice.partition_path]) for file_slice in newest)
-            self._placement.listed(figures, is_index=True)
+            stats = (listed_stats(file_slice, files[file_slice.partition_path]) for file_slice in newest)
+            self._placement.listed(stats, is_index=True)
             plan = plan_index_compaction(validity, files, instant)
         return self._document(step.context, plan)
 
@@ -284,7 +284,7 @@ class CompactData(_Compaction):
         too_soon = ended_ms is not None and now_ms - ended_ms < self._min_ms
         if too_soon or not slices.is_listed or not self._may_look(now_ms, len(slices.data)):
             return None
-        due = sum(self._rule.score(figures, now_ms) >= 1.0 for figures in slices.data)
+        due = sum(self._rule.score(stats, now_ms) >= 1.0 for stats in slices.data)
         return f"{due} file groups have many log files" if due else None
 
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
@@ -293,15 +293,15 @@ class CompactData(_Compaction):
         groups = _most_urgent(slices, rule, instant_to_ms(instant))
         if not groups:
             return self._document(context, None)
-        left = (figures for figures in slices.data if figures.log_count and figures.group not in groups)
-        unlisted = {figures.partition_path for figures in left} | _unseen_partitions(step)
+        left = (stats for stats in slices.data if stats.log_count and stats.group not in groups)
+        unlisted = {stats.partition_path for stats in left} | _unseen_partitions(step)
         view = view_of(context, step.timelines.data)
         files = group_files(context.storage, groups, step.names)
-        # Nothing completed after the new instant. Another engine may have compacted what the figures still
+        # Nothing completed after the new instant. Another engine may have compacted what the stats still
         # show as due.
         newest = slices_before(instant, view, files)
-        figures = (listed_figures(file_slice, files[file_slice.partition_path]) for file_slice in newest)
-        self._placement.listed(figures, is_index=False)
+        stats = (listed_stats(file_slice, files[file_slice.partition_path]) for file_slice in newest)
+        self._placement.listed(stats, is_index=False)
         plan = plan_data_compaction(
             view,
             newest,
@@ -331,7 +331,7 @@ class CompactData(_Compaction):
 
 
 def _unseen_partitions(step: LockedStep) -> set[str]:
-    """Partitions with log files of other engines that the figures do not show yet: nobody has looked at the
+    """Partitions with log files of other engines that the stats do not show yet: nobody has looked at the
     timeline since. Hudi's planner would find them neither in the plan nor among what is written after it.
     """
     context, known = step.context, step.context.fold().state.known()
@@ -356,11 +356,11 @@ def _ticket_of(action: DecidedAction, path: str) -> Ticket:
 
 def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:
     """The groups that need it most: as many as one action may have."""
-    scored: list[tuple[float, SliceFigures]] = [
-        (score, figures) for figures in slices.data if (score := rule.score(figures, now_ms)) >= 1.0
+    scored: list[tuple[float, SliceStats]] = [
+        (score, stats) for stats in slices.data if (score := rule.score(stats, now_ms)) >= 1.0
     ]
     scored.sort(key=lambda scored: (-scored[0], scored[1].group))
-    return {figures.group for _, figures in scored[: rule.max_groups]}
+    return {stats.group for _, stats in scored[: rule.max_groups]}
 
 
 def _validity(step: LockedStep) -> InstantValidity:

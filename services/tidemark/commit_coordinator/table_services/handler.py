@@ -101,7 +101,7 @@ class ServiceHandler(Protocol):
         ...
 
     @property
-    def figures_are_old(self) -> bool:
+    def stats_are_old(self) -> bool:
         """Whether a plan that found nothing to do means that another engine has changed the table's files
         since they were listed, so that they are to be listed anew.
         """

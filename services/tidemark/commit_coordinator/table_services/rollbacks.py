@@ -34,7 +34,7 @@ class RollBackDead:
     """`rollback`: has no tasks, and an instant of its own for each write that it undoes."""
 
     has_tasks: Final = False
-    figures_are_old: Final = False
+    stats_are_old: Final = False
     timeline: Final[str | None] = None
 
     def __init__(self, config: RollbackConfig) -> None:

@@ -127,7 +127,7 @@ class ServiceRunner:
             self._wanted.setdefault(kind, []).append(answer)
 
     def wants_listing(self, now_ms: int) -> bool:
-        """Whether the figures of file groups are to be listed anew: they said that a compaction was due, and
+        """Whether the stats of file groups are to be listed anew: they said that a compaction was due, and
         there was nothing to compact, or archival waits for a compaction of what they do not show. Another
         engine has compacted or written meanwhile. At most once a minute.
         """
@@ -297,7 +297,7 @@ class ServiceRunner:
         if planned is None:
             kind = seen.kind(action.kind)
             kind.not_before_ms, kind.found_nothing = now_ms + _NOTHING_MS, True
-            self._stale = self._stale or handler.figures_are_old
+            self._stale = self._stale or handler.stats_are_old
             self._answer(action.kind, 0, "there is nothing to do")
             return
         seen.kind(action.kind).found_nothing = False

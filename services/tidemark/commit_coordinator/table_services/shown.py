@@ -16,7 +16,7 @@ import msgspec
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.table_services.held_back import held_back
 from tidemark.commit_coordinator.table_services.pressure import AHEAD_MS
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
@@ -57,25 +57,25 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 @dataclass(frozen=True)
-class PlanFigures:
+class PlanStats:
     """What a plan names: file groups, files of a clean, or instants; and bytes where it says them."""
 
     groups: int = 0
     bytes: int = 0
 
 
-def plan_figures(document: bytes) -> PlanFigures:
-    """The figures of an action's plan, whatever its kind."""
+def plan_stats(document: bytes) -> PlanStats:
+    """The stats of an action's plan, whatever its kind."""
     plan = msgspec.json.decode(document)
     if not isinstance(plan, dict):
-        return PlanFigures()
+        return PlanStats()
     if "operations" in plan:
         gone = set(plan.get("dropped", ()))
         kept = [operation for number, operation in enumerate(plan["operations"]) if number not in gone]
-        return PlanFigures(len(kept), sum(outcome["log_bytes"] + outcome["base_bytes"] for outcome in kept))
+        return PlanStats(len(kept), sum(outcome["log_bytes"] + outcome["base_bytes"] for outcome in kept))
     if isinstance(plan.get("files"), dict):
-        return PlanFigures(sum(map(len, plan["files"].values())))
-    return PlanFigures(len(plan.get("instants", ())))
+        return PlanStats(sum(map(len, plan["files"].values())))
+    return PlanStats(len(plan.get("instants", ())))
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class ShownServices:
         self._runner = runner
         self._config = config
         self._placement = placement
-        self._plans: dict[int, PlanFigures] = {}
+        self._plans: dict[int, PlanStats] = {}
         self._slices = _OfSlices()
         self._slices_at_ms = -_SLICES_MS
         self._held: dict[ServiceKind, list[str]] = {}
@@ -158,23 +158,23 @@ class ShownServices:
 
     def _open(self, held: OpenService, seen: SeenServices) -> OpenServiceAction:
         planned, noted = held.planned, seen.action(held.planned.service)
-        figures, progress = self._figures(planned), self._runner.progress_of(planned.service)
+        stats, progress = self._stats(planned), self._runner.progress_of(planned.service)
         step = "planned" if held.decided is None else "sweeping" if noted.completed else "decided"
-        done = figures.groups if noted.reported or held.decided is not None else progress.done
+        done = stats.groups if noted.reported or held.decided is not None else progress.done
         return OpenServiceAction(
             number=planned.service,
             instant=planned.instant,
             step=step,
             planned_ms=planned.planned_ms,
             decided_ms=held.decided.decided_ms if held.decided is not None else None,
-            groups=figures.groups,
+            groups=stats.groups,
             groups_done=done,
-            bytes=figures.bytes,
+            bytes=stats.bytes,
             worker=progress.worker,
         )
 
     def _ended(self, ended: EndedAction) -> EndedServiceAction:
-        planned, figures = ended.planned, self._figures(ended.planned)
+        planned, stats = ended.planned, self._stats(ended.planned)
         outcome = ServiceOutcome.BY_OTHER.value if ended.by_other else ServiceOutcome.DONE.value
         return EndedServiceAction(
             number=planned.service,
@@ -182,19 +182,19 @@ class ShownServices:
             outcome="voided" if ended.reason else outcome,
             planned_ms=planned.planned_ms,
             ended_ms=ended.ended_ms,
-            groups=figures.groups,
-            bytes=figures.bytes,
+            groups=stats.groups,
+            bytes=stats.bytes,
             reason=ended.reason,
         )
 
-    def _figures(self, planned: ServicePlanned) -> PlanFigures:
+    def _stats(self, planned: ServicePlanned) -> PlanStats:
         known = self._plans.get(planned.service)
         if known is None:
             try:
-                known = plan_figures(self._runner.plan_of(planned))
+                known = plan_stats(self._runner.plan_of(planned))
             except (OSError, HudiFormatError, msgspec.DecodeError) as error:
                 _log.debug("the plan of service action %d cannot be read: %s", planned.service, error)
-                known = PlanFigures()
+                known = PlanStats()
             self._plans[planned.service] = known
         return known
 
@@ -310,14 +310,14 @@ def _soon(wait_ms: int) -> str:
     return f"the last one ended a moment ago; not before {-(-wait_ms // 1_000)} s are over"
 
 
-def _behind(what: str, slices: Sequence[SliceFigures], log_files: int) -> Iterator[str]:
+def _behind(what: str, slices: Sequence[SliceStats], log_files: int) -> Iterator[str]:
     long = sorted(
         (file_slice for file_slice in slices if file_slice.log_count >= _BEHIND * log_files),
         key=lambda file_slice: -file_slice.log_count,
     )
-    for figures in long[:_BEHIND_SHOWN]:
-        where = f"{figures.partition_path} {figures.file_id}".strip()
-        logs = figures.log_count
+    for stats in long[:_BEHIND_SHOWN]:
+        where = f"{stats.partition_path} {stats.file_id}".strip()
+        logs = stats.log_count
         yield f"{what}file group {where} has {logs} log files, its compaction is due at {log_files}"
     if len(long) > _BEHIND_SHOWN:
         more = len(long) - _BEHIND_SHOWN

@@ -53,7 +53,7 @@ from tidemark.stream_runtime.kafka.errors import KafkaError, OffsetOutOfRangeErr
 _FAILURES_MAX: Final = 200
 _FAILURE_WAIT_S: Final = 0.1
 _ASK_EVERY_FAILURES: Final = 20
-_FIGURES_EVERY_S: Final = 1.0
+_STATS_EVERY_S: Final = 1.0
 # After so long without input the transaction is not kept open for more: a lone record is tagged at once.
 _QUIET_S: Final = 0.02
 _log = logging.getLogger("tidemark.assigner")
@@ -110,8 +110,8 @@ class AssignWork:
         self._in_flight: _InFlight | None = None
         self._planned: EpochPlanned | None = parts.folds.fold.state.planned
         self._failures = 0
-        self._figures: dict[str, float] = {}
-        self._figures_until_s = 0.0
+        self._stats: dict[str, float] = {}
+        self._stats_until_s = 0.0
         self._reasons: Counter[str] = Counter()
         self._passed_over = 0
         self._dropped = DroppedFields(parts.clock)
@@ -314,7 +314,7 @@ class AssignWork:
         _log.warning("%s failed, try %d follows: %s", what, self._failures + 1, error)
         self._parts.clock.sleep(_FAILURE_WAIT_S)
 
-    # ------------------------------------------------------------ figures
+    # ------------------------------------------------------------ stats
 
     def uncommitted_entries(self) -> int:
         return self._parts.index.uncommitted_entries()
@@ -331,25 +331,25 @@ class AssignWork:
     def skip_results(self) -> Sequence[SkipResult]:
         return self._parts.source.skip_results()
 
-    def figures(self) -> Mapping[str, float]:
+    def stats(self) -> Mapping[str, float]:
         now_s = self._parts.clock.monotonic_s()
-        if now_s >= self._figures_until_s:
-            self._figures_until_s = now_s + _FIGURES_EVERY_S
-            self._figures |= self._parts.index.figures()
-            self._figures |= {f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()}
-            self._figures |= by_reason(self._reasons)
-            self._figures |= {"passed_over_records": float(self._passed_over), **self._dropped.figures()}
-            self._figures |= self._lags()
-        return self._figures
+        if now_s >= self._stats_until_s:
+            self._stats_until_s = now_s + _STATS_EVERY_S
+            self._stats |= self._parts.index.stats()
+            self._stats |= {f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()}
+            self._stats |= by_reason(self._reasons)
+            self._stats |= {"passed_over_records": float(self._passed_over), **self._dropped.stats()}
+            self._stats |= self._lags()
+        return self._stats
 
     def _lags(self) -> dict[str, float]:
         try:
             lags = self._parts.source.lags()
         except KafkaError as error:
-            # A lag is only a figure. When the broker is away the stage's own reads report it.
+            # A lag is only a stat. When the broker is away the stage's own reads report it.
             _log.debug("no lags: %s", error)
             return {}
-        self._figures = {name: n for name, n in self._figures.items() if not name.startswith("lag_lane_")}
+        self._stats = {name: n for name, n in self._stats.items() if not name.startswith("lag_lane_")}
         return {f"lag_lane_{lane}": float(lag) for lane, lag in lags.items()}
 
     def close(self) -> None:

@@ -149,5 +149,5 @@ class KeyIndex(Protocol):
     def uncommitted_entries(self) -> int:
         """Entries in memory that no committed epoch covers, staged ones included."""
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """Counters and sizes for the stage's report: name -> value."""

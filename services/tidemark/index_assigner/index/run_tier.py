@@ -248,7 +248,7 @@ class RunTier:
         self._used.pop(name, None)
         self._published_bytes = self._folder.disk_bytes()
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """Counters and sizes: name -> value. ``run_damaged_shard_<n>``: a file of shard n was set aside."""
         load = self._loading[1] if self._loading is not None else None
         damaged = {shard_of(name) for name in self._folder.damaged()}

@@ -51,7 +51,7 @@ class TierReads:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds spent in each tier, by the name of the figure."""
+        """Seconds spent in each tier, by the name of the stat."""
         return {f"{name}_seconds": spent for name, spent in self._seconds.items()}
 
     def uncommitted(self, entries: LaneEntries, keys: list[bytes], columns: AnswerColumns) -> None:

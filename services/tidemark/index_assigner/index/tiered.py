@@ -350,13 +350,13 @@ class TieredIndex:
     def _held_shards(self) -> set[ShardId]:
         return {number for held in self._held.values() for number in held.shards}
 
-    # ------------------------------------------------------------------ figures
+    # ------------------------------------------------------------------ stats
 
     def uncommitted_entries(self) -> int:
         """Entries in memory that no committed epoch covers, of all open lanes."""
         return sum(len(held.entries) for held in self._held.values())
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """Counters, times and sizes of all tiers: name -> value."""
         return {
             **{f"keys_{name}": float(count) for name, count in self._answered.items()},
@@ -370,7 +370,7 @@ class TieredIndex:
             "rocksdb_bytes": self._rocks.disk_bytes(),
             "rocksdb_bytes_max": self._limits.disk_bytes,
             "rocksdb_entries": self._rocks.entries(),
-            **self._runs.figures(),
+            **self._runs.stats(),
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,
             "tombstones_removed": self._sweep.removed,

@@ -35,7 +35,7 @@ from tidemark.record_formats.refusals import Refusal
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import Headers, Message, TopicPartition
 
-REASON_FIGURE: Final = "dead_letters_"
+REASON_STAT: Final = "dead_letters_"
 _DETAIL_BYTES_MAX: Final = 1_000
 _HEADERS_BYTES_MAX: Final = 64 << 10
 
@@ -54,8 +54,8 @@ def reason_of(letter: OutgoingMessage) -> str:
 
 
 def by_reason(counts: Mapping[str, int]) -> dict[str, float]:
-    """Counts of dead letters by reason, as figures of a stage's report."""
-    return {f"{REASON_FIGURE}{reason}": float(count) for reason, count in counts.items()}
+    """Counts of dead letters by reason, as stats of a stage's report."""
+    return {f"{REASON_STAT}{reason}": float(count) for reason, count in counts.items()}
 
 
 def _dead_letter(message: Message, refusal: Refusal, target: TopicPartition, limit: int) -> OutgoingMessage:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tidemark.epoch_protocol.dropped_fields import DROPPED_FIGURE
+from tidemark.epoch_protocol.dropped_fields import DROPPED_STAT
 from tidemark.record_formats.decoder import DROPPED_MAX, MORE_FIELDS, Int64Array
 from tidemark.stream_runtime.clock import Clock
 
@@ -75,6 +75,6 @@ class DroppedFields:
         known = sum(1 for other, _ in self._counts if other == topic)
         return name if known < _FIELDS_MAX else MORE_FIELDS
 
-    def figures(self) -> dict[str, float]:
-        """The counts as figures of the stage's report, named as in `epoch_protocol.dropped_fields`."""
-        return {f"{DROPPED_FIGURE}{topic}/{name}": float(n) for (topic, name), n in self._counts.items()}
+    def stats(self) -> dict[str, float]:
+        """The counts as stats of the stage's report, named as in `epoch_protocol.dropped_fields`."""
+        return {f"{DROPPED_STAT}{topic}/{name}": float(n) for (topic, name), n in self._counts.items()}

@@ -289,14 +289,14 @@ class ShuffleWork:
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._stops.current()
 
-    def figures(self) -> Mapping[str, float]:
+    def stats(self) -> Mapping[str, float]:
         return {
             "shuffled_records": float(self._records),
             "dead_letters": float(self._dead_letters),
             "passed_over_records": float(self._passed_over),
             "gathered_bytes": float(self._gathered_bytes),
             **by_reason(self._reasons),
-            **self._dropped.figures(),
+            **self._dropped.stats(),
         }
 
     def close(self) -> None:

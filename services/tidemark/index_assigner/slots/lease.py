@@ -35,7 +35,7 @@ class StageReport(NamedTuple):
 
     lanes_held: Collection[str] = ()
     uncommitted_entries: int = 0
-    figures: Mapping[str, float] = {}
+    stats: Mapping[str, float] = {}
     stopped: Sequence[StoppedLane] = ()
     skips: Sequence[SkipResult] = ()
     empty: Sequence[EmptyRange] = ()

@@ -177,7 +177,7 @@ class MembershipClient:
             slot=slot,
             lanes_held=sorted(report.lanes_held),
             uncommitted_entries=report.uncommitted_entries,
-            figures=dict(report.figures),
+            figures=dict(report.stats),
             stopped=map(_stopped_message, report.stopped),
             skips=[pb.SkipResult(**result._asdict()) for result in report.skips],
             empty=[pb.EmptyRange(**empty._asdict()) for empty in report.empty],

@@ -95,7 +95,7 @@ class SlotCounters:
         self.aborted += outcome is TransactionOutcome.ABORTED
         self.unknown += outcome is TransactionOutcome.UNKNOWN
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """The counters by their name in reports."""
         return {
             "claims": float(self.claims),

@@ -243,11 +243,11 @@ class SlotLoop:
 
     def _report(self) -> None:
         held = self._lanes.names(LaneStatus.CLAIMED, LaneStatus.CURRENT)
-        figures = {**self._work.figures(), **self.counters.figures()}
+        stats = {**self._work.stats(), **self.counters.stats()}
         report = StageReport(
             held,
             self._work.uncommitted_entries(),
-            figures,
+            stats,
             self._work.stopped_lanes(),
             self._work.skip_results(),
             self._work.empty_ranges(),

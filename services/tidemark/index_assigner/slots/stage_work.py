@@ -133,8 +133,8 @@ class StageWork(Protocol):
         """The results of the latest skip orders."""
         ...
 
-    def figures(self) -> Mapping[str, float]:
-        """Current figures for `tidemark status`: name -> value."""
+    def stats(self) -> Mapping[str, float]:
+        """Current stats for `tidemark status`: name -> value."""
         ...
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ def test_status_and_the_metric_tell_of_letters_that_are_deleted_next(
     )
     try:
         service.start()
-        # As its loop does once the table is taken over, and its thread of figures every few seconds.
+        # As its loop does once the table is taken over, and its thread of stats every few seconds.
         service.parts.board.show(CoordinatorView(term=0))
         assert service.parts.metrics._watched is not None
         service.parts.metrics._watched[1].sample()

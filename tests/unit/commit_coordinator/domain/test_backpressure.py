@@ -31,7 +31,7 @@ from tidemark.commit_coordinator.domain.backpressure import (
     decide_backpressure,
 )
 from tidemark.commit_coordinator.domain.next_action import Limits, Observed, next_action
-from tidemark.commit_coordinator.domain.slice_figures import SliceBook, SliceFigures
+from tidemark.commit_coordinator.domain.slice_stats import SliceBook, SliceStats
 from tidemark.epoch_protocol.state import CountedTagged, FoldState
 from tidemark.hudi_format.table_services.triggers import DataCompactionRule
 
@@ -62,7 +62,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         slices = [
-            SliceFigures("p", f"f{n}", self.base_bytes, self.at_start.get(n, 0), 0, 1)
+            SliceStats("p", f"f{n}", self.base_bytes, self.at_start.get(n, 0), 0, 1)
             for n in range(self.groups)
         ]
         self.book = SliceBook(slices)
@@ -76,7 +76,7 @@ class Stream:
         self.resting = self.stops = False
         self.tagged_ms = self.committed_ms = self.offset = self.epochs = 0
         self.writing: tuple[int, int, int] | None = None
-        self.compacting: tuple[int, dict[tuple[str, str], SliceFigures], int] | None = None
+        self.compacting: tuple[int, dict[tuple[str, str], SliceStats], int] | None = None
         self.compacted_ms = 0
         self.worst = 0.0
 
@@ -226,7 +226,7 @@ def test_a_configured_interval_above_ten_seconds_is_not_shortened() -> None:
 
 def test_a_slice_below_its_trigger_does_not_slow_what_nobody_would_compact() -> None:
     watch = LoadWatch(LoadRule(log_files=40, log_bytes=64 * MIB, log_ratio=0.5))
-    slice_ = SliceFigures("p", "f", 1 << 30)
+    slice_ = SliceStats("p", "f", 1 << 30)
     watch.look((slice_,), 1)
     large = slice_.with_log(63 * MIB, 1)
     assert watch.look((large,), 1) == SliceLoad()
@@ -235,12 +235,12 @@ def test_a_slice_below_its_trigger_does_not_slow_what_nobody_would_compact() -> 
 
 def test_a_listing_anew_keeps_what_our_own_commits_brought_near_the_bound() -> None:
     watch = LoadWatch(LoadRule(log_files=10, log_bytes=64 * MIB, log_ratio=0.5))
-    near, above = SliceFigures("p", "near", 1, 29, 29), SliceFigures("p", "above", 1, 31, 31)
+    near, above = SliceStats("p", "near", 1, 29, 29), SliceStats("p", "above", 1, 31, 31)
     load = watch.look((near, above), 2)
     assert load.worst == ("p", "near")
     assert load.reach == pytest.approx(2.9)
     assert load.left_behind == pytest.approx(3.1)
     compacted = above.compacted(1, 31, 31, 5)
     watch.look((near, compacted), 2)
-    again = SliceFigures("p", "above", 1, 31, 31)
+    again = SliceStats("p", "above", 1, 31, 31)
     assert watch.look((near, again), 2).worst == ("p", "above"), "compacted once, it is like any other"

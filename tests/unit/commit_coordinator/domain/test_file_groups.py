@@ -80,7 +80,7 @@ def test_the_fullest_group_with_room_is_filled_first() -> None:
     planner = FileGroupPlanner(TARGET)
     planner.load([("p", "full", TARGET), ("p", "half", TARGET // 2), ("p", "little", 10)])
     assert planner.lease("p", 1, ROW, "new").file_id == "half"
-    assert planner.figures() == {
+    assert planner.stats() == {
         "file_groups": 3.0, "bytes": float(TARGET + TARGET // 2 + 10), "target_bytes": float(TARGET),
     }  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_placement_leases_every_wanted_record_and_learns_what_a_commit_left() ->
     placement.committed(Report((base,), ()), AT)
     log = replace(base, file_size_in_bytes=50, log_files=("x.log",))
     placement.committed(Report((log, log), ()), AT)
-    assert placement.figures()["bytes"] == 500.0
+    assert placement.stats()["bytes"] == 500.0
 
 
 def test_placement_measures_the_ratio_on_new_base_files_that_are_large_enough() -> None:

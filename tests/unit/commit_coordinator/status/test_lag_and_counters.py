@@ -14,7 +14,7 @@ from tidemark.commit_coordinator.input.age import SAMPLES_MAX, InputAge
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.epoch_counters import EpochCounters
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
-from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.status.sampled_stats import SampledStats
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     CommitDecided,
@@ -51,17 +51,17 @@ def test_samples_are_bounded_and_old_ones_become_coarse() -> None:
     assert age.seconds(last, {"a": SAMPLES_MAX}) == pytest.approx(last - SAMPLES_MAX, rel=0.1)
 
 
-def figures(board: ViewBoard, clock: ManualClock, ends: dict[str, int], sharded: bool) -> SampledFigures:
+def stats(board: ViewBoard, clock: ManualClock, ends: dict[str, int], sharded: bool) -> SampledStats:
     opened = OpenTransaction(Stage.ASSIGN, 0, 12, 8_000)
     status = SimpleNamespace(
         board=board, storage=InMemoryStorage(), clock=clock, open_transaction=lambda: opened
     )
-    return SampledFigures(cast(StatusSource, status), lambda: ends, lambda *_: True, sharded)
+    return SampledStats(cast(StatusSource, status), lambda: ends, lambda *_: True, sharded)
 
 
 def test_each_stage_lags_at_least_as_much_as_the_one_before() -> None:
     board, clock, ends = ViewBoard(), ManualClock(), {"in:0": 100}
-    sampled = figures(board, clock, ends, sharded=False)
+    sampled = stats(board, clock, ends, sharded=False)
     board.show(CoordinatorView())
     sampled.sample()
     clock.advance(4.0)
@@ -88,7 +88,7 @@ def test_each_stage_lags_at_least_as_much_as_the_one_before() -> None:
 
 def test_without_a_shuffle_stage_the_assigners_lag_behind_the_input() -> None:
     board, clock = ViewBoard(), ManualClock()
-    sampled = figures(board, clock, {"in:0": 9}, sharded=True)
+    sampled = stats(board, clock, {"in:0": 9}, sharded=True)
     board.show(CoordinatorView(taken_next={"in:0": 9}, source_next={"in:0": 2}, uncommitted_transactions=1))
     sampled.sample()
     assert sampled.lags is not None
@@ -97,7 +97,7 @@ def test_without_a_shuffle_stage_the_assigners_lag_behind_the_input() -> None:
 
 def test_lags_are_unknown_while_kafka_does_not_answer() -> None:
     board, clock = ViewBoard(), ManualClock()
-    sampled = figures(board, clock, {"in:0": 9}, sharded=False)
+    sampled = stats(board, clock, {"in:0": 9}, sharded=False)
     sampled.sample()
     assert sampled.lags is not None
 

@@ -156,7 +156,7 @@ def test_a_bounded_plan_names_the_partitions_that_it_leaves(story: Story):
 
 
 def test_a_plan_names_the_partitions_that_another_engine_wrote_to_since_the_last_look(story: Story):
-    """The figures do not show its log files yet."""
+    """The stats do not show its log files yet."""
     assert story.served.act(COMPACT_DATA)
     story.pass_by(1.0)
     story.served.list_files()

@@ -1,4 +1,4 @@
-"""Backpressure of a term: by placement's figures, what is seen of the kinds, and who works on actions."""
+"""Backpressure of a term: by placement's stats, what is seen of the kinds, and who works on actions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_slice_that_nobody_compacts_in_time_raises_the_share_and_then_slows_ta
 
 
 def test_nothing_is_slowed_for_services_that_are_off_paused_failing_or_find_nothing_to_do() -> None:
-    """Else nothing would end it: another engine has what is to be compacted, or the figures are old."""
+    """Else nothing would end it: another engine has what is to be compacted, or the stats are old."""
     off = World(TableServicesConfig(enabled=False))
     idle = World()
     idle.seen.kind(ServiceKind.COMPACT_DATA).found_nothing = True

@@ -12,9 +12,9 @@ from tidemark.commit_coordinator.calls.service_handoff import ServiceProgress
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.domain.backpressure import Backpressure, BackpressureLevel
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRules, ServiceRunner
-from tidemark.commit_coordinator.table_services.shown import PlanFigures, ShownServices, plan_figures
+from tidemark.commit_coordinator.table_services.shown import PlanStats, ShownServices, plan_stats
 from tidemark.config.table_services_model import ArchiveConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
@@ -221,8 +221,8 @@ def test_failures_and_what_is_due_are_told_by_kind() -> None:
 def test_each_kind_says_why_nothing_is_due() -> None:
     world = World()
     world.slices = TableSlices(
-        (SliceFigures("p", "f", 100 << 20, 20, 1 << 20, NOW_MS),),
-        (SliceFigures("record_index", "s", 100, 30, 20, NOW_MS),),
+        (SliceStats("p", "f", 100 << 20, 20, 1 << 20, NOW_MS),),
+        (SliceStats("record_index", "s", 100, 30, 20, NOW_MS),),
     )
     assert "reached 50% of what triggers it" in world.of(ServiceKind.COMPACT_DATA).not_due
     index = world.of(ServiceKind.COMPACT_INDEX).not_due
@@ -251,7 +251,7 @@ def test_a_kind_that_is_switched_off_says_so_and_how_it_runs_all_the_same() -> N
 
 def test_groups_with_twice_the_log_files_are_behind_and_looked_for_every_two_seconds() -> None:
     world = World()
-    world.slices = TableSlices(tuple(SliceFigures("p", f"f{n}", 9, 80 + n, 9, NOW_MS) for n in range(5)))
+    world.slices = TableSlices(tuple(SliceStats("p", f"f{n}", 9, 80 + n, 9, NOW_MS) for n in range(5)))
     behind = world.now().behind
     assert behind[0] == "file group p f4 has 84 log files, its compaction is due at 40"
     assert behind[-1] == "2 more file groups have at least 80 log files"
@@ -320,16 +320,16 @@ def test_what_holds_back_stays_known_while_the_timelines_cannot_be_listed() -> N
 
 
 @pytest.mark.parametrize(
-    ("document", "figures"),
+    ("document", "stats"),
     [
-        (PLAN, PlanFigures(2, 200)),
-        (encode_plan(CleanPlan("T", False, {"p": ("a", "b"), "q": ("c",)}, "1")), PlanFigures(3)),
-        (b'{"instants":["1","2"]}', PlanFigures(2)),
-        (b"[1]", PlanFigures()),
+        (PLAN, PlanStats(2, 200)),
+        (encode_plan(CleanPlan("T", False, {"p": ("a", "b"), "q": ("c",)}, "1")), PlanStats(3)),
+        (b'{"instants":["1","2"]}', PlanStats(2)),
+        (b"[1]", PlanStats()),
     ],
 )
-def test_figures_of_a_plan_of_each_kind(document: bytes, figures: Any) -> None:
-    assert plan_figures(document) == figures
+def test_figures_of_a_plan_of_each_kind(document: bytes, stats: Any) -> None:
+    assert plan_stats(document) == stats
 
 
 def test_what_is_done_because_compactions_do_not_keep_up_is_shown_first() -> None:

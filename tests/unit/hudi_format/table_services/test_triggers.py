@@ -1,4 +1,4 @@
-"""When a table service is due, by the figures of slices."""
+"""When a table service is due, by the stats of slices."""
 
 from __future__ import annotations
 

@@ -102,4 +102,4 @@ def test_swept_is_what_its_slice_holds_a_lower_delete_of(assigners):
     promoted(one, table, {"a": Change(None, HIGH, deleted_from=1)}, 8, 4)
     one.clock.advance(2 * TTL_MS / 1000)
     promoted(one, table, {"b": Change(1, 1)}, 9, 5)
-    assert one.index.figures()["tombstones_removed"] == 1
+    assert one.index.stats()["tombstones_removed"] == 1

@@ -238,12 +238,12 @@ def test_a_compaction_changes_nothing_for_an_open_shard(assigners) -> None:
     table.compact_index(clean=True)
     one = assigners(table).open(table.known())
     load_runs(one, list(MANY))
-    read = one.index.figures()["blocks_read"]
+    read = one.index.stats()["blocks_read"]
     promoted(one, table, {"k0001": Change(3, 900), "new": Change(1, 901)}, 5)
     table.compact_index(clean=False)
     archive_table(table, 1)
     found = one.ask([*MANY, "new", "never"])
-    assert one.index.figures()["blocks_read"] == read
+    assert one.index.stats()["blocks_read"] == read
     assert found["k0001"].group == 3
     for path in superseded(table):
         table.storage.delete(path)

@@ -31,9 +31,9 @@ def test_memory_stays_below_its_limits(assigners):
         assert {key: each.group for key, each in one.ask(list(MANY)).items()} == {
             key: group for key, (group, _) in MANY.items()
         }
-        figures = one.index.figures()
-        assert 0 < figures["hot_bytes"] <= limits.hot_cache
-        assert 0 < figures["hot_entries"] < len(MANY)
+        stats = one.index.stats()
+        assert 0 < stats["hot_bytes"] <= limits.hot_cache
+        assert 0 < stats["hot_entries"] < len(MANY)
 
 
 def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, folder, caplog):

@@ -263,8 +263,8 @@ class TieredIndexMachine(RuleBasedStateMachine):
                 assert found.ordering == row[1], (key, found, row)
             elif found.ordering is not None:
                 assert found.ordering <= row[1], (key, found, row)
-        figures = self.one.index.figures()
-        assert figures["hot_bytes"] <= self.limits.hot_cache
+        stats = self.one.index.stats()
+        assert stats["hot_bytes"] <= self.limits.hot_cache
 
     def teardown(self) -> None:
         if hasattr(self, "one"):

@@ -61,8 +61,8 @@ def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):
         "b": Found(1, None, False, Tier.RUN),
         "never": Found(None, None, False, Tier.NONE),
     }
-    assert two.index.figures()["blocks_read"] == 0, "run files outlive the process"
-    assert two.index.figures()["keys_run"] == 1
+    assert two.index.stats()["blocks_read"] == 0, "run files outlive the process"
+    assert two.index.stats()["keys_run"] == 1
 
 
 def test_a_lane_answers_nothing_before_it_is_open(assigners):
@@ -133,7 +133,7 @@ def test_changes_of_others_are_caught_up_from_the_stamp_and_values_become_bounds
         "c": Found(1, 10, False, Tier.ROCKSDB),
         "d": Found(2, None, False, Tier.ROCKSDB),
     }
-    assert two.index.figures()["shards_dropped"] == 0
+    assert two.index.stats()["shards_dropped"] == 0
     assert two.exact("a", 2) == 30
     assert two.exact("c", 1) == 10
 
@@ -153,7 +153,7 @@ def test_a_shard_whose_changes_are_gone_is_filled_again(assigners):
         "c": 1,
         "d": 1,
     }
-    assert two.index.figures()["shards_dropped"] == 0, "given up means for want of space"
+    assert two.index.stats()["shards_dropped"] == 0, "given up means for want of space"
 
 
 def test_files_that_were_cleaned_under_an_open_lane_make_it_load_a_newer_snapshot(assigners):
@@ -350,10 +350,10 @@ def test_ended_tombstones_of_keys_that_never_come_back_are_swept(assigners):
     promoted(one, table, {f"no-{number}": Change(None, 1) for number in range(50)}, 5)
     promoted(one, table, {"a": Change(1, 1)}, 6, 2)
     promoted(one, table, {"a": Change(None, 2, deleted_from=1)}, 7, 3)
-    assert one.index.figures()["tombstones_removed"] == 0
+    assert one.index.stats()["tombstones_removed"] == 0
     one.clock.advance(2 * TTL_MS / 1000)
     promoted(one, table, {"b": Change(1, 1)}, 8, 4)
-    assert one.index.figures()["tombstones_removed"] == 50
+    assert one.index.stats()["tombstones_removed"] == 50
     assert one.ask("a")["a"].ordering == 2, "the slice still holds the delete"
 
 

@@ -68,11 +68,11 @@ def test_a_shard_that_is_read_is_loaded_and_its_run_outlives_the_process_compact
     assert {found[key].tier for key in ("k0001", "k0002")} == {Tier.ROCKSDB}
     assert {found[key].tier for key in ("k0003", "k0399")} == {Tier.RUN}
     assert found["new"].tier is Tier.NONE
-    figures = two.index.figures()
-    assert figures["blocks_read"] == 0
-    assert figures["run_shards"] == table.shards
-    assert figures["run_entries"] == len(MANY)
-    assert figures["run_bytes"] == sum(path.stat().st_size for path in run_files(two))
+    stats = two.index.stats()
+    assert stats["blocks_read"] == 0
+    assert stats["run_shards"] == table.shards
+    assert stats["run_entries"] == len(MANY)
+    assert stats["run_bytes"] == sum(path.stat().st_size for path in run_files(two))
 
 
 def test_a_shard_of_which_little_was_read_is_not_loaded(assigners, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,12 +86,12 @@ def test_a_shard_of_which_little_was_read_is_not_loaded(assigners, monkeypatch: 
         one.ask([key])
     for _ in range(3):
         one.ask(["k0000"])
-    assert one.index.figures()["runs_loaded"] == 0
+    assert one.index.stats()["runs_loaded"] == 0
     one.ask(["k0050"])
     one.ask(["k0000"])
     one.ask(["k0000"])
     assert groups(one) == GROUPS
-    assert one.index.figures()["runs_loaded"] == 1
+    assert one.index.stats()["runs_loaded"] == 1
 
 
 @pytest.mark.parametrize("at", [0, 30, -40, -1])
@@ -105,11 +105,11 @@ def test_a_damaged_run_is_set_aside_named_and_loaded_again(assigners, table, at:
     path.write_bytes(data if at else data[:-1])
     two = assigners(table).open()
     assert groups(two) == GROUPS
-    figures = two.index.figures()
-    assert figures["runs_damaged"] == figures["run_damaged_shard_1"] == 1
+    stats = two.index.stats()
+    assert stats["runs_damaged"] == stats["run_damaged_shard_1"] == 1
     assert path.with_suffix(".damaged").exists()
     load_runs(two, list(MANY))
-    assert two.index.figures()["run_shards"] == table.shards
+    assert two.index.stats()["run_shards"] == table.shards
     assert path.exists()
 
 
@@ -202,7 +202,7 @@ def test_a_base_file_that_is_cleaned_while_it_is_loaded_ends_that_load_alone(ass
         table.storage.delete(path)
     for _ in range(20):
         one.ask(["new"])
-    assert one.index.figures()["runs_loaded"] == 0
+    assert one.index.stats()["runs_loaded"] == 0
     assert list((one.folder / "runs").iterdir()) == []
     assert groups(one, [*MANY, "new"]) == {**GROUPS, "new": 1}
     load_runs(one, list(MANY))
@@ -214,13 +214,13 @@ def test_without_room_on_disk_nothing_is_loaded_and_every_answer_is_the_same(ass
     for _ in range(5):
         forget_hot(one)
         assert groups(one, [*MANY, "absent"]) == {**GROUPS, "absent": None}
-    assert one.index.figures()["runs_loaded"] == 0
+    assert one.index.stats()["runs_loaded"] == 0
     changes = {"k0000": Change(None, 1000, deleted_from=1), "new": Change(2, 1)}
     promoted(one, table, changes, 5)
     found = one.ask([*MANY, "new"])
     assert (found["k0000"].group, found["k0000"].ordering, found["k0000"].deleted_from) == (None, 1000, 1)
     assert found["new"].group == 2
-    assert one.index.figures()["shards_dropped"] >= table.shards
+    assert one.index.stats()["shards_dropped"] >= table.shards
 
 
 def test_the_disk_limit_takes_runs_before_entries_and_the_one_used_least_lately_first(
@@ -237,10 +237,10 @@ def test_the_disk_limit_takes_runs_before_entries_and_the_one_used_least_lately_
     kept = one.rocks.disk_bytes() + max(sizes.values()) + 1_000
     object.__setattr__(one.limits, "disk_bytes", kept)
     promoted(one, table, {"new": Change(2, 1)}, 5)
-    figures = one.index.figures()
-    assert figures["run_shards"] == 1
-    assert figures["runs_evicted"] == table.shards - 1
-    assert figures["shards_dropped"] == 0
+    stats = one.index.stats()
+    assert stats["run_shards"] == 1
+    assert stats["runs_evicted"] == table.shards - 1
+    assert stats["shards_dropped"] == 0
     assert one.ask([last])[last].tier in (Tier.RUN, Tier.HOT)
     assert groups(one) == GROUPS
 
@@ -275,7 +275,7 @@ def test_a_run_of_another_shard_or_life_under_the_right_name_is_damage(assigners
     shutil.copy(first, second)
     two = assigners(table).open()
     assert groups(two) == GROUPS
-    assert two.index.figures()["run_damaged_shard_1"] == 1
+    assert two.index.stats()["run_damaged_shard_1"] == 1
 
 
 def test_a_folder_of_a_former_version_goes_on_and_that_version_believes_no_bit_map_when_it_is_back(

@@ -162,9 +162,9 @@ class RunWorld(World):
         self.draw.choice(
             [*steps, self.compact, self.compact, self.archive, self.undo, self.rebuild, *faults]
         )()
-        figures = self.owner.index.figures()
-        self.reached["run serves"] += figures["run_shards"] > 0
-        self.reached["damaged"] += figures["runs_damaged"] > 0
+        stats = self.owner.index.stats()
+        self.reached["run serves"] += stats["run_shards"] > 0
+        self.reached["damaged"] += stats["runs_damaged"] > 0
 
     def disk(self) -> None:
         """The disk is full, or has room again."""

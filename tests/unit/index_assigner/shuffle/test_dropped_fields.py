@@ -171,13 +171,13 @@ def test_a_field_is_logged_at_once_and_then_once_an_hour(caplog: pytest.LogCaptu
         dropped.add(Counter({("orders", "price"): 10}))
     assert caplog.records[-1].getMessage().endswith("left out of 50 records more")
     assert len(caplog.records) == 2
-    assert dropped_fields(dropped.figures()) == [DroppedField("orders", "price", 60)]
+    assert dropped_fields(dropped.stats()) == [DroppedField("orders", "price", 60)]
 
 
 def test_the_fields_of_a_topic_that_are_counted_have_a_limit() -> None:
     dropped = DroppedFields(ManualClock())
     dropped.add(Counter({("orders", f"f{i}"): 1 for i in range(10 * DROPPED_MAX)}))
-    told = dropped_fields(dropped.figures())
+    told = dropped_fields(dropped.stats())
     assert len(told) == DROPPED_MAX + 1
     assert sum(each.records for each in told) == 10 * DROPPED_MAX
     assert told[-1].field == MORE_FIELDS
@@ -199,9 +199,9 @@ def test_the_shuffle_stage_counts_by_topic_what_counts() -> None:
         pass
     prepared = work.prepare("n")
     assert prepared is not None
-    assert dropped_fields(work.figures()) == []
+    assert dropped_fields(work.stats()) == []
     work.counted(prepared, 5)
-    told = dropped_fields(work.figures())
+    told = dropped_fields(work.stats())
     assert sorted(told) == [DroppedField("orders-in", "x", 1), DroppedField("other", "x", 1)]
 
 

@@ -49,7 +49,7 @@ def test_what_the_kernel_keeps_of_files_is_free(group: Path) -> None:
 
 
 def test_older_containers_are_known_too(group: Path) -> None:
-    """Their own figures stand beside those of the groups below."""
+    """Their own stats stand beside those of the groups below."""
     stat = f"inactive_file 1\nactive_file 1\ntotal_inactive_file {300 * MIB}\ntotal_active_file {100 * MIB}\n"
     write(group, 768 * MIB, 700 * MIB, stat, FIRST)
     assert spare_memory.spare_memory_bytes() == (768 - 700 + 400) * MIB - MARGIN

@@ -1,4 +1,4 @@
-"""`Placement` keeps the figures of newest slices: by listings, commits and services."""
+"""`Placement` keeps the stats of newest slices: by listings, commits and services."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from testing.ids import SeededIds
 from tests.unit.hudi_format.metadata_tables import IndexedTable
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement, SuspendedError, Want
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.listed_slices import index_figures, listed_figures
-from tidemark.commit_coordinator.domain.slice_figures import SliceFigures
+from tidemark.commit_coordinator.commit.listed_slices import index_stats, listed_stats
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
@@ -40,9 +40,9 @@ def test_a_listed_slice_is_as_old_as_its_oldest_log() -> None:
     logs = (".x_20260101000000000.log.1_0-0-0", ".x_20260101000001500.log.1_0-0-0")
     slice_ = FileSlice("p", "x", "x_0-0-0_1.parquet", "1", logs)
     sizes = {"x_0-0-0_1.parquet": 400, logs[0]: 50, logs[1]: 7}
-    assert listed_figures(slice_, sizes) == SliceFigures("p", "x", 400, 2, 57, AT)
+    assert listed_stats(slice_, sizes) == SliceStats("p", "x", 400, 2, 57, AT)
     bootstrap = FileSlice("record_index", "r", None, "1", (".r_00000000000000001.log.1_0-0-0",))
-    assert listed_figures(bootstrap, {}) == SliceFigures("record_index", "r", 0, 1, 0, 0)
+    assert listed_stats(bootstrap, {}) == SliceStats("record_index", "r", 0, 1, 0, 0)
 
 
 def test_commits_and_services_move_the_figures_of_data_and_index() -> None:
@@ -51,17 +51,17 @@ def test_commits_and_services_move_the_figures_of_data_and_index() -> None:
     placement.committed(Report((LOG,), (index_log(0, 5), index_log(1, 6))), AT + 1_000)
     placement.wrote_index([index_log(1, 4)], AT + 2_000)
     seen = placement.snapshot()
-    assert seen.data == (SliceFigures("p", "x", 400, 1, 50, AT + 1_000),)
+    assert seen.data == (SliceStats("p", "x", 400, 1, 50, AT + 1_000),)
     assert set(seen.index) == {
-        SliceFigures("record_index", "r-0", 0, 2, 15, AT),
-        SliceFigures("record_index", "r-1", 0, 2, 10, AT + 1_000),
+        SliceStats("record_index", "r-0", 0, 2, 15, AT),
+        SliceStats("record_index", "r-1", 0, 2, 10, AT + 1_000),
     }
     placement.compacted([CompactedSlice("p", "x", 420, 1, 50)], AT + 1_500, is_index=False)
     placement.compacted([CompactedSlice("record_index", "r-1", 9, 1, 6)], AT + 1_500, is_index=True)
     seen = placement.snapshot()
-    assert seen.data == (SliceFigures("p", "x", 420),)
-    assert SliceFigures("record_index", "r-1", 9, 1, 4, AT + 1_500) in seen.index
-    exact = SliceFigures("p", "x", 500, 3, 30, AT)
+    assert seen.data == (SliceStats("p", "x", 420),)
+    assert SliceStats("record_index", "r-1", 9, 1, 4, AT + 1_500) in seen.index
+    exact = SliceStats("p", "x", 500, 3, 30, AT)
     placement.listed([exact], is_index=False)
     assert placement.snapshot().data == (exact,)
 
@@ -76,8 +76,8 @@ def test_what_a_service_tells_again_counts_once() -> None:
         placement.wrote_index([index_log(0, 4)], AT + 1_500)
         placement.compacted([CompactedSlice("p", "x", 420, 1, 50)], AT + 1_500, is_index=False)
     seen = placement.snapshot()
-    assert [(figures.log_count, figures.log_bytes) for figures in seen.data] == [(1, 50)]
-    assert [(figures.log_count, figures.log_bytes) for figures in seen.index] == [(1, 4)]
+    assert [(stats.log_count, stats.log_bytes) for stats in seen.data] == [(1, 50)]
+    assert [(stats.log_count, stats.log_bytes) for stats in seen.index] == [(1, 4)]
 
 
 def test_until_the_files_are_listed_anew_the_figures_are_those_of_before() -> None:
@@ -107,10 +107,10 @@ def test_figures_of_the_index_come_from_its_own_folders() -> None:
     table.commit({"a": 1, "b": 2, "c": 3, "d": 4}, {"f": 9})
     table.finish_compaction(table.schedule_compaction(), dict(table.live))
     instant = table.commit({"a": 2}, {"g": 9})
-    figures = {slice_.group: slice_ for slice_ in index_figures(table.storage, table.snapshot())}
-    changed = figures["record_index", f"record-index-{table.shard_of('a'):04d}-0"]
-    other = figures["record_index", f"record-index-{1 - table.shard_of('a'):04d}-0"]
+    stats = {slice_.group: slice_ for slice_ in index_stats(table.storage, table.snapshot())}
+    changed = stats["record_index", f"record-index-{table.shard_of('a'):04d}-0"]
+    other = stats["record_index", f"record-index-{1 - table.shard_of('a'):04d}-0"]
     assert (changed.log_count, changed.oldest_log_ms) == (1, instant_to_ms(instant))
     assert (other.log_count, other.log_bytes) == (0, 0)
     assert min(changed.base_bytes, changed.log_bytes, other.base_bytes) > 0
-    assert figures["files", "files-0000-0"].log_count == 3
+    assert stats["files", "files-0000-0"].log_count == 3

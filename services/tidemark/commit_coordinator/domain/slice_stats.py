@@ -1,12 +1,12 @@
 """What is known of each file group's newest slice: the size of its base file, and its log files.
 
-Pure. The figures say when a compaction is worth it, and when writing has run ahead of the compactions. They
+Pure. The stats say when a compaction is worth it, and when writing has run ahead of the compactions. They
 are hints: a plan lists the groups that it takes. They come from listings and, since the last one, from our
 own commits:
 
 * a commit adds a log file to a slice, or begins a slice with a base file;
 * a compaction with instant T puts one base file in the place of the old one and of the logs that it read.
-  Logs that completed after T stay. The figures do not keep the times of single logs, so the oldest of those
+  Logs that completed after T stay. The stats do not keep the times of single logs, so the oldest of those
   that stay counts as old as T.
 
 Example: a group has a base file of 10 MB and logs of 1, 2 and 3 MB. A compaction reads the first two and
@@ -24,7 +24,7 @@ GroupName: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class SliceFigures:
+class SliceStats:
     """The newest slice of one file group. Sizes are in bytes.
 
     ``oldest_log_ms``: requested time of its oldest log file (Unix epoch), 0 for one of the index's bootstrap;
@@ -48,35 +48,35 @@ class SliceFigures:
         """Bytes of all files of the slice."""
         return self.base_bytes + self.log_bytes
 
-    def with_log(self, size: int, at_ms: int) -> SliceFigures:
+    def with_log(self, size: int, at_ms: int) -> SliceStats:
         """The slice after a commit added a log file; ``at_ms``: requested time of the commit."""
         oldest = at_ms if self.oldest_log_ms is None else min(self.oldest_log_ms, at_ms)
         count, log_bytes = self.log_count + 1, self.log_bytes + size
-        return SliceFigures(self.partition_path, self.file_id, self.base_bytes, count, log_bytes, oldest)
+        return SliceStats(self.partition_path, self.file_id, self.base_bytes, count, log_bytes, oldest)
 
-    def with_base(self, size: int) -> SliceFigures:
+    def with_base(self, size: int) -> SliceStats:
         """The slice that a commit began with a base file."""
-        return SliceFigures(self.partition_path, self.file_id, size)
+        return SliceStats(self.partition_path, self.file_id, size)
 
-    def compacted(self, base_bytes: int, log_count: int, log_bytes: int, at_ms: int) -> SliceFigures:
+    def compacted(self, base_bytes: int, log_count: int, log_bytes: int, at_ms: int) -> SliceStats:
         """The slice after a compaction with requested time ``at_ms`` read so many logs and bytes of it."""
         left = max(self.log_count - log_count, 0)
         if left == 0:
             return self.with_base(base_bytes)
         left_bytes = max(self.log_bytes - log_bytes, 0)
-        return SliceFigures(self.partition_path, self.file_id, base_bytes, left, left_bytes, at_ms)
+        return SliceStats(self.partition_path, self.file_id, base_bytes, left, left_bytes, at_ms)
 
 
 @dataclass(frozen=True)
 class TableSlices:
     """The newest slices of the whole table at one moment: of its data, and of its metadata table.
 
-    ``is_listed``: False from a rewind until the files are listed anew. The figures are those of before then,
+    ``is_listed``: False from a rewind until the files are listed anew. The stats are those of before then,
     and another writer may have changed every group. ``listing``: how often they were listed.
     """
 
-    data: tuple[SliceFigures, ...] = ()
-    index: tuple[SliceFigures, ...] = ()
+    data: tuple[SliceStats, ...] = ()
+    index: tuple[SliceStats, ...] = ()
     is_listed: bool = False
     listing: int = 0
 
@@ -84,24 +84,24 @@ class TableSlices:
 class SliceBook:
     """The newest slice of each file group of one table; not thread-safe."""
 
-    def __init__(self, slices: Iterable[SliceFigures] = ()) -> None:
+    def __init__(self, slices: Iterable[SliceStats] = ()) -> None:
         self._slices = {slice_.group: slice_ for slice_ in slices}
-        self._listed: tuple[SliceFigures, ...] | None = None
+        self._listed: tuple[SliceStats, ...] | None = None
 
-    def __iter__(self) -> Iterator[SliceFigures]:
+    def __iter__(self) -> Iterator[SliceStats]:
         return iter(self._slices.values())
 
-    def of(self, partition_path: str, file_id: str) -> SliceFigures:
+    def of(self, partition_path: str, file_id: str) -> SliceStats:
         """The newest slice of the group; an empty one when it is not known."""
         group = (partition_path, file_id)
-        return self._slices.get(group) or SliceFigures(partition_path, file_id)
+        return self._slices.get(group) or SliceStats(partition_path, file_id)
 
-    def put(self, slice_: SliceFigures) -> None:
+    def put(self, slice_: SliceStats) -> None:
         """The group's newest slice is this one."""
         self._slices[slice_.group] = slice_
         self._listed = None
 
-    def listed(self) -> tuple[SliceFigures, ...]:
+    def listed(self) -> tuple[SliceStats, ...]:
         """All slices; the same tuple until something changes."""
         if self._listed is None:
             self._listed = tuple(self._slices.values())

@@ -41,14 +41,14 @@ class Lags:
 
 
 @dataclass(frozen=True)
-class TableFigures:
+class TableStats:
     """Pending instants by timeline; log files of the record index by shard, for the shards with most."""
 
     pending: Mapping[str, int] = field(default_factory=dict)
     log_files: Mapping[str, int] = field(default_factory=dict)
 
 
-class SampledFigures:
+class SampledStats:
     """The last samples. `lags`, `table` and `dead_letters` are None while they are not known."""
 
     def __init__(
@@ -73,9 +73,9 @@ class SampledFigures:
         self._inputs, self._keyed = InputAge(), InputAge()
         self._table_due_s = 0.0
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="stats", daemon=True)
         self.lags: Lags | None = None
-        self.table: TableFigures | None = None
+        self.table: TableStats | None = None
         self.oldest_transaction_s = 0.0
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class SampledFigures:
             try:
                 self.dead_letters = self._ask_letters()
             except KafkaError as error:
-                _log.debug("no figures of the dead letters: %s", error)
+                _log.debug("no stats of the dead letters: %s", error)
                 self.dead_letters = None
         if now_s < self._table_due_s:
             return
@@ -115,7 +115,7 @@ class SampledFigures:
         try:
             self.table = self._table()
         except (OSError, HudiFormatError) as error:
-            _log.debug("no figures of the table: %s", error)
+            _log.debug("no stats of the table: %s", error)
             self.table = None
 
     def _lags(self) -> Lags:
@@ -137,14 +137,14 @@ class SampledFigures:
             {"shuffle": shuffle_s, "assign": assign_s, "commit": max(commit_s, assign_s)},
         )
 
-    def _table(self) -> TableFigures:
+    def _table(self) -> TableStats:
         timelines = load_timelines(self._storage)
         snapshot = MetadataTableSnapshot.load(self._storage)
         # File ids of the record index have the shard's number in four digits: sorted, they are in its order.
         slices = sorted(snapshot.slices[RECORD_INDEX_PARTITION], key=lambda slice_: slice_.file_id)
         counts = {str(shard): len(slice_.log_files) for shard, slice_ in enumerate(slices)}
         most = sorted(counts, key=lambda shard: -counts[shard])[:_SHARDS_MAX]
-        return TableFigures(
+        return TableStats(
             {"data": len(timelines.data.pending()), "metadata": len(timelines.metadata.pending())},
             {shard: counts[shard] for shard in most},
         )
