@@ -17,8 +17,8 @@ from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType, update_properties
 from tidemark.hudi_format.table_keys import METADATA_PARTITIONS
+from tidemark.table_verification.compare_all import KeysByShard
 from tidemark.table_verification.findings import Kind
-from tidemark.table_verification.keys_by_shard import KeysByShard
 from tidemark.table_verification.verify import Verification, verify_table
 
 

@@ -53,8 +53,7 @@ from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.index.slice_deletes import SliceDeletes
 from tidemark.index_assigner.index.slice_values import OrderingParts, SliceValues
 from tidemark.index_assigner.index.tier_reads import TierReads
-from tidemark.index_assigner.index.tombstone_sweep import TombstoneSweep
-from tidemark.index_assigner.index.tombstones import TombstoneStore
+from tidemark.index_assigner.index.tombstones import TombstoneStore, TombstoneSweep
 from tidemark.index_assigner.runs.loading import Loads, SteppedLoads
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import SystemIds

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.hudi_format.columnar import BinaryColumn
-from tidemark.hudi_format.hfile.word_search import WordSearch
+from tidemark.hudi_format.hfile.block_search import WordSearch
 
 ENDINGS = st.binary(max_size=20) | st.text("ab\0", max_size=18).map(str.encode)
 STARTS = st.sampled_from([b"", b"order-0000", b"eight-by", b"\0\0", b"a\0"])
