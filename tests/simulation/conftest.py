@@ -21,6 +21,7 @@ LONGEST_FIRST = (
     "test_lost_lock.py::test_a_coordinator_frozen",
     "test_older_events.py::test_whatever_is_forgotten",
     "test_world.py",
+    "test_worlds_of_objects.py::test_a_world",
     "test_random_faults.py",
 )
 _MEMORY = Path("/dev/shm")

@@ -1,53 +1,31 @@
 """Small worlds under faults: G1 to G8 hold after every step. Three hundred of fixed seeds reach every
-required state; three hundred more change with the commit, and some with each run.
+required state; some more are drawn in each run. Three hundred that change with the commit are in
+`test_worlds_of_objects.py`.
 
 `TIDEMARK_SEED=n` replays one; a failure prints a script that was shrunk, and how to replay it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
+from tests.simulation.commit_seeds import DRAWN_FROM, OF_THE_COMMIT, first_seed_of
 from tests.simulation.reached_states import CHUNK, CHUNKS, REACHED
 from tests.simulation.world.generate import generate
 from tests.simulation.world.seeds import report
 from tests.simulation.world.world import run_script
 from tidemark.stream_runtime.ids import SystemIds
 
-ROOT = Path(__file__).resolve().parents[2]
-OF_THE_COMMIT = 300
-DRAWN_FROM = 1_000
-"""Seeds below are for the fixed ones."""
-
-
-def commit_of(root: Path) -> str:
-    """The commit that is checked out; "" for a tree without a repository."""
-    asked = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False
-    )
-    return asked.stdout.strip()
-
-
-def first_seed_of(commit: str) -> int:
-    """Where a commit's seeds begin: far from those of other commits, the same in every process."""
-    digest = hashlib.sha256(commit.encode()).digest()
-    return DRAWN_FROM + int.from_bytes(digest[:4], "big") % (2**31 - DRAWN_FROM - OF_THE_COMMIT)
-
 
 def named(seeds: Sequence[int]) -> str:
     return f"{seeds[0]}-{seeds[-1]}"
 
 
-_FIRST = first_seed_of(commit_of(ROOT))
 REPLAYED = [(int(os.environ["TIDEMARK_SEED"]),)] if "TIDEMARK_SEED" in os.environ else None
-COMMIT_CHUNKS = [range(first, first + CHUNK) for first in range(_FIRST, _FIRST + OF_THE_COMMIT, CHUNK)]
 
 
 @pytest.mark.parametrize("seeds", REPLAYED or CHUNKS, ids=named)
@@ -55,14 +33,6 @@ def test_a_world_under_faults_keeps_every_guarantee(
     seeds: Sequence[int], record_property: Callable[[str, object], None]
 ) -> None:
     record_property(REACHED, dict(reached_by(seeds)))
-
-
-@pytest.mark.skipif(REPLAYED is not None, reason="one seed is replayed")
-@pytest.mark.parametrize(
-    "seeds", COMMIT_CHUNKS, ids=[f"of the commit {n}" for n in range(len(COMMIT_CHUNKS))]
-)
-def test_worlds_of_this_commit_keep_every_guarantee(seeds: Sequence[int]) -> None:
-    reached_by(seeds)
 
 
 @pytest.mark.skipif(REPLAYED is not None, reason="one seed is replayed")
