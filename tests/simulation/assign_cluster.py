@@ -51,6 +51,7 @@ from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.assign.placement import Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.assign.uncommitted_limits import UncommittedLimits
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Locations
 from tidemark.index_assigner.failpoints import AssignerFailpoint
@@ -119,8 +120,8 @@ class AssignCluster:
         reader.start()
         return reader
 
-    def add_assigner(self, slot: int, records: int = 50, uncommitted_max: int = 1_000_000) -> Assigner:
-        """A new process in the slot."""
+    def add_assigner(self, slot: int, records: int = 50, memory: int = 1 << 30) -> Assigner:
+        """A new process in the slot. ``memory``: bytes for its uncommitted entries."""
         folds = self.fold_reader()
         locations = Locations(DATA_PARTITIONS)
         index = DictIndex(locations, lambda lane: self._stored(lane, locations), self.table.ordering_of)
@@ -142,7 +143,7 @@ class AssignCluster:
                 emitter=Emitter(SCHEMA, locations, LANES, EmitLimits(4_000, 1 << 20)),
                 lookups=queue,
                 clock=clock,
-                uncommitted_entries_max=uncommitted_max,
+                uncommitted=UncommittedLimits(memory),
                 want_rewind=lambda reason, generation, _: self.rewinds_wanted.append((reason, generation)),
             )
         )

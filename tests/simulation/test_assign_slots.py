@@ -295,18 +295,6 @@ def test_without_a_coordinator_to_lease_from_tagging_waits_and_goes_on():
     finish(cluster, only)
 
 
-def test_tagging_rests_at_the_limit_of_uncommitted_entries():
-    cluster, only = alone(seed=13, records=10, uncommitted_max=30)
-    for _ in range(20):
-        cluster.feed([Event(f"n{len(cluster.sent) + i}", at=1) for i in range(10)])
-    cluster.settle(only)
-    assert 30 <= only.work.uncommitted_entries() <= 50
-    assert only.lease.reported.uncommitted_entries >= 30
-    while cluster.coordinator.commit():
-        cluster.settle(only, rounds=20)
-    finish(cluster, only)
-
-
 def test_lookups_are_answered_by_the_loop_with_tier_and_location():
     cluster, only = alone(seed=15)
     cluster.feed([Event("k1", "d1", 5), Event("k2", "d2", 6)])

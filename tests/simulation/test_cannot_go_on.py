@@ -23,6 +23,7 @@ from tidemark.commit_coordinator.calls.pausing import pause_of
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.coordinator import Coordinator
+from tidemark.commit_coordinator.domain.membership import Uncommitted
 from tidemark.commit_coordinator.domain.next_action import RETRY_MS_MAX, Limits, Observed
 from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.commit_coordinator.refusals import EpochNotGivenUpError
@@ -126,13 +127,13 @@ def test_storage_that_refuses_stops_tagging_and_is_tried_again_by_itself(
         assert os.strerror(number) in (rounds.view.trouble or "")
         assert "tries again by itself" in (rounds.view.trouble or "")
         for stage in Stage:
-            assert pause_of(stage, rounds.view, 0, LIMITS).reason == rounds.view.trouble
+            assert pause_of(stage, rounds.view, Uncommitted(), LIMITS, 1).reason == rounds.view.trouble
         assert rounds.view.halted is None
         assert path.state().committed.epoch == 1
         assert path.state().attempts <= 1, "no attempt is given up for it"
     rounds.until(lambda view: view.epoch == 2)
     assert rounds.view.trouble is None
-    assert not pause_of(Stage.ASSIGN, rounds.view, 0, LIMITS).paused
+    assert not pause_of(Stage.ASSIGN, rounds.view, Uncommitted(), LIMITS, 1).paused
     check_end(path)
 
 
@@ -156,11 +157,11 @@ def test_an_epoch_that_was_given_up_is_retried_without_a_new_coordinator(tmp_pat
     assert view.blocked_epoch == 2
     assert "epoch 2 could not be written in 8 attempts (the last: disk full)" in (view.halted or "")
     assert "`tidemark epoch retry 2`" in (view.halted or "")
-    assert pause_of(Stage.ASSIGN, view, 0, LIMITS).paused
+    assert pause_of(Stage.ASSIGN, view, Uncommitted(), LIMITS, 1).paused
     check_traces(rounds.path)
     assert rounds.retry(2) == ATTEMPTS_MAX + 1
     rounds.until(lambda view: view.epoch == 2)
-    assert not pause_of(Stage.ASSIGN, rounds.view, 0, LIMITS).paused
+    assert not pause_of(Stage.ASSIGN, rounds.view, Uncommitted(), LIMITS, 1).paused
     assert rounds.coordinator is rounds.path.coordinator
     check_end(rounds.path)
 
@@ -241,7 +242,7 @@ def test_an_entry_that_nobody_can_read_stops_it_and_it_still_says_why(tmp_path: 
         assert f"{at.topic}[{at.partition}] offset {offset}: unreadable protocol entry" in (view.halted or "")
         assert "--new-ledger" in (view.halted or "")
         assert view.blocked_epoch is None
-        assert pause_of(Stage.SHUFFLE, view, 0, LIMITS).paused
+        assert pause_of(Stage.SHUFFLE, view, Uncommitted(), LIMITS, 1).paused
         with pytest.raises(EpochNotGivenUpError, match="no retry helps"):
             rounds.admin.RetryEpoch(pb.RetryEpochRequest(table=TABLE, epoch=2), None)
         assert ended == [], "the process stays and answers"

@@ -230,6 +230,18 @@ class StateConfig:
     memory_bytes: int = _field(values.size_bytes, 512 * _MIB, key="memory")
     disk_bytes: int = _field(values.size_bytes, 10 * _GIB, key="disk")
 
+    @property
+    def uncommitted_memory(self) -> int:
+        """Bytes for index entries that are tagged and not committed, of all assigners of the table together:
+        after a takeover one of them holds them all.
+        """
+        return uncommitted_memory(self.memory_bytes)
+
+
+def uncommitted_memory(memory_bytes: int) -> int:
+    """Bytes of `state.memory` for index entries that are tagged and not committed."""
+    return memory_bytes * 3 // 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochConfig:
@@ -297,8 +309,10 @@ class LimitsConfig:
     transaction_records: int = _field(values.integer(1, 10_000_000), 100_000)
     transaction_timeout_ms: int = _field(values.duration_ms, 10_000, key="transaction_timeout")
     """Kafka aborts a transaction that is open for longer. Until then readers do not get past it."""
-    uncommitted_entries: int = _field(values.integer(1, 1_000_000_000), 4_000_000)
-    """Index entries of the whole table that are tagged but not committed; tagging pauses at the limit."""
+    uncommitted_entries: int | None = _field(values.integer(1, 1_000_000_000), None)
+    """Index entries of the whole table that are tagged but not committed; tagging pauses at the limit. None:
+    they are limited by the memory that they take, three eighths of `state.memory`, alone.
+    """
     shuffled_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
     """Transactions of the shuffle stage that no committed epoch covers; shuffling pauses at the limit."""
     uncommitted_transactions: int = _field(values.integer(1, 10_000_000), 20_000)

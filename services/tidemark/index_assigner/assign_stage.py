@@ -21,6 +21,7 @@ from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue, LookupService
 from tidemark.index_assigner.assign.placement import CoordinatorLeases, Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.assign.uncommitted_limits import UncommittedLimits
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.errors import CacheInUseError
@@ -87,7 +88,7 @@ def assign_work(context: StageContext) -> StageWork:
             ),
             lookups=queue,
             clock=clock,
-            uncommitted_entries_max=config.limits.uncommitted_entries,
+            uncommitted=UncommittedLimits(config.state.uncommitted_memory, config.limits.uncommitted_entries),
             want_rewind=RewindRequester(context.coordinator, config.table.name, context.process_id),
             close_index=lambda: _close(index, rocks),
         )

@@ -173,7 +173,7 @@ class AssignerMetrics(AssignerObserver):
         )
         limit = make.gauge_family("tier_limit_bytes", "What a tier may hold", ["tier"])
         bounds = {
-            "uncommitted": ("uncommitted_bytes", None),
+            "uncommitted": ("uncommitted_bytes", limits.uncommitted),
             "hot": ("hot_bytes", limits.hot_cache),
             "rocksdb": ("rocksdb_bytes", limits.disk_bytes),
             "run": ("run_bytes", limits.disk_for_runs),
@@ -181,8 +181,7 @@ class AssignerMetrics(AssignerObserver):
         }
         for tier, (stat, bound) in bounds.items():
             held.add_metric([tier], stats.get(stat, 0.0))
-            if bound is not None:
-                limit.add_metric([tier], bound)
+            limit.add_metric([tier], bound)
         entries = make.gauge_family(
             "tier_entries", "Entries of a tier; of rocksdb its own estimate", ["tier"]
         )
@@ -190,8 +189,9 @@ class AssignerMetrics(AssignerObserver):
             entries.add_metric([tier], stats.get(f"{tier}_entries", 0.0))
         most = make.gauge_family(
             "tier_limit_entries",
-            "Entries of the tier in all assigners of the table at which tagging rests",
+            "limits.uncommitted_entries, where it is set: tagging rests at so many in all assigners",
             ["tier"],
         )
-        most.add_metric(["uncommitted"], self._uncommitted_max)
+        if self._uncommitted_max is not None:
+            most.add_metric(["uncommitted"], self._uncommitted_max)
         return hits, held, limit, entries, most

@@ -42,7 +42,7 @@ class Facts:
     record_key: tuple[str, ...]
     partition: tuple[str, ...]
     sharded: bool
-    uncommitted_entries_max: int
+    uncommitted_entries_max: int | None
     target_bytes: int
 
 

@@ -30,7 +30,7 @@ def defaults() -> dict[str, str]:
     return {
         known.path: str(known.default)
         for known in known_keys()
-        if known.section == "limits" or known.path in BESIDE_LIMITS
+        if (known.section == "limits" and known.default is not None) or known.path in BESIDE_LIMITS
     }
 
 

@@ -173,6 +173,9 @@ class DictIndex:
     def rewind(self) -> None:
         self.lanes.clear()
 
+    def uncommitted_memory(self) -> int:
+        return 100 * self.uncommitted_entries()
+
     def uncommitted_entries(self) -> int:
         return sum(
             len(held.staged) + sum(len(entries) for _, entries in held.counted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -106,8 +107,9 @@ def coordinator(folder: Path) -> Metrics:
 
 
 def assigner(folder: Path) -> Metrics:
-    """With a slot in both stages."""
-    made = AssignerMetrics(load_config(write_config(folder)))
+    """With a slot in both stages, and all limits set."""
+    config = load_config(write_config(folder))
+    made = AssignerMetrics(replace(config, limits=replace(config.limits, uncommitted_entries=100)))
     shuffle = {"shuffled_records": 9.0, "dead_letters_not-json": 2.0, "dropped_field/in/price": 2.0}
     assign = {"tagged_inserts": 4.0, "keys_hot": 3.0, "lag_lane_0": 6.0, "hot_bytes": 10.0}
     made.watch(

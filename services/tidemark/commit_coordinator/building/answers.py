@@ -108,14 +108,17 @@ class Answers:
         return AdminService(config.table.name, self._admin_sources(status))
 
     def _commit_service(self) -> CommitService:
-        parts, opened, limits = self._parts, self._opened, self._parts.config.limits
+        parts, opened, config = self._parts, self._opened, self._parts.config
+        limits, memory_max = config.limits, config.state.uncommitted_memory
         return CommitService(
             self._facts(),
             opened.members,
             parts.placement,
             parts.attempts,
             opened.schemas.register,
-            lambda stage: pause_of(stage, parts.board.current, opened.members.uncommitted_entries(), limits),
+            lambda stage: pause_of(
+                stage, parts.board.current, opened.members.uncommitted(), limits, memory_max
+            ),
             self._is_ready,
             parts.inbox,
             self._skips,

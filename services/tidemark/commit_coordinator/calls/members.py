@@ -22,6 +22,7 @@ from tidemark.commit_coordinator.domain.membership import (
     LaneLease,
     Member,
     Membership,
+    Uncommitted,
     UnknownMemberError,
 )
 from tidemark.commit_coordinator.domain.reader_deaths import is_suspect
@@ -128,6 +129,7 @@ class Members:
         stats: Mapping[str, float],
         stopped: Sequence[StoppedLane] = (),
         empty: Sequence[EmptyRange] = (),
+        uncommitted_memory: int = 0,
     ) -> Grant:
         """Extends the lease and takes what the process reports; answers with the lanes to work on.
 
@@ -143,6 +145,7 @@ class Members:
             for member in membership.members():
                 if member.process_id == process_id:
                     member.uncommitted_entries, member.stats = uncommitted, dict(stats)
+                    member.uncommitted_memory = uncommitted_memory
                     member.stopped, member.empty = tuple(stopped), tuple(empty)
             return grant
 
@@ -196,9 +199,13 @@ class Members:
     def _reported_stops(self) -> list[StoppedLane]:
         return [stop for stage in Stage for member in self.members(stage) for stop in member.stopped]
 
-    def uncommitted_entries(self) -> int:
-        """The number of index entries that live assigners hold for rows that are not committed."""
-        return sum(member.uncommitted_entries for member in self.members(Stage.ASSIGN))
+    def uncommitted(self) -> Uncommitted:
+        """The index entries that live assigners hold for rows that are not committed."""
+        members = self.members(Stage.ASSIGN)
+        return Uncommitted(
+            sum(member.uncommitted_entries for member in members),
+            sum(member.uncommitted_memory for member in members),
+        )
 
     def expire(self) -> None:
         """One round: fences the slots whose lease has ended, and frees each that could be fenced."""

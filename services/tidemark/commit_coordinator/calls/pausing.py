@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidemark.commit_coordinator.commit.view import CoordinatorView
+from tidemark.commit_coordinator.domain.membership import Uncommitted
 from tidemark.config.model import LimitsConfig
 from tidemark.epoch_protocol.entries import Stage
 
@@ -17,19 +18,27 @@ class Pause:
     reason: str
 
 
-def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limits: LimitsConfig) -> Pause:
-    """Whether the stage must pause now. ``uncommitted_entries``: index entries that live assigners hold.
+def pause_of(
+    stage: Stage, view: CoordinatorView, held: Uncommitted, limits: LimitsConfig, memory_max: int
+) -> Pause:
+    """Whether the stage must pause now. ``held``: by live assigners; ``memory_max``: bytes of it at most.
 
     If the fold holds too many shuffle transactions, only the shuffle stage pauses: tagging and commits make
     them fewer.
     """
     if view.paused or view.halted or view.trouble:
         return Pause(True, view.halted or view.trouble or view.pause_reason)
-    if uncommitted_entries >= limits.uncommitted_entries:
+    if limits.uncommitted_entries is not None and held.entries >= limits.uncommitted_entries:
         return Pause(
             True,
-            f"{uncommitted_entries} uncommitted index entries "
+            f"{held.entries} uncommitted index entries "
             f"(limits.uncommitted_entries is {limits.uncommitted_entries})",
+        )
+    if held.entries and held.memory >= memory_max:
+        return Pause(
+            True,
+            f"uncommitted index entries take {held.memory} bytes "
+            f"(three eighths of state.memory are {memory_max})",
         )
     if stage is Stage.SHUFFLE and view.shuffled_transactions >= limits.shuffled_transactions:
         return Pause(

@@ -136,6 +136,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
             request.figures,
             [stopped_lane(_stage(request.stage), stopped) for stopped in request.stopped],
             [EmptyRange(empty.topic, empty.partition, empty.first, empty.next) for empty in request.empty],
+            request.uncommitted_memory,
         )
         pause = self._pause(_stage(request.stage))
         self._skips.done(SkipResult(skip.id, skip.first, skip.last, skip.failure) for skip in request.skips)

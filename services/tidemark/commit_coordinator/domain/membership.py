@@ -53,8 +53,17 @@ class Member:
     claim_token: int = 0
     stats: dict[str, float] = field(default_factory=dict)
     uncommitted_entries: int = 0
+    uncommitted_memory: int = 0
     stopped: tuple[StoppedLane, ...] = ()
     empty: tuple[EmptyRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Uncommitted:
+    """Index entries of rows that no epoch covers yet, and the bytes of memory that they take."""
+
+    entries: int = 0
+    memory: int = 0
 
 
 @dataclass

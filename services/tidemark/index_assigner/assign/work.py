@@ -37,6 +37,7 @@ from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.assign.placement import Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.assign.uncommitted_limits import UncommittedLimits
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.errors import IndexRebuiltError, LaneNotOpenError
 from tidemark.index_assigner.index.ports import KeyIndex
@@ -75,7 +76,7 @@ class AssignParts:
     emitter: Emitter
     lookups: LookupQueue
     clock: Clock
-    uncommitted_entries_max: int
+    uncommitted: UncommittedLimits
     want_rewind: Callable[[str, int, int], None]
     """(reason, generation, epoch): asks the coordinator to rewind, because tags of that generation cannot
     be read back; ``epoch``: the last committed one that the fold knew at that time.
@@ -223,15 +224,18 @@ class AssignWork:
     def gather(self, budget: Budget, timeout_s: float) -> Gathered:
         self._open_lanes()
         clock = self._parts.clock
-        if self._parts.index.uncommitted_entries() >= self._parts.uncommitted_entries_max:
+        allowed = self._parts.uncommitted.allowed(
+            budget, self.uncommitted_entries(), self.uncommitted_memory(), self._slices
+        )
+        if self._slices and (allowed is None or any(slice_.ends_transaction for slice_ in self._slices)):
+            return self._gathered(drained=True)
+        if allowed is None:
             clock.sleep(timeout_s)
             return self._gathered(drained=False)
-        if any(slice_.ends_transaction for slice_ in self._slices):
-            return self._gathered(drained=True)
         if self._slices:
             timeout_s = min(timeout_s, _QUIET_S)
         asked_s = clock.monotonic_s()
-        polled = self._parts.source.poll(budget, timeout_s)
+        polled = self._parts.source.poll(allowed, timeout_s)
         self._slices += polled
         # A source that returns early without a slice has messages that it cannot judge yet: more will come.
         return self._gathered(drained=not polled and clock.monotonic_s() - asked_s >= _QUIET_S * 0.9)
@@ -318,6 +322,9 @@ class AssignWork:
 
     def uncommitted_entries(self) -> int:
         return self._parts.index.uncommitted_entries()
+
+    def uncommitted_memory(self) -> int:
+        return self._parts.index.uncommitted_memory()
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._parts.source.stopped_lanes()

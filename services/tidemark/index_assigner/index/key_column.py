@@ -6,7 +6,7 @@ going back to the system. A column is one buffer, which goes back whole.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 
 Keys: TypeAlias = pa.LargeBinaryArray
 KEY_TYPE = pa.large_binary()
+_CHUNK_BYTES_MAX: Final = 8 << 20
+"""Chunks are not joined beyond this: the copy would take as much memory again as all keys."""
 
 
 class KeyColumn:
@@ -25,25 +27,23 @@ class KeyColumn:
     def __init__(self) -> None:
         self._chunks: list[Keys] = []
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self.nbytes = 0
+        """Bytes of the keys and of the offsets between them."""
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the keys and of the offsets between them."""
-        return sum(int(chunk.nbytes) for chunk in self._chunks)
-
     def append(self, keys: Keys) -> None:
         """Adds keys behind the last.
 
-        A chunk is joined with the one before while that is less than twice as long: there are about 20 chunks
-        in a million keys, and each key is copied about 20 times at most.
+        A chunk is joined with the one before while that is less than twice as long, and both together are
+        not too large: there are about 20 chunks in a million keys, and each key is copied about 20 times at
+        most.
         """
         if not len(keys):
             return
         chunks = [*self._chunks, keys]
-        while len(chunks) > 1 and len(chunks[-2]) < 2 * len(chunks[-1]):
+        while len(chunks) > 1 and _are_to_join(*chunks[-2:]):
             joined = pa.concat_arrays(chunks[-2:])
             chunks[-2:] = [joined]
         self._set(chunks)
@@ -91,3 +91,8 @@ class KeyColumn:
     def _set(self, chunks: list[Keys]) -> None:
         self._chunks = chunks
         self._starts = np.cumsum([0, *map(len, chunks)], dtype=np.int64)
+        self.nbytes = sum(int(chunk.nbytes) for chunk in chunks)
+
+
+def _are_to_join(former: Keys, last: Keys) -> bool:
+    return len(former) < 2 * len(last) and int(former.nbytes + last.nbytes) <= _CHUNK_BYTES_MAX

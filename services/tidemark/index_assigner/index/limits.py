@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tidemark.config.model import uncommitted_memory
 from tidemark.record_formats.errors import SetupError
 
 STATE_MEMORY_MIN: Final = 1 << 20
@@ -14,9 +15,8 @@ STATE_MEMORY_MIN: Final = 1 << 20
 class IndexLimits:
     """Bytes of memory for all caches together, and bytes of disk for RocksDB and the run files.
 
-    Uncommitted entries have a limit of their own, for all assigners of the table together
-    (`limits.uncommitted_entries`). An eighth of the memory is for the load of a run, and for blocks of the
-    record index while a lookup reads them.
+    A sixteenth of the memory is for the load of a run, and for blocks of the record index while a lookup
+    reads them. Whoever tags sees to it that the uncommitted entries keep to their part.
     """
 
     memory_bytes: int
@@ -32,19 +32,24 @@ class IndexLimits:
         return self.memory_bytes * 3 // 8
 
     @property
+    def uncommitted(self) -> int:
+        """Bytes for entries that no committed epoch covers."""
+        return uncommitted_memory(self.memory_bytes)
+
+    @property
     def hot_cache(self) -> int:
         """Bytes for committed locations that were used lately."""
-        return self.memory_bytes * 3 // 8
+        return self.memory_bytes // 8
 
     @property
     def slice_values(self) -> int:
         """Bytes for keys and ordering values of file slices."""
-        return self.memory_bytes // 16
+        return self.memory_bytes // 32
 
     @property
     def slice_deletes(self) -> int:
         """Bytes for the deleted keys of slices that new rows go to."""
-        return self.memory_bytes // 16
+        return self.memory_bytes // 32
 
     @property
     def disk_for_runs(self) -> int:

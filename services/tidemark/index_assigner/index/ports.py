@@ -149,5 +149,8 @@ class KeyIndex(Protocol):
     def uncommitted_entries(self) -> int:
         """Entries in memory that no committed epoch covers, staged ones included."""
 
+    def uncommitted_memory(self) -> int:
+        """Bytes of memory that those entries take; 0 where there are none."""
+
     def stats(self) -> dict[str, float]:
         """Counters and sizes for the stage's report: name -> value."""

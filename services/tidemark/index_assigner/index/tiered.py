@@ -355,6 +355,12 @@ class TieredIndex:
         """Entries in memory that no committed epoch covers, of all open lanes."""
         return sum(len(held.entries) for held in self._held.values())
 
+    def uncommitted_memory(self) -> int:
+        """Bytes of the lanes that have such entries. Empty lanes do not count: what no commit gives back must
+        not keep tagging at rest.
+        """
+        return sum(held.entries.nbytes for held in self._held.values() if len(held.entries))
+
     def stats(self) -> dict[str, float]:
         """Counters, times and sizes of all tiers: name -> value."""
         return {
@@ -363,6 +369,7 @@ class TieredIndex:
             "exact_seconds": self._exact_seconds,
             "uncommitted_entries": self.uncommitted_entries(),
             "uncommitted_bytes": sum(held.entries.nbytes for held in self._held.values()),
+            "uncommitted_bytes_max": self._limits.uncommitted,
             "hot_entries": len(self._hot),
             "hot_bytes": self._hot.nbytes,
             "hot_bytes_max": self._limits.hot_cache,

@@ -286,6 +286,9 @@ class ShuffleWork:
     def uncommitted_entries(self) -> int:
         return 0
 
+    def uncommitted_memory(self) -> int:
+        return 0
+
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._stops.current()
 

@@ -39,6 +39,7 @@ class StageReport(NamedTuple):
     stopped: Sequence[StoppedLane] = ()
     skips: Sequence[SkipResult] = ()
     empty: Sequence[EmptyRange] = ()
+    uncommitted_memory: int = 0
 
 
 class SlotLease(Protocol):

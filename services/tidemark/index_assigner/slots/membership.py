@@ -177,6 +177,7 @@ class MembershipClient:
             slot=slot,
             lanes_held=sorted(report.lanes_held),
             uncommitted_entries=report.uncommitted_entries,
+            uncommitted_memory=report.uncommitted_memory,
             figures=dict(report.stats),
             stopped=map(_stopped_message, report.stopped),
             skips=[pb.SkipResult(**result._asdict()) for result in report.skips],

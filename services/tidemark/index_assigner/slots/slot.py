@@ -251,6 +251,7 @@ class SlotLoop:
             self._work.stopped_lanes(),
             self._work.skip_results(),
             self._work.empty_ranges(),
+            self._work.uncommitted_memory(),
         )
         self._parts.lease.report(report)
         self._reported_s = self._parts.clock.monotonic_s()

@@ -112,6 +112,10 @@ class StageWork(Protocol):
         """Index entries in memory that no committed epoch covers (limits.uncommitted_entries)."""
         ...
 
+    def uncommitted_memory(self) -> int:
+        """Bytes that those entries take (StateConfig.uncommitted_memory)."""
+        ...
+
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         """Held lanes whose input cannot be read any further; the other lanes go on."""
         ...

@@ -9,6 +9,7 @@ from tidemark.commit_coordinator.calls.pausing import Pause, pause_of
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.view import CoordinatorView, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
+from tidemark.commit_coordinator.domain.membership import Uncommitted
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.config.model import LimitsConfig
 from tidemark.epoch_protocol.entries import Counts, Stage, TransactionTagged
@@ -19,6 +20,8 @@ LIMITS = LimitsConfig(
     uncommitted_entries=10, shuffled_transactions=3, uncommitted_transactions=4, uncommitted_bytes=1_000
 )
 
+NONE, MEMORY = Uncommitted(), 500
+
 
 def view_of(shuffles: int) -> CoordinatorView:
     entry = shuffled("in:0", 0, 5, 0, [])
@@ -27,11 +30,11 @@ def view_of(shuffles: int) -> CoordinatorView:
 
 
 def test_shuffling_alone_rests_while_its_transactions_pile_up() -> None:
-    assert pause_of(Stage.SHUFFLE, view_of(2), 0, LIMITS) == Pause(False, "")
-    resting = pause_of(Stage.SHUFFLE, view_of(3), 0, LIMITS)
+    assert pause_of(Stage.SHUFFLE, view_of(2), NONE, LIMITS, MEMORY) == Pause(False, "")
+    resting = pause_of(Stage.SHUFFLE, view_of(3), NONE, LIMITS, MEMORY)
     assert resting.paused
     assert "limits.shuffled_transactions is 3" in resting.reason
-    assert pause_of(Stage.ASSIGN, view_of(3), 0, LIMITS) == Pause(False, "")
+    assert pause_of(Stage.ASSIGN, view_of(3), NONE, LIMITS, MEMORY) == Pause(False, "")
 
 
 @pytest.mark.parametrize(
@@ -45,24 +48,44 @@ def test_tagging_alone_rests_while_much_of_it_is_not_committed(
     entry = TransactionTagged(0, "n", 0, {}, [], [], Counts(), size, "s")
     state = FoldState(tagged=[CountedTagged(offset, entry) for offset in range(transactions)])
     view = take_view(Fold(state), Observed(), Wait("nothing"), term=1, now_ms=5, inputs=InputPositions())
-    resting = pause_of(Stage.ASSIGN, view, 0, LIMITS)
+    resting = pause_of(Stage.ASSIGN, view, NONE, LIMITS, MEMORY)
     assert resting.paused
     assert limit in resting.reason
-    assert pause_of(Stage.SHUFFLE, view, 0, LIMITS) == Pause(False, "")
+    assert pause_of(Stage.SHUFFLE, view, NONE, LIMITS, MEMORY) == Pause(False, "")
     state.tagged.pop()
     below = take_view(Fold(state), Observed(), Wait("nothing"), term=1, now_ms=5, inputs=InputPositions())
-    assert pause_of(Stage.ASSIGN, below, 0, LIMITS) == Pause(False, "")
+    assert pause_of(Stage.ASSIGN, below, NONE, LIMITS, MEMORY) == Pause(False, "")
+
+
+def test_nobody_rests_for_memory_that_no_commit_gives_back() -> None:
+    """A limit below what an empty lane takes must not keep the table at rest for ever."""
+    for stage in Stage:
+        assert pause_of(stage, view_of(0), Uncommitted(0, MEMORY), LIMITS, MEMORY) == Pause(False, "")
+
+
+def test_entries_are_not_counted_without_a_limit_of_them() -> None:
+    many = Uncommitted(1_000_000_000, MEMORY - 1)
+    assert pause_of(Stage.ASSIGN, view_of(0), many, LimitsConfig(), MEMORY) == Pause(False, "")
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-def test_both_stages_rest_for_an_operator_a_halt_and_too_many_entries(stage: Stage) -> None:
-    assert pause_of(stage, CoordinatorView(paused=True, pause_reason="why"), 0, LIMITS).reason == "why"
-    assert pause_of(stage, CoordinatorView(halted="broken"), 0, LIMITS).reason == "broken"
-    assert "limits.uncommitted_entries is 10" in pause_of(stage, view_of(0), 10, LIMITS).reason
-    assert not pause_of(stage, view_of(0), 9, LIMITS).paused
+def test_both_stages_rest_for_an_operator_a_halt_and_what_the_index_holds(stage: Stage) -> None:
+    assert (
+        pause_of(stage, CoordinatorView(paused=True, pause_reason="why"), NONE, LIMITS, MEMORY).reason
+        == "why"
+    )
+    assert pause_of(stage, CoordinatorView(halted="broken"), NONE, LIMITS, MEMORY).reason == "broken"
+    assert (
+        "limits.uncommitted_entries is 10"
+        in pause_of(stage, view_of(0), Uncommitted(10, 0), LIMITS, MEMORY).reason
+    )
+    full = pause_of(stage, view_of(0), Uncommitted(1, MEMORY), LIMITS, MEMORY)
+    assert full.paused
+    assert "three eighths of state.memory are 500" in full.reason
+    assert not pause_of(stage, view_of(0), Uncommitted(9, MEMORY - 1), LIMITS, MEMORY).paused
 
 
 def test_tagging_alone_rests_while_services_do_not_keep_up() -> None:
     view = CoordinatorView(tagging_rests="compact-data is behind")
-    assert pause_of(Stage.ASSIGN, view, 0, LIMITS) == Pause(True, "compact-data is behind")
-    assert pause_of(Stage.SHUFFLE, view, 0, LIMITS) == Pause(False, "")
+    assert pause_of(Stage.ASSIGN, view, NONE, LIMITS, MEMORY) == Pause(True, "compact-data is behind")
+    assert pause_of(Stage.SHUFFLE, view, NONE, LIMITS, MEMORY) == Pause(False, "")

@@ -14,6 +14,7 @@ from tests.unit.index_assigner.shuffle_world import LANES, World, order
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
+from tidemark.index_assigner.assign.uncommitted_limits import UncommittedLimits
 from tidemark.index_assigner.assign.work import AssignWork
 from tidemark.index_assigner.input.careful_lanes import Found
 from tidemark.index_assigner.input.positions import earliest
@@ -217,9 +218,9 @@ def test_no_lane_is_read_while_a_skipped_range_waits_to_be_published() -> None:
     parts: Any = SimpleNamespace(
         clock=ManualClock(),
         folds=SimpleNamespace(fold=SimpleNamespace(state=FoldState())),
-        index=SimpleNamespace(uncommitted_entries=lambda: 0),
+        index=SimpleNamespace(uncommitted_entries=lambda: 0, uncommitted_memory=lambda: 0),
         source=SimpleNamespace(poll=lambda *_: ranges.pop(0)),
-        uncommitted_entries_max=1,
+        uncommitted=UncommittedLimits(1_000),
     )
     work = AssignWork(parts)
     for _ in range(3):
