@@ -222,6 +222,9 @@ class KafkaSection:
         return KafkaSection({**self.settings, "bootstrap.servers": servers})
 
 
+MAPPED_BYTES: Final = _GIB
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateConfig:
     """The folder of the run and of an assigner's caches, and the limits of one assigner's caches."""
@@ -229,6 +232,8 @@ class StateConfig:
     path: Path = _field(values.linked_path)
     memory_bytes: int = _field(values.size_bytes, 512 * _MIB, key="memory")
     disk_bytes: int = _field(values.size_bytes, 10 * _GIB, key="disk")
+    mapped_bytes: int = _field(values.size_bytes, MAPPED_BYTES, key="mapped")
+    """Pages of run files that an assigner has mapped at most. They are page cache, beside `state.memory`."""
 
     @property
     def uncommitted_memory(self) -> int:

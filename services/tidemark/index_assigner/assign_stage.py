@@ -25,7 +25,7 @@ from tidemark.index_assigner.assign.uncommitted_limits import UncommittedLimits
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.errors import CacheInUseError
-from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.limits import IndexLimits, limits_of
 from tidemark.index_assigner.index.rocks import RocksTier, check_not_in_use
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
@@ -49,7 +49,7 @@ def assign_work(context: StageContext) -> StageWork:
     """
     config, facts, clock = context.config, context.facts, context.clock
     locations = Locations(_data_partitions(context))
-    limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
+    limits = limits_of(config.state)
     limits.check()
     identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)

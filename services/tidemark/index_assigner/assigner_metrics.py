@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.dropped_fields import dropped_fields
 from tidemark.epoch_protocol.entries import TAG_OF_COUNT, Stage
-from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.limits import limits_of
 from tidemark.index_assigner.shuffle.dead_letters import REASON_STAT
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.index_assigner.slots.observer import AssignerObserver
@@ -68,7 +68,7 @@ class AssignerMetrics(AssignerObserver):
 
     def __init__(self, config: TableConfigFile) -> None:
         self.metrics = metrics = Metrics("assigner", config.table.name)
-        self._limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
+        self._limits = limits_of(config.state)
         self._uncommitted_max = config.limits.uncommitted_entries
         self._stages: Mapping[Stage, Reports] = {}
         self._lookups = metrics.histogram(
@@ -169,7 +169,9 @@ class AssignerMetrics(AssignerObserver):
         for tier in _TIERS:
             hits.add_metric([tier], stats.get(f"keys_{tier}", 0.0))
         held = make.gauge_family(
-            "tier_bytes", "What a tier holds; rocksdb and run on disk, the others in memory", ["tier"]
+            "tier_bytes",
+            "What a tier holds; rocksdb and run on disk, run_mapped in mapped pages, the others in memory",
+            ["tier"],
         )
         limit = make.gauge_family("tier_limit_bytes", "What a tier may hold", ["tier"])
         bounds = {
@@ -177,6 +179,7 @@ class AssignerMetrics(AssignerObserver):
             "hot": ("hot_bytes", limits.hot_cache),
             "rocksdb": ("rocksdb_bytes", limits.disk_bytes),
             "run": ("run_bytes", limits.disk_for_runs),
+            "run_mapped": ("run_mapped_bytes", limits.mapped_bytes),
             "slice_deletes": ("delete_bytes", limits.slice_deletes),
         }
         for tier, (stat, bound) in bounds.items():

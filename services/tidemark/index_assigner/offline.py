@@ -17,7 +17,7 @@ from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics
 from tidemark.index_assigner.assign_stage import check_cache_free
-from tidemark.index_assigner.index.limits import IndexLimits, check_memory
+from tidemark.index_assigner.index.limits import check_memory, limits_of
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
 from tidemark.stream_runtime.clock import Clock
@@ -33,7 +33,7 @@ def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> N
     """Makes the checks that need files only. Raises the error that would keep an assigner from starting:
     SetupError, CacheInUseError, SchemaError, RegistrySettingsError …
     """
-    IndexLimits(config.state.memory_bytes, config.state.disk_bytes).check()
+    limits_of(config.state).check()
     schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
     shards = MetadataTableSnapshot.load(storage).num_shards
     table, lanes = read_table_config(storage), config.table.index.lanes

@@ -11,6 +11,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "limits.md"
 BESIDE_LIMITS = {
     "state.memory",
     "state.disk",
+    "state.mapped",
     "epoch.interval",
     "epoch.max_bytes",
     "table.index.tombstone_ttl",

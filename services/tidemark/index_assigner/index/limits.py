@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidemark.config.model import uncommitted_memory
+from tidemark.config.model import MAPPED_BYTES, StateConfig, uncommitted_memory
 from tidemark.record_formats.errors import SetupError
 
 STATE_MEMORY_MIN: Final = 1 << 20
@@ -13,7 +13,8 @@ STATE_MEMORY_MIN: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
-    """Bytes of memory for all caches together, and bytes of disk for RocksDB and the run files.
+    """Bytes of memory for all caches together, and bytes of disk for RocksDB and the run files, and bytes
+    of run files that are mapped at once.
 
     A sixteenth of the memory is for the load of a run, and for blocks of the record index while a lookup
     reads them. Whoever tags sees to it that the uncommitted entries keep to their part.
@@ -21,6 +22,7 @@ class IndexLimits:
 
     memory_bytes: int
     disk_bytes: int
+    mapped_bytes: int = MAPPED_BYTES
 
     def check(self) -> None:
         """Checks the limits before an assigner starts. Raises SetupError."""
@@ -57,6 +59,11 @@ class IndexLimits:
         compactions.
         """
         return self.disk_bytes * 3 // 4
+
+
+def limits_of(state: StateConfig) -> IndexLimits:
+    """The limits of an assigner that is configured so."""
+    return IndexLimits(state.memory_bytes, state.disk_bytes, state.mapped_bytes)
 
 
 def check_memory(memory_bytes: int) -> None:

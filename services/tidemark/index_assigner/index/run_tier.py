@@ -20,6 +20,7 @@ from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.runs.directory import RunIdentity
@@ -52,6 +53,7 @@ class RunTier:
         self._folder = RunFolder(rocks.path / RUNS_FOLDER)
         self._runs: dict[ShardId, Run] = {}
         self._used: dict[str, int] = {}
+        self._mapped = MappedPages(limits.mapped_bytes)
         self._ticks = count(1)
         self._cold: dict[ShardId, OpenShard] = {}
         self._loading: tuple[OpenShard, RunLoad] | None = None
@@ -96,6 +98,7 @@ class RunTier:
         for number in shards:
             run = self._runs.pop(number, None)
             if run is not None:
+                self._mapped.closed(run)
                 run.close()
 
     def drop(self, number: ShardId) -> None:
@@ -135,6 +138,7 @@ class RunTier:
             self._set_aside(run.name, error)
             return None
         self._used[run.name] = next(self._ticks)
+        self._mapped.used(run)
         return found
 
     def _set_aside(self, name: str, error: RunDamagedError) -> None:
@@ -257,6 +261,9 @@ class RunTier:
             "run_entries": sum(run.directory.entries for run in self._runs.values()),
             "run_bytes": self.disk_bytes,
             "run_bytes_max": self._limits.disk_for_runs,
+            "run_mapped_bytes": self._mapped.nbytes,
+            "run_mapped_bytes_max": self._limits.mapped_bytes,
+            "run_mapped_given_back": self._mapped.given_back,
             "runs_loaded": self.loaded,
             "runs_evicted": self.evicted,
             "run_loading_entries": load.entries if load is not None else 0,

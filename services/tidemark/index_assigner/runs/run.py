@@ -27,6 +27,7 @@ from tidemark.index_assigner.runs.directory import (
 from tidemark.index_assigner.runs.errors import RunDamagedError
 from tidemark.index_assigner.runs.files import RunFolder
 from tidemark.index_assigner.runs.images import FoundPlaces, ImageSearch, UInt32Array, tags_of
+from tidemark.index_assigner.runs.mapped_blocks import MappedBlocks
 
 
 class Run:
@@ -44,7 +45,8 @@ class Run:
         except BaseException:
             self._closing()
             raise
-        self._checked = np.zeros(len(self.directory.images), np.bool_)
+        starts = self.directory.images.starts
+        self._mapped = MappedBlocks(starts, np.append(starts[1:], self._directory_start))
         self._blocks = BlockSearch(self.directory.first_keys)
         self._search = ImageSearch(np.frombuffer(self._mapping, np.uint8), self.directory.images)
         ids = [locations.intern(path, file_id) for path, file_id in self.directory.locations]
@@ -74,17 +76,25 @@ class Run:
         return ids
 
     def _check(self, blocks: Int64Array) -> None:
-        for block in blocks[~self._checked[blocks]].tolist():
+        new = self._mapped.unchecked(blocks)
+        for block in new.tolist():
             begin, end = self.directory.image_range(block, self._directory_start)
             image = self._read(begin, end - begin)
             if zlib.crc32(image) != int(self.directory.checksums[block]):
                 raise RunDamagedError(f"{self.name}: the image of block {block} is damaged")
-            self._checked[block] = True
+        self._mapped.checked(blocks, new)
 
-    def give_back_pages(self) -> None:
-        """Gives the mapped pages back. Their images are checked again before their next use."""
-        self._checked[:] = False
-        self._mapping.madvise(mmap.MADV_DONTNEED)
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of the pages that may be resident."""
+        return self._mapped.nbytes
+
+    def give_back_pages(self, all_of_them: bool = True) -> None:
+        """Gives mapped pages back: all, or those that were not used since the last call. Their images are
+        checked again before their next use.
+        """
+        for begin, length in self._mapped.give_back(all_of_them):
+            self._mapping.madvise(mmap.MADV_DONTNEED, begin, length)
 
     def close(self) -> None:
         """Ends the mapping; the run answers nothing any more."""

@@ -93,6 +93,7 @@ function tierRow(tier) {
   const held = [];
   if (tier.entries !== null && tier.entries !== undefined) held.push(`${compact(tier.entries)}${tier.entries_max ? ` of ${compact(tier.entries_max)}` : ""} entries`);
   if (tier.bytes !== null && tier.bytes !== undefined) held.push(`${bytes(tier.bytes)}${tier.bytes_max ? ` of ${bytes(tier.bytes_max)}` : ""}`);
+  if (tier.mapped_max) held.push(`${bytes(tier.mapped ?? 0)} of ${bytes(tier.mapped_max)} mapped`);
   if (tier.loading_of) held.push(`loading ${compact(tier.loading)} of ${compact(tier.loading_of)} entries`);
   if (tier.damaged) held.push(`${plural(tier.damaged, "damaged file")} set aside`);
   const used = tier.bytes_max ? (tier.bytes ?? 0) / tier.bytes_max : tier.entries_max ? (tier.entries ?? 0) / tier.entries_max : null;
