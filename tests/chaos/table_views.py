@@ -28,8 +28,10 @@ _PAUSE_S: Final = 0.1
 
 
 def read_rows(table: Path) -> list[Row]:
-    """All live rows as hudi-rs reads them."""
+    """All live rows as hudi-rs reads them; of a table without a commit it reads no batch."""
     batches = HudiTableBuilder.from_base_uri(str(table)).build().read(HudiReadOptions())
+    if not batches:
+        return []
     found = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
     return list(found.select(COLUMNS).to_pylist())
 

@@ -101,12 +101,13 @@ class ServiceHandoff:
             self._open.pop(number, None)
 
     def wait_for_work(self, worker: str, timeout_s: float) -> OfferedService | None:
-        """Leases an action to the worker; waits up to ``timeout_s`` for one without a report that nobody has
-        leased, and returns None if there is none.
+        """Leases an action to the worker; waits up to ``timeout_s`` for one without a report that nobody else
+        has leased, and returns None if there is none. Who asks works on nothing: a call of it has failed, or
+        an answer to it was lost, so it gets at once what it had.
         """
         with self._changed:
-            self._changed.wait_for(lambda: next(self._free(), None) is not None, timeout_s)
-            found = next(self._free(), None)
+            self._changed.wait_for(lambda: next(self._free(worker), None) is not None, timeout_s)
+            found = next(self._free(worker), None)
             if found is None:
                 return None
             self._lease(found, worker)
@@ -186,10 +187,9 @@ class ServiceHandoff:
             found = self._open.get(number)
             return ServiceProgress() if found is None else ServiceProgress(found.worker, found.done)
 
-    def _free(self) -> Iterator[_Open]:
+    def _free(self, worker: str) -> Iterator[_Open]:
         for number in sorted(self._open):
-            found = self._open[number]
-            if found.report is None and not self._is_leased(found):
+            if (found := self._held_by(number, worker)) is not None:
                 yield found
 
     def _held_by(self, number: int, worker: str) -> _Open | None:

@@ -15,8 +15,9 @@ files. To take back: base files, then inflight, then requested.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
@@ -119,6 +120,7 @@ class _Compaction:
         self._kind, self._root, self._folder = kind, root, folder
         self._placement, self._is_on = placement, is_on
         self._not_before_ms = 0
+        self._reason: str | None = None
 
     @property
     def kind(self) -> ServiceKind:
@@ -128,17 +130,20 @@ class _Compaction:
     def timeline(self) -> str | None:
         return self._root
 
-    def _may_look(self, now_ms: int, groups: int) -> bool:
-        """Whether the kind is switched on, and the stats of so many ``groups`` were not looked through just
-        before: that takes about a microsecond for each.
+    def _looked(self, now_ms: int, groups: int, look: Callable[[], str | None]) -> str | None:
+        """What ``look`` finds in the stats of so many ``groups``, about a microsecond for each: the answer
+        for a second, or until a plan, because this round may have a step of an epoch to do.
         """
-        if not self._is_on or now_ms < self._not_before_ms:
-            return False
-        self._not_before_ms = now_ms + LOOK_EVERY_MS + groups // 10
-        return True
+        if not self._is_on:
+            return None
+        if now_ms >= self._not_before_ms:
+            self._not_before_ms = now_ms + LOOK_EVERY_MS + groups // 10
+            self._reason = look()
+        return self._reason
 
     def _document(self, context: Context, plan: CompactionPlan | NotNow | None) -> bytes | Dropped | None:
         """The plan as a document. Without one the next look is later."""
+        self._reason = None
         if isinstance(plan, CompactionPlan):
             return encode_plan(plan)
         self._not_before_ms = context.clock.now_ms() + RETRY_AFTER_MS
@@ -233,12 +238,12 @@ class CompactIndex(_Compaction):
         )
 
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
-        slices = self._placement.snapshot()
-        if not slices.is_listed or not self._may_look(now_ms, len(slices.index)):
-            return None
-        ended_ms = facts.ended_ms.get(self.kind)
+        slices, ended_ms = self._placement.snapshot(), facts.ended_ms.get(self.kind)
         since_last_ms = None if ended_ms is None else now_ms - ended_ms
-        return self._rule.reason(slices.index, now_ms, since_last_ms)
+        if not slices.is_listed:
+            return None
+        look = partial(self._rule.reason, slices.index, now_ms, since_last_ms)
+        return self._looked(now_ms, len(slices.index), look)
 
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         storage = step.context.storage
@@ -282,10 +287,14 @@ class CompactData(_Compaction):
         slices = self._placement.snapshot()
         ended_ms = facts.ended_ms.get(self.kind)
         too_soon = ended_ms is not None and now_ms - ended_ms < self._min_ms
-        if too_soon or not slices.is_listed or not self._may_look(now_ms, len(slices.data)):
+
+        def look() -> str | None:
+            due = sum(self._rule.score(stats, now_ms) >= 1.0 for stats in slices.data)
+            return f"{due} file groups have many log files" if due else None
+
+        if too_soon or not slices.is_listed:
             return None
-        due = sum(self._rule.score(stats, now_ms) >= 1.0 for stats in slices.data)
-        return f"{due} file groups have many log files" if due else None
+        return self._looked(now_ms, len(slices.data), look)
 
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         context, slices = step.context, self._placement.snapshot()

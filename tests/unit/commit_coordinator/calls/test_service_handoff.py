@@ -51,9 +51,18 @@ def handoff(clock: ManualClock) -> ServiceHandoff:
 def test_two_workers_get_different_actions_and_nobody_the_same_one_twice(handoff: ServiceHandoff) -> None:
     assert handoff.wait_for_work("a", 0) == offered(1)
     assert handoff.wait_for_work("b", 0) == offered(2)
-    assert handoff.wait_for_work("a", 0) is None
+    assert handoff.wait_for_work("c", 0) is None
     assert handoff.begin(1, "b") is None
     assert handoff.begin(1, "a") == offered(1)
+
+
+def test_a_worker_whose_call_failed_gets_its_action_again_and_waits_for_no_lease(
+    handoff: ServiceHandoff,
+) -> None:
+    assert handoff.wait_for_work("a", 0) == offered(1)
+    assert handoff.wait_for_work("a", 0) == offered(1)
+    handoff.report(1, "a", REPORT)
+    assert handoff.wait_for_work("a", 0) == offered(2)
 
 
 def test_a_worker_that_is_not_heard_of_loses_its_action(handoff: ServiceHandoff, clock: ManualClock) -> None:
