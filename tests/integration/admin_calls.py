@@ -68,6 +68,11 @@ def check_looking(calls: AdminCalls, pipeline: Pipeline, key: str) -> None:
     assert flushed["instant"] == status["last_commit"]["instant"]
     found = calls.ok("Lookup", {"keys": [key, "no-such-key"]})["found"]
     assert [(each["key"], each["tier"] == "none") for each in found] == [(key, False), ("no-such-key", True)]
+    batch = calls.ok("LookupStream", {"keys": [key, "no-such-key", key]})
+    assert [batch["tiers"][place] for place in batch["tier"]] == [found[0]["tier"], "none", found[0]["tier"]]
+    assert batch["location"] == [1, 0, 1]
+    assert batch["locations"][0]["fileId"] == found[0]["fileId"]
+    assert batch["epoch"]
     first = calls.ok("ListEpochs", {"limit": 1})
     (newest,) = first["epochs"]
     second = calls.ok("ListEpochs", {"limit": 1, "page_token": first["nextPageToken"]})

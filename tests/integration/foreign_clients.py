@@ -155,7 +155,10 @@ class Reflected:
         service, _, name = method.partition("/")
         described = self._pool.FindServiceByName(service).methods_by_name[name]
         answers = GetMessageClass(described.output_type)
-        make = self._channel.unary_stream if described.server_streaming else self._channel.unary_unary
+        channel = self._channel
+        make: Any = channel.unary_stream if described.server_streaming else channel.unary_unary
+        if described.client_streaming:
+            make = channel.stream_stream
         call: Any = make(
             f"/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -165,7 +168,7 @@ class Reflected:
         how = {"timeout": deadline_s, "metadata": [("x-request-id", request_id)] if request_id else []}
         messages: list[dict[str, Any]] = []
         try:
-            answer = call(message, **how)
+            answer = call(iter([message]) if described.client_streaming else message, **how)
             for each in answer if described.server_streaming else [answer]:
                 messages.append(MessageToDict(each))
         except grpc.RpcError as error:

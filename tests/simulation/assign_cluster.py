@@ -126,7 +126,7 @@ class AssignCluster:
         locations = Locations(DATA_PARTITIONS)
         index = DictIndex(locations, lambda lane: self._stored(lane, locations), self.table.ordering_of)
         placement = Placement(self.leases, locations, self.ids)
-        queue = LookupQueue(locations, SHARDS, LANES)
+        queue = LookupQueue(SHARDS, LANES, self.clock)
         n, client, clock = self.names, self.client, self.clock
         source = KeyedTopicSource(client, n.keyed, folds, n.ledger_partition, 1 << 24, 1 << 12)
         work = AssignWork(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+import pyarrow as pa
 import pytest
 
 from testing.kafka import EndFault
@@ -14,7 +15,7 @@ from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.epoch_protocol.entries import LanesClaimed, Stage, encode_entry
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
-from tidemark.index_assigner.assign.lookups import BadLookupError, LookupBusyError, LookupService
+from tidemark.index_assigner.assign.lookups import NOT_HELD, BadLookupError, LookupBusyError, LookupService
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.index_assigner.index.errors import LaneNotOpenError, SnapshotBehindError
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
@@ -303,7 +304,7 @@ def test_lookups_are_answered_by_the_loop_with_tier_and_location():
     cluster.settle(only, rounds=3)
     cluster.feed([Event("k2", "d2", 9), Event("k3", "d3", 7)])
     cluster.settle(only)
-    service, answers = LookupService("orders", only.queue), []
+    service, answers = LookupService("orders", only.queue, only.work._parts.locations), []
     asking = threading.Thread(
         target=lambda: answers.append(
             service.Lookup(pb.LookupRequest(table="orders", keys=["k1", "k2", "k3", "nope", "k1"]), None)
@@ -324,7 +325,7 @@ def test_lookups_are_answered_by_the_loop_with_tier_and_location():
     with pytest.raises(BadLookupError, match="other"):
         service.Lookup(pb.LookupRequest(table="other"), None)
     with pytest.raises(LookupBusyError):
-        only.queue.ask(["k1"], timeout_s=0.01)
+        only.queue.ask(pa.array(["k1"]), timeout_s=0.01)
 
 
 def test_lookups_of_lanes_that_are_not_held_have_no_tier():
@@ -332,13 +333,13 @@ def test_lookups_of_lanes_that_are_not_held_have_no_tier():
     half = cluster.add_assigner(0)
     half.lease.lanes = frozenset({"0"})
     cluster.settle(half, rounds=10)
-    keys = [f"k{i}" for i in range(20)]
-    answers: list[pb.LookupResponse.Found] = []
-    asking = threading.Thread(target=lambda: answers.extend(half.queue.ask(keys)))
+    keys = pa.array([f"k{i}" for i in range(20)])
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(half.queue.ask(keys)))
     asking.start()
     while asking.is_alive():
         half.loop.step()
-    assert {bool(f.tier) == (f.shard % LANES == 0) for f in answers} == {True}
+    assert ((answers[0].tier == NOT_HELD) == (answers[0].shards % LANES != 0)).all()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

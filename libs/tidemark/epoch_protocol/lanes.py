@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Shards = TypeVar("Shards", int, npt.NDArray[np.int32])
 
 
-def lane_of_shard(shard: int, lanes: int) -> int:
-    """The assign lane that owns a record index shard; batches carry the shard, topics are split by lane."""
+def lane_of_shard(shard: Shards, lanes: int) -> Shards:
+    """The assign lane that owns a record index shard, or of each shard of an array; batches carry the shard,
+    topics are split by lane.
+    """
     return shard % lanes
 
 

@@ -47,11 +47,17 @@ class LookupGate(assigner_pb2_grpc.IndexAssignerServicer):
             self._servicer = servicer
 
     def Lookup(self, request: pb.LookupRequest, context: Any) -> pb.LookupResponse:  # noqa: N802 - gRPC's name
+        return cast("pb.LookupResponse", self._opened().Lookup(request, context))
+
+    def LookupBatch(self, request: pb.LookupBatchRequest, context: Any) -> pb.LookupBatchResponse:  # noqa: N802
+        return cast("pb.LookupBatchResponse", self._opened().LookupBatch(request, context))
+
+    def _opened(self) -> assigner_pb2_grpc.IndexAssignerServicer:
         with self._lock:
             servicer = self._servicer
         if servicer is None:
             raise NotAssigningError("this process holds no lane of the index: ask again")
-        return cast("pb.LookupResponse", servicer.Lookup(request, context))
+        return servicer
 
 
 def snapshot_loader(storage: Storage) -> SnapshotLoader:

@@ -59,8 +59,8 @@ def assign_work(context: StageContext) -> StageWork:
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations, context.ids)
-    queue = LookupQueue(locations, facts.num_shards, lanes)
-    context.lookups.open(LookupService(config.table.name, queue))
+    queue = LookupQueue(facts.num_shards, lanes, clock)
+    context.lookups.open(LookupService(config.table.name, queue, locations))
     storage = context.storage
     return AssignWork(
         AssignParts(

@@ -8,6 +8,7 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.typed_status import IDLE, typed_status
+from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
@@ -36,6 +37,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "stopped_lanes": tuple,
         "skip": lambda *_: SkipResult("", 0, 0),
         "lookup": lambda _: [],
+        "lookup_stream": lambda batches: (pb.LookupStreamResponse() for _ in batches),
         "served": lambda: Served(""),
         "dead_letters": DeadLetterCalls(DeadLetterQueries(client, table, ["in"], clock)),
         "verify": VerifyCalls(PeriodicVerification(0, lambda *_: {}, clock), clock),

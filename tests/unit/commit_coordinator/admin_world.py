@@ -42,7 +42,8 @@ WAIT_S = 60.0
 class World:
     """Parts of a coordinator, and its admin service on a port."""
 
-    def __init__(self, table: str = "t", path: str = "") -> None:
+    def __init__(self, table: str = "t", path: str = "", **given: Any) -> None:
+        """`given`: fields of `AdminSources` beside ours."""
         self.clock = clock = ManualClock()
         self.letters = TopicPartition(f"{table}.dead-letter", 0)
         self.broker = MemoryBroker(clock, SeededIds(1))
@@ -66,6 +67,7 @@ class World:
             clock=clock,
             dead_letters=DeadLetterCalls(self.queries),
             verify=VerifyCalls(self.verification, SystemClock()),
+            **given,
         )
         self.server = start_server(
             Address("127.0.0.1", 0),

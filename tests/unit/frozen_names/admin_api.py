@@ -25,7 +25,7 @@ def names_of(file: FileDescriptorProto) -> set[str]:
     }
     for service in file.service:
         for method in service.method:
-            asked = method.input_type.removeprefix(package)
+            asked = ("stream " if method.client_streaming else "") + method.input_type.removeprefix(package)
             stream = "stream " if method.server_streaming else ""
             answer = f"{stream}{method.output_type.removeprefix(package)}"
             found.add(f"method {file.package}.{service.name}/{method.name}({asked}) returns ({answer})")

@@ -122,7 +122,10 @@ class CallDetails(grpc.ClientCallDetails):
 
 
 class SendRequestId(
-    grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
 ):
     """Adds a request id to every call, of the kinds of calls that our services have."""
 
@@ -136,6 +139,11 @@ class SendRequestId(
         return continuation(self._named(client_call_details), request)
 
     def intercept_stream_unary(
+        self, continuation: Any, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        return continuation(self._named(client_call_details), request_iterator)
+
+    def intercept_stream_stream(
         self, continuation: Any, client_call_details: Any, request_iterator: Any
     ) -> Any:
         return continuation(self._named(client_call_details), request_iterator)
@@ -254,7 +262,10 @@ def call(method: Callable[..., T], request: Any, timeout_s: float | None = None)
 
 
 class _DefaultDeadline(
-    grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
 ):
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
@@ -266,6 +277,11 @@ class _DefaultDeadline(
         return continuation(self._ending(client_call_details), request)
 
     def intercept_stream_unary(
+        self, continuation: Any, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        return continuation(self._ending(client_call_details), request_iterator)
+
+    def intercept_stream_stream(
         self, continuation: Any, client_call_details: Any, request_iterator: Any
     ) -> Any:
         return continuation(self._ending(client_call_details), request_iterator)

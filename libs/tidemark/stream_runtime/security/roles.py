@@ -49,6 +49,7 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "Serves": Role.READ,
     "Status": Role.READ,
     "Lookup": Role.READ,
+    "LookupStream": Role.READ,
     "ListEpochs": Role.READ,
     "ShowEpoch": Role.READ,
     "ListDeadLetters": Role.READ,
@@ -83,7 +84,7 @@ _COMMIT: Final[Mapping[str, Role]] = {
     "BeginService": Role.SERVICE,
     "ReportService": Role.SERVICE,
 }
-_ASSIGNER: Final[Mapping[str, Role]] = {"Lookup": Role.SERVICE}
+_ASSIGNER: Final[Mapping[str, Role]] = {"Lookup": Role.SERVICE, "LookupBatch": Role.SERVICE}
 _HEALTH: Final[Mapping[str, Role]] = {"Watch": Role.READ}
 _REFLECTION: Final[Mapping[str, Role]] = {"ServerReflectionInfo": Role.READ}
 

@@ -17,6 +17,7 @@ FLUSH_S: Final = 24 * 3_600.0
 DEAD_LETTERS_S: Final = 150.0
 SKIP_S: Final = 180.0
 RUN_SERVICE_S: Final = 24 * 3_600.0
+LOOKUP_STREAM_S: Final = 24 * 3_600.0
 _VERIFY_MARGIN_S: Final = 60.0
 _DEAD_LETTERS: Final = ("ListDeadLetters", "ShowDeadLetter", "ReplayDeadLetters")
 
@@ -36,6 +37,7 @@ def longest_s(verify_timeout_s: float) -> dict[str, float]:
         path("Flush"): FLUSH_S,
         path("SkipInput"): SKIP_S,
         path("RunService"): RUN_SERVICE_S,
+        path("LookupStream"): LOOKUP_STREAM_S,
         path("Verify"): 2 * verify_timeout_s + _VERIFY_MARGIN_S,
         **{path(method): DEAD_LETTERS_S for method in _DEAD_LETTERS},
     }
@@ -46,6 +48,7 @@ CALL_GROUPS: Final = (
     CallGroup("calls of Flush and RetryEpoch", frozenset({path("Flush"), path("RetryEpoch")}), 4),
     CallGroup("calls of SkipInput", frozenset({path("SkipInput")}), 2),
     CallGroup("calls of RunService", frozenset({path("RunService")}), 2),
+    CallGroup("calls of LookupStream", frozenset({path("LookupStream")}), 4),
     CallGroup("calls of Verify", frozenset({path("Verify")}), 2),
     CallGroup("calls about dead letters", frozenset(map(path, _DEAD_LETTERS)), 2),
 )

@@ -57,6 +57,7 @@ _log = logging.getLogger("tidemark.admin")
 AcceptTopic = Callable[[str, bool], tuple[InputTopic, bool]]
 """(topic, keep its positions) -> (its new record, whether it is read from its start)."""
 KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
+KeyStream = Callable[[Iterable[pb.LookupStreamRequest]], Iterator[pb.LookupStreamResponse]]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class AdminSources:
     stopped_lanes: Callable[[], Sequence[StoppedLane]]
     skip: Callable[[TopicPartition, int, float], SkipResult]
     lookup: KeyLookup
+    lookup_stream: KeyStream
     served: Callable[[], Served]
     dead_letters: DeadLetterCalls
     verify: VerifyCalls
@@ -120,6 +122,18 @@ class AdminService(rpc.AdminServicer):
                 "keys", f"{len(request.keys)} keys asked for, at most {KEYS_MAX} are answered at once"
             )
         return pb.LookupResponse(found=self._from.lookup(list(request.keys)))
+
+    def LookupStream(  # noqa: N802
+        self, request_iterator: Any, _: object
+    ) -> Iterator[pb.LookupStreamResponse]:
+        return self._from.lookup_stream(self._of_table(request_iterator))
+
+    def _of_table(self, batches: Iterator[pb.LookupStreamRequest]) -> Iterator[pb.LookupStreamRequest]:
+        """The batches; every message names our table, the first must."""
+        for number, batch in enumerate(batches):
+            if batch.table or not number:
+                self._check_table(batch.table)
+            yield batch
 
     def ListEpochs(self, request: pb.ListEpochsRequest, _: object) -> pb.ListEpochsResponse:  # noqa: N802
         self._check_table(request.table)

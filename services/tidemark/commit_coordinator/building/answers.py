@@ -14,7 +14,8 @@ from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.building.parts import Parts
-from tidemark.commit_coordinator.calls.lookups import KeyLookups
+from tidemark.commit_coordinator.calls.lookup_streams import LookupStreams
+from tidemark.commit_coordinator.calls.lookups import KeyLookups, LaneHolders
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import pause_of
 from tidemark.commit_coordinator.calls.service import CommitService, Facts
@@ -142,7 +143,8 @@ class Answers:
     def _admin_sources(self, status: StatusSource) -> AdminSources:
         parts, opened, config, ports = self._parts, self._opened, self._parts.config, self._parts.ports
         shards, security = opened.table.num_shards, client_security(config, ports.clock)
-        lookups = KeyLookups(config.table.name, opened.members, shards, config.table.index.lanes, security)
+        holders = LaneHolders(opened.members, config.table.index.lanes)
+        streams = LookupStreams(config.table.name, holders, shards, ports.clock, security)
         dead_letters = DeadLetterQueries(
             ports.kafka, config.table.name, config.input.topics, ports.clock, self._retention
         )
@@ -156,7 +158,8 @@ class Answers:
             holds_records=self._awaited,
             stopped_lanes=opened.members.stopped_lanes.current,
             skip=self._skips.skip,
-            lookup=lookups.lookup,
+            lookup=KeyLookups(config.table.name, holders, shards, security).lookup,
+            lookup_stream=streams.answers,
             served=parts.served.answer,
             dead_letters=DeadLetterCalls(dead_letters),
             verify=VerifyCalls(parts.verification, ports.clock),

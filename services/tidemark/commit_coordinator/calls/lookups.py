@@ -1,9 +1,12 @@
-"""`tidemark lookup`: asks the assigners that hold the keys' lanes."""
+"""`Lookup`: asks the assigners that hold the keys' lanes, for some keys, with a message for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.admin.v1 import admin_pb2
@@ -19,6 +22,9 @@ from tidemark.stream_runtime.rpc.channel import DEADLINE_S, call, open_channel
 from tidemark.stream_runtime.rpc.interceptors import left_s
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 
+# An assigner refuses more at once.
+_KEYS_AT_ONCE: Final = 1_000
+
 
 class NoAssignerError(CoordinatorError):
     """No live assigner holds the lane of a key."""
@@ -26,37 +32,46 @@ class NoAssignerError(CoordinatorError):
     kind = ErrorKind.RETRYABLE
 
 
+class LaneHolders:
+    """Which assigner has which lane now."""
+
+    def __init__(self, members: Members, lanes: int) -> None:
+        self._members = members
+        self._lanes = lanes
+
+    def lanes_of(self, shards: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """The lane of each shard."""
+        return lane_of_shard(shards, self._lanes)
+
+    def address(self, lane: int) -> str:
+        """The address of the live assigner that the lane is granted to. Raises NoAssignerError."""
+        holder = self._members.holder(Stage.ASSIGN, assign_lane(lane))
+        if holder is None:
+            raise NoAssignerError(f"no assigner holds lane {lane}: start one, or wait")
+        return holder.address
+
+
 class KeyLookups:
-    """Asks the holders of the keys' lanes, with one call for each assigner."""
+    """Asks the holders of the keys' lanes, one after the other."""
 
     def __init__(
-        self,
-        table: str,
-        members: Members,
-        num_shards: int,
-        lanes: int,
-        security: ClientSecurity = IN_THE_CLEAR,
+        self, table: str, holders: LaneHolders, num_shards: int, security: ClientSecurity = IN_THE_CLEAR
     ) -> None:
         self._table = table
-        self._members = members
+        self._holders = holders
         self._num_shards = num_shards
-        self._lanes = lanes
         self._security = security
 
     def lookup(self, keys: list[str]) -> Iterable[admin_pb2.LookupResponse.Found]:
         """The answers in the order of the keys. Raises NoAssignerError, and what the calls raise."""
+        lanes = self._holders.lanes_of(record_index_shard(pa.array(keys, pa.string()), self._num_shards))
+        address = {lane: self._holders.address(lane) for lane in np.unique(lanes).tolist()}
         by_address: dict[str, list[str]] = {}
-        for key, shard in zip(
-            keys, record_index_shard(pa.array(keys, pa.string()), self._num_shards), strict=True
-        ):
-            lane = assign_lane(lane_of_shard(int(shard), self._lanes))
-            holder = self._members.holder(Stage.ASSIGN, lane)
-            if holder is None:
-                raise NoAssignerError(f"no assigner holds lane {lane} (key {key!r}): start one, or wait")
-            by_address.setdefault(holder.address, []).append(key)
+        for key, lane in zip(keys, lanes.tolist(), strict=True):
+            by_address.setdefault(address[lane], []).append(key)
         answers: dict[str, admin_pb2.LookupResponse.Found] = {}
-        for address, wanted in by_address.items():
-            for location in self._ask(address, wanted):
+        for holder, wanted in by_address.items():
+            for location in self._ask(holder, wanted):
                 answers[location.key] = admin_pb2.LookupResponse.Found(
                     key=location.key,
                     tier=location.tier,
@@ -74,8 +89,12 @@ class KeyLookups:
         channel = open_channel(Address(host.strip("[]"), int(port)), security=self._security)
         try:
             stub = assigner_pb2_grpc.IndexAssignerStub(channel)
-            request = assigner_pb2.LookupRequest(table=self._table, keys=keys)
-            answer = call(stub.Lookup, request, left_s(DEADLINE_S))
-            return list(answer.found)
+            found: list[assigner_pb2.LookupResponse.Found] = []
+            for first in range(0, len(keys), _KEYS_AT_ONCE):
+                request = assigner_pb2.LookupRequest(
+                    table=self._table, keys=keys[first : first + _KEYS_AT_ONCE]
+                )
+                found += call(stub.Lookup, request, left_s(DEADLINE_S)).found
+            return found
         finally:
             channel.close()

@@ -1,31 +1,52 @@
-"""`tidemark.assigner.v1.IndexAssigner`: tells in which file group a key is, for `tidemark lookup`.
+"""`tidemark.assigner.v1.IndexAssigner`: tells in which file group a key is, for the admin calls Lookup and
+LookupStream.
 
-Only the loop's thread may use the index. So gRPC threads put questions into a bounded queue, and the loop
-answers them once per round.
+Only the loop's thread may use the index. So a look-up is done in three steps:
+
+1. A gRPC thread finds the keys' shards, and puts a question into a bounded queue.
+2. The loop answers between its other work (`LookupQueue.answer`): part by part, each with keys of one lane,
+   and for at most `_ROUND_S` of a round. Tagging waits no longer than for a batch of its own.
+3. The gRPC thread turns the columns of the answer into a message.
 """
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2_grpc as rpc
 from tidemark.epoch_protocol.lanes import lane_of_shard
+from tidemark.epoch_protocol.state import Committed
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.errors import AssignerError
 from tidemark.index_assigner.index.ports import KeyIndex, LookupAnswer, Tier
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.rpc.interceptors import is_wanted
 
 _WAITING_MAX: Final = 16
 _KEYS_MAX: Final = 1_000
+_BATCH_KEYS_MAX: Final = 10_000
+_PART_KEYS: Final = 2_000
 _TIMEOUT_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.1
+_ROUND_S: Final = 0.02
+_NEXT_WITHIN_S: Final = 0.5
+_WAIT_S: Final = 0.005
+NOT_HELD: Final = -1
+"""In a column of tiers: the key's lane is not open at this assigner."""
+_NAMES: Final = tuple(tier.name.lower() for tier in Tier)
 
 
 class LookupBusyError(AssignerError):
@@ -35,91 +56,214 @@ class LookupBusyError(AssignerError):
 
 
 class BadLookupError(AssignerError):
-    """The request names another table, or too many keys at once."""
+    """The request names another table, has too many keys at once, or columns that do not fit together."""
 
     kind = ErrorKind.INVALID
 
 
-class LookupQueue:
-    """The queue of questions. gRPC threads call `ask`; the thread that owns the index calls `answer`."""
+class AnsweredKeys:
+    """The answer for n unique keys as columns, in the order of the keys; the loop fills it part by part.
 
-    def __init__(self, locations: Locations, num_shards: int, lanes: int) -> None:
-        self._locations = locations
+    ``tier``: `Tier` values, or NOT_HELD. ``ordering`` is meaningful where ``has_ordering``.
+    ``committed``: the last committed epoch when the first part was answered; every part includes it.
+    """
+
+    def __init__(self, shards: Int32Array) -> None:
+        count = len(shards)
+        self.shards = shards
+        self.tier = np.full(count, NOT_HELD, np.int8)
+        self.location = np.full(count, NO_LOCATION, np.int32)
+        self.ordering: Int64Array = np.zeros(count, np.int64)
+        self.has_ordering: BoolArray = np.zeros(count, np.bool_)
+        self.exact: BoolArray = np.zeros(count, np.bool_)
+        self.committed = Committed()
+
+    def take(self, at: Int64Array, answer: LookupAnswer) -> None:
+        """Copies the index's answer for the keys at these positions."""
+        stored = answer.stored
+        self.tier[at] = np.where(stored.present, answer.tier, Tier.NONE)
+        self.location[at] = np.where(stored.present, stored.location, NO_LOCATION)
+        self.ordering[at] = np.where(stored.has_ordering, stored.ordering, 0)
+        self.has_ordering[at], self.exact[at] = stored.has_ordering, stored.exact
+
+
+class _Question:
+    """Keys that wait for their answer. ``given_up``: nobody waits for it any more."""
+
+    def __init__(self, keys: pa.StringArray, shards: Int32Array, lanes: int) -> None:
+        self.keys = keys
+        self.answer = AnsweredKeys(shards)
+        self.done: Future[AnsweredKeys] = Future()
+        self.given_up = threading.Event()
+        self.begun = False
+        self.parts = _parts(lane_of_shard(shards, lanes))
+
+
+def _parts(lanes: Int32Array) -> Iterator[tuple[int, Int64Array]]:
+    """(lane, positions of at most `_PART_KEYS` of its keys) until all keys are in a part.
+
+    Sorted by lane, each lane's keys are one range of the order: for the lanes [1, 0, 1] the order is [1, 0,
+    2], and the parts are (0, [1]) and (1, [0, 2]).
+    """
+    if not len(lanes):
+        return
+    order = np.argsort(lanes, kind="stable")
+    numbers, first = np.unique(lanes[order], return_index=True)
+    for lane, of_lane in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+        for begin in range(0, len(of_lane), _PART_KEYS):
+            yield lane, of_lane[begin : begin + _PART_KEYS]
+
+
+class LookupQueue:
+    """The queue of questions. gRPC threads call `ask`; the thread that owns the index calls the rest."""
+
+    def __init__(self, num_shards: int, lanes: int, clock: Clock) -> None:
         self._num_shards = num_shards
         self._lanes = lanes
-        self._waiting: queue.Queue[tuple[list[str], Future[list[pb.LookupResponse.Found]]]] = queue.Queue(
-            _WAITING_MAX
-        )
+        self._clock = clock
+        self._waiting: queue.Queue[_Question] = queue.Queue(_WAITING_MAX)
+        self._current: _Question | None = None
+        self._answered_s: float | None = None
 
-    def ask(self, keys: Sequence[str], timeout_s: float = _TIMEOUT_S) -> list[pb.LookupResponse.Found]:
-        """Returns one answer per distinct key, in order of first mention. Raises LookupBusyError."""
-        future: Future[list[pb.LookupResponse.Found]] = Future()
-        try:
-            self._waiting.put_nowait((list(dict.fromkeys(keys)), future))
-            return future.result(timeout_s)
-        except (queue.Full, FutureTimeoutError) as error:
-            future.cancel()
-            raise LookupBusyError("the assign stage is busy: try again") from error
-
-    def answer(self, index: KeyIndex, lanes: Collection[int]) -> None:
-        """Answers all waiting questions. ``lanes``: those whose index is open; keys of others stay
-        unanswered.
+    def ask(self, keys: pa.StringArray, timeout_s: float = _TIMEOUT_S) -> AnsweredKeys:
+        """The answer for these unique keys. Raises LookupBusyError, also when the caller has gone, and what
+        the index raised.
         """
-        while True:
+        question = _Question(keys, record_index_shard(keys, self._num_shards), self._lanes)
+        try:
+            self._waiting.put_nowait(question)
+        except queue.Full as error:
+            raise LookupBusyError("too many look-ups wait for the assign stage: try again") from error
+        while timeout_s > 0 and is_wanted():
+            wait_s = min(timeout_s, _LOOK_EVERY_S)
             try:
-                keys, future = self._waiting.get_nowait()
-            except queue.Empty:
+                return question.done.result(wait_s)
+            except FutureTimeoutError:
+                timeout_s -= wait_s
+        question.given_up.set()
+        raise LookupBusyError("the assign stage is busy: try again")
+
+    def answer(self, index: KeyIndex, lanes: Collection[int], committed: Committed) -> None:
+        """Answers parts of questions until none waits or the round's time is over, and at least one part.
+
+        ``lanes``: those whose index is open; keys of others stay NOT_HELD. ``committed``: the last epoch
+        whose entries the index has as committed ones.
+        """
+        ends_s: float | None = None
+        while (question := self._next(committed)) is not None:
+            now_s = self._clock.monotonic_s()
+            ends_s = now_s + _ROUND_S if ends_s is None else ends_s
+            if now_s >= ends_s:
                 return
-            if not future.set_running_or_notify_cancel():
-                continue
+            self._answered_s = now_s
+            self._go_on(question, index, lanes)
+
+    def wait_s(self, longest_s: float) -> float:
+        """How long the loop may wait for input: shortly while look-ups come one after the other, since a
+        question that comes meanwhile is answered only after the wait.
+        """
+        if self._answered_s is None or self._clock.monotonic_s() - self._answered_s > _NEXT_WITHIN_S:
+            return longest_s
+        return min(longest_s, _WAIT_S)
+
+    def _next(self, committed: Committed) -> _Question | None:
+        """The question under way, else the next one that somebody waits for."""
+        while self._current is None or self._current.given_up.is_set():
             try:
-                future.set_result(self._look_up(index, lanes, keys))
-            except Exception as error:  # a failed lookup for a person must not end the stage
-                future.set_exception(error)
+                self._current = self._waiting.get_nowait()
+            except queue.Empty:
+                self._current = None
+                return None
+            self._current.answer.committed = committed
+        return self._current
 
-    def _look_up(
-        self, index: KeyIndex, lanes: Collection[int], keys: list[str]
-    ) -> list[pb.LookupResponse.Found]:
-        names = pa.array(keys, pa.string())
-        shards = record_index_shard(names, self._num_shards)
-        replies = [
-            pb.LookupResponse.Found(key=key, shard=shard)
-            for key, shard in zip(keys, shards.tolist(), strict=True)
-        ]
-        for lane in lanes:
-            mine = [at for at, reply in enumerate(replies) if lane_of_shard(reply.shard, self._lanes) == lane]
-            if mine:
-                answer = index.lookup(lane, names.take(pa.array(mine)), shards[mine])
-                for at, position in enumerate(mine):
-                    self._fill(replies[position], answer, at)
-        return replies
-
-    def _fill(self, reply: pb.LookupResponse.Found, answer: LookupAnswer, at: int) -> None:
-        """Copies one position of the index's answer into the reply."""
-        stored = answer.stored
-        reply.tier = Tier.NONE.name.lower()
-        if stored.present[at]:
-            location = int(stored.location[at])
-            reply.tier = Tier(int(answer.tier[at])).name.lower()
-            reply.partition_path = self._locations.partition_paths[location]
-            reply.file_id = self._locations.file_ids[location]
-        if stored.has_ordering[at]:
-            reply.has_ordering = True
-            reply.ordering = int(stored.ordering[at])
-        reply.ordering_exact = bool(stored.exact[at])
+    def _go_on(self, question: _Question, index: KeyIndex, lanes: Collection[int]) -> None:
+        """Answers the next part of the question, or tells that all are answered."""
+        try:
+            part = next(question.parts, None)
+            if part is None:
+                self._current = None
+                question.done.set_result(question.answer)
+                return
+            lane, at = part
+            if lane in lanes:
+                keys = question.keys.take(pa.array(at))
+                question.answer.take(at, index.lookup(lane, keys, question.answer.shards[at]))
+        except Exception as error:  # a failed look-up of somebody else's must not end the stage
+            self._current = None
+            question.done.set_exception(error)
 
 
 class LookupService(rpc.IndexAssignerServicer):
-    """The gRPC handlers: they check the request and ask the queue."""
+    """The gRPC handlers: they check the request, ask the queue, and make messages of its answers."""
 
-    def __init__(self, table: str, queue: LookupQueue) -> None:
+    def __init__(self, table: str, queue: LookupQueue, locations: Locations) -> None:
+        """Of ``locations`` only the names of ids in answers are read, which never change."""
         self._table = table
         self._queue = queue
+        self._locations = locations
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802 - gRPC's name
-        """Looks up the request's keys. Raises BadLookupError, LookupBusyError."""
-        if request.table != self._table:
-            raise BadLookupError(f"this assigner serves table {self._table!r}, not {request.table!r}")
-        if len(request.keys) > _KEYS_MAX:
-            raise BadLookupError(f"{len(request.keys)} keys at once; ask for at most {_KEYS_MAX}")
-        return pb.LookupResponse(found=self._queue.ask(list(request.keys)))
+        """One answer per distinct key, in order of first mention. Raises BadLookupError, LookupBusyError."""
+        self._check(request.table, len(request.keys), _KEYS_MAX)
+        keys = list(dict.fromkeys(request.keys))
+        answer = self._queue.ask(pa.array(keys, pa.string()))
+        return pb.LookupResponse(found=[self._found(key, answer, at) for at, key in enumerate(keys)])
+
+    def LookupBatch(self, request: pb.LookupBatchRequest, _: object) -> pb.LookupBatchResponse:  # noqa: N802
+        """Columns for the request's keys. Raises BadLookupError, LookupBusyError."""
+        keys = _keys_of(request)
+        self._check(request.table, len(keys), _BATCH_KEYS_MAX)
+        # The index takes each key once: for a, b, a the distinct keys are a, b, and ``places`` is [0, 1, 0].
+        encoded = keys.dictionary_encode()
+        answer, places = self._queue.ask(encoded.dictionary), encoded.indices.to_numpy()
+        used, location = np.unique(answer.location, return_inverse=True)
+        # NO_LOCATION sorts first; without it the positions stay as they are.
+        absent = int(len(used) > 0 and used[0] == NO_LOCATION)
+        names = used[absent:].tolist()
+        # 0 no value, 1 a lower bound, 2 the value itself.
+        bound = answer.has_ordering.astype(np.int8) + (answer.has_ordering & answer.exact)
+        return pb.LookupBatchResponse(
+            tier=answer.tier[places].astype("<i1").tobytes(),
+            location=(location - absent)[places].astype("<i4").tobytes(),
+            ordering=answer.ordering[places].astype("<i8").tobytes(),
+            bound=bound[places].astype("<i1").tobytes(),
+            tiers=_NAMES,
+            partition_paths=[self._locations.partition_paths[number] for number in names],
+            file_ids=[self._locations.file_ids[number] for number in names],
+            epoch=answer.committed.epoch,
+            instant=answer.committed.instant or "",
+        )
+
+    def _check(self, table: str, keys: int, most: int) -> None:
+        if table != self._table:
+            raise BadLookupError(f"this assigner serves table {self._table!r}, not {table!r}")
+        if keys > most:
+            raise BadLookupError(f"{keys} keys at once; ask for at most {most}")
+
+    def _found(self, key: str, answer: AnsweredKeys, at: int) -> pb.LookupResponse.Found:
+        found = pb.LookupResponse.Found(key=key, shard=int(answer.shards[at]))
+        if answer.tier[at] == NOT_HELD:
+            return found
+        found.tier = _NAMES[answer.tier[at]]
+        location = int(answer.location[at])
+        if location != NO_LOCATION:
+            found.partition_path = self._locations.partition_paths[location]
+            found.file_id = self._locations.file_ids[location]
+        if answer.has_ordering[at]:
+            found.has_ordering = True
+            found.ordering = int(answer.ordering[at])
+        found.ordering_exact = bool(answer.exact[at])
+        return found
+
+
+def _keys_of(request: pb.LookupBatchRequest) -> pa.StringArray:
+    """The keys as a column over the request's memory. Raises BadLookupError."""
+    try:
+        offsets: npt.NDArray[np.int32] = np.frombuffer(request.offsets, "<i4")
+        buffers = [None, pa.py_buffer(request.offsets), pa.py_buffer(request.data)]
+        keys = pa.Array.from_buffers(pa.string(), max(len(offsets) - 1, 0), buffers)
+        keys.validate(full=True)
+    except (pa.ArrowException, ValueError) as error:
+        raise BadLookupError(f"keys and offsets do not fit together: {error}") from error
+    return keys

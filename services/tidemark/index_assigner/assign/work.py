@@ -194,7 +194,7 @@ class AssignWork:
         for entry in applied:
             self._follow(entry)
         self._planned = self._parts.folds.fold.state.planned
-        self._parts.lookups.answer(self._parts.index, self._open)
+        self._parts.lookups.answer(self._parts.index, self._open, self._parts.folds.fold.state.committed)
 
     def _follow(self, applied: Applied) -> None:
         entry, verdict = applied.entry, applied.verdict
@@ -232,8 +232,7 @@ class AssignWork:
         if allowed is None:
             clock.sleep(timeout_s)
             return self._gathered(drained=False)
-        if self._slices:
-            timeout_s = min(timeout_s, _QUIET_S)
+        timeout_s = min(timeout_s, _QUIET_S) if self._slices else self._parts.lookups.wait_s(timeout_s)
         asked_s = clock.monotonic_s()
         polled = self._parts.source.poll(allowed, timeout_s)
         self._slices += polled

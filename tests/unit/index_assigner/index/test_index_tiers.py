@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,10 +19,8 @@ from tests.unit.index_assigner.index_world import (
     promoted,
     tombstone_rows,
 )
-from tidemark.assigner.v1 import assigner_pb2
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
-from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.index.errors import (
     IndexMismatchError,
     IndexOutdatedError,
@@ -355,24 +351,3 @@ def test_ended_tombstones_of_keys_that_never_come_back_are_swept(assigners):
     promoted(one, table, {"b": Change(1, 1)}, 8, 4)
     assert one.index.stats()["tombstones_removed"] == 50
     assert one.ask("a")["a"].ordering == 2, "the slice still holds the delete"
-
-
-def test_the_lookup_desk_tells_where_a_key_lives_and_which_tier_knew(assigners):
-    table = DataTable()
-    table.commit_rows({"a": (2, 10)})
-    one = assigners(table).open()
-    queue = LookupQueue(one.locations, table.shards, LANES)
-    with ThreadPoolExecutor(1) as threads:
-
-        def answered(lanes: range) -> list[assigner_pb2.LookupResponse.Found]:
-            asked = threads.submit(queue.ask, ["a", "zz", "a"], 30.0)
-            while not asked.done():
-                queue.answer(one.index, lanes)
-            return asked.result()
-
-        present, missing = answered(range(LANES))
-        assert (present.key, present.tier, present.partition_path) == ("a", "rocksdb", "p")
-        assert present.file_id.startswith("11111111")
-        assert not present.has_ordering
-        assert (missing.key, missing.tier, missing.file_id) == ("zz", "none", "")
-        assert [each.tier for each in answered(range(0))] == ["", ""], "lanes that another one holds"

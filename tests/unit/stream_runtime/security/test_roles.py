@@ -58,6 +58,7 @@ LOOKING = {
     "Serves",
     "Status",
     "Lookup",
+    "LookupStream",
     "ListEpochs",
     "ShowEpoch",
     "ListDeadLetters",
