@@ -26,7 +26,7 @@ from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.errors import RunDamagedError
 from tidemark.index_assigner.runs.files import RunFolder, run_name, shard_of
-from tidemark.index_assigner.runs.loading import Loads, RunLoad
+from tidemark.index_assigner.runs.loading import Load, Loads, RunLoad
 from tidemark.index_assigner.runs.run import Run
 
 _log = logging.getLogger("tidemark.assigner")
@@ -56,7 +56,7 @@ class RunTier:
         self._mapped = MappedPages(limits.mapped_bytes)
         self._ticks = count(1)
         self._cold: dict[ShardId, OpenShard] = {}
-        self._loading: tuple[OpenShard, RunLoad] | None = None
+        self._loading: tuple[OpenShard, Load] | None = None
         self._published_bytes = self._folder.disk_bytes()
         self.loaded = self.evicted = 0
 
@@ -167,7 +167,7 @@ class RunTier:
         if self._cold and self._loading is None and not self._loads.is_busy:
             self._start_next()
 
-    def _publish(self, shard: OpenShard, load: RunLoad) -> None:
+    def _publish(self, shard: OpenShard, load: Load) -> None:
         # RocksDB first: after a loss of power a run must not be ahead of the entries that lie over it.
         self._rocks.sync()
         try:

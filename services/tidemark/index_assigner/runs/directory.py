@@ -36,8 +36,10 @@ class RunIdentity(msgspec.Struct, frozen=True):
 
     ``life``: the random name of the shard's content in RocksDB, which no other table, folder or process has.
     ``base_name``, ``base_mark``: the base file of the record index, and its version in
-    the storage.
+    the storage; "" in a change run.
     ``ordered``: whether entries have ordering values.
+    ``change``: the random name of a change run; "" in a copy of a base file. ``generation``: of the shard
+    when the change run was made; the exact ordering values are exact in that generation only.
     """
 
     shard: int
@@ -45,6 +47,8 @@ class RunIdentity(msgspec.Struct, frozen=True):
     base_name: str
     base_mark: str
     ordered: bool
+    change: str = ""
+    generation: int = 0
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -60,12 +64,15 @@ class _Stored(msgspec.Struct, frozen=True):
     checksums: bytes
     key_ends: bytes
     keys: bytes
+    flags: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """``locations``: (partition path, file id) by the run's own number. ``checksums``: CRC-32 of each image.
-    ``first_keys``: the first key of each block of the base file, ascending in the file's order.
+    """``locations``: (partition path, file id) by the run's own number. ``flags``: in a change run, what is
+    true of the entries with that number (`entries.HAS_ORDERING`, `EXACT`, `ABSENT`); else b"".
+    ``checksums``: CRC-32 of each image. ``first_keys``: the first key of each block, ascending in the file's
+    order.
     """
 
     identity: RunIdentity
@@ -74,6 +81,7 @@ class Directory:
     images: Images
     checksums: UInt32Array
     first_keys: list[bytes]
+    flags: bytes = b""
 
     def image_range(self, block: int, directory_start: int) -> tuple[int, int]:
         """Where the block's image begins and ends in the file."""
@@ -97,6 +105,7 @@ def encode_directory(directory: Directory) -> bytes:
             directory.checksums.astype("<u4").tobytes(),
             np.cumsum([len(key) for key in directory.first_keys], dtype="<i8").tobytes(),
             b"".join(directory.first_keys),
+            directory.flags,
         )
     )
     return content + _FOOTER.pack(len(content), zlib.crc32(content), _MAGIC)
@@ -129,7 +138,9 @@ def decode_directory(content: bytes, footer: bytes, name: str) -> Directory:
     ends = [0, *_numbers(stored.key_ends).tolist()]
     first_keys = [stored.keys[begin:end] for begin, end in itertools.pairwise(ends)]
     checksums = np.frombuffer(stored.checksums, "<u4")
-    return Directory(stored.identity, stored.entries, stored.locations, images, checksums, first_keys)
+    return Directory(
+        stored.identity, stored.entries, stored.locations, images, checksums, first_keys, stored.flags
+    )
 
 
 def _numbers(column: bytes) -> Int64Array:

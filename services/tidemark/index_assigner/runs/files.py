@@ -3,7 +3,7 @@
 The order in which a run reaches the disk: the file's bytes (`finish`, in the loader's thread), then its name
 and the folder (`publish`). So a file with a final name is whole, also after a loss of power; one with a
 temporary name is left over, and is deleted at the next start. A file is named after its shard and the shard's
-life.
+life; a change run has a random name of its own as well.
 """
 
 from __future__ import annotations
@@ -20,11 +20,22 @@ RUN_SUFFIX: Final = ".run"
 PART_SUFFIX: Final = ".part"
 ASIDE_SUFFIX: Final = ".damaged"
 _SHARD_DIGITS: Final = 5
+_CHANGE_MARK: Final = "+"
 
 
 def run_name(shard: ShardId, life: str) -> str:
     """The name of the run of a shard's life, without its ending."""
     return f"{shard:0{_SHARD_DIGITS}d}-{life}"
+
+
+def change_name(shard: ShardId, life: str, change: str) -> str:
+    """The name of a change run, without its ending."""
+    return f"{run_name(shard, life)}{_CHANGE_MARK}{change}"
+
+
+def is_change(name: str) -> bool:
+    """Whether this is the name of a change run."""
+    return _CHANGE_MARK in name
 
 
 def shard_of(name: str) -> ShardId:

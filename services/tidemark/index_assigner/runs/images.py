@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.hudi_format.columnar import BinaryColumn
+from tidemark.hudi_format.columnar import BinaryColumn, gather_rows
 from tidemark.hudi_format.record_index_hash import java_hash
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
@@ -110,6 +110,16 @@ def make_images(
         parts.append(column.data[first : column.offsets[end]].tobytes())
         data = b"".join(parts)
         yield Image(data + bytes(-len(data) % ALIGNMENT), end - begin, width)
+
+
+def entries_of(buffer: Buffer, images: Images) -> tuple[pa.StringArray, FoundPlaces]:
+    """The keys of neighbouring images, in the order of the images, and what they have of each."""
+    search = ImageSearch(buffer, images)
+    blocks = np.repeat(np.arange(len(images)), images.counts)
+    at = np.arange(len(blocks)) - np.repeat(np.cumsum(images.counts) - images.counts, images.counts)
+    begins, lengths = search.key_range(blocks, at)
+    keys = gather_rows(buffer, begins, begins + lengths).view(pa.string())
+    return keys, FoundPlaces(search.location(blocks, at), search.ordering(blocks, at))
 
 
 class ImageSearch:

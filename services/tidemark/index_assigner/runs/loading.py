@@ -8,40 +8,35 @@ file under a temporary name. Whether that file is published is decided on the in
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from typing import BinaryIO, Final, Protocol
 
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.runs.block_values import BlockValues
 from tidemark.index_assigner.runs.directory import RunIdentity
+from tidemark.index_assigner.runs.entries import Entries, merged
 from tidemark.index_assigner.runs.errors import RunTooLargeError
 from tidemark.index_assigner.runs.files import RunFolder
+from tidemark.index_assigner.runs.run import RunFile
 from tidemark.index_assigner.runs.writing import RunWriter
 
+_ENTRIES_PER_BLOCK: Final = 512
 
-class RunLoad:
-    """One load. Each `step` reads, decodes and writes about 1 MiB of the base file's content.
 
-    ``error``: what ended the load early; None while it goes on, and once the file is whole.
+class Load(ABC):
+    """One load of a run file.
+
+    ``error``: what ended the load early; None while it goes on, and once the file is whole. ``entries``:
+    written so far, of about ``entries_total``; ``size``: their bytes.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        name: str,
-        identity: RunIdentity,
-        open_base: Callable[[], HFileReader],
-        check_base: Callable[[], None],
-        bytes_max: int,
-    ) -> None:
-        """``open_base``: opens the base file. ``check_base`` raises FileMissingError when it is not that file
-        any more. ``bytes_max``: a larger run is given up.
-        """
+    def __init__(self, folder: RunFolder, name: str, bytes_max: int) -> None:
+        """``bytes_max``: a larger run is given up."""
         self.name = name
-        self._folder, self._identity = folder, identity
-        self._open_base, self._check_base, self._bytes_max = open_base, check_base, bytes_max
+        self._folder, self._bytes_max = folder, bytes_max
         self._parts = self._write()
         self.entries = self.entries_total = self.size = 0
         self.error: Exception | None = None
@@ -64,29 +59,89 @@ class RunLoad:
     def _write(self) -> Generator[int, None, None]:
         file = self._folder.create(self.name)
         try:
-            base, locations = self._open_base(), Locations(1)
-            values, writer = BlockValues(locations), RunWriter(file, self._identity, locations)
-            self.entries_total = base.entry_count
-            for part in base.runs(range(base.block_count)):
-                first_keys = [base.first_key(number) for number in part.numbers]
-                places = values.locations(part.content.values, base.schema, base.name)
-                writer.add(first_keys, part.content.keys, places, None, part.ends)
-                self.entries += len(places)
-                self.size = writer.size
+            for count, size in self._fill(file):
+                self.entries += count
+                self.size = size
                 if self.size > self._bytes_max:
                     raise RunTooLargeError(f"{self.name} would be larger than {self._bytes_max} bytes")
-                yield len(places)
-            self._check_base()
-            if self.entries != self.entries_total:
-                raise CorruptFileError(
-                    f"{base.name}: {self.entries} entries, but the trailer says {self.entries_total}"
-                )
-            writer.finish()
+                yield count
             self._folder.finish(file)
         except BaseException:
             file.close()
             self._folder.discard(self.name)
             raise
+
+    @abstractmethod
+    def _fill(self, file: BinaryIO) -> Generator[tuple[int, int], None, None]:
+        """Writes the file, and yields after each part its entries and the size so far."""
+
+
+class RunLoad(Load):
+    """Copies a base file. Each `step` reads, decodes and writes about 1 MiB of its content."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        name: str,
+        identity: RunIdentity,
+        open_base: Callable[[], HFileReader],
+        check_base: Callable[[], None],
+        bytes_max: int,
+    ) -> None:
+        """``open_base``: opens the base file. ``check_base`` raises FileMissingError when it is not that file
+        any more.
+        """
+        super().__init__(folder, name, bytes_max)
+        self._identity, self._open_base, self._check_base = identity, open_base, check_base
+
+    def _fill(self, file: BinaryIO) -> Generator[tuple[int, int], None, None]:
+        base, locations = self._open_base(), Locations(1)
+        values, writer = BlockValues(locations), RunWriter(file, self._identity, locations)
+        self.entries_total = base.entry_count
+        for part in base.runs(range(base.block_count)):
+            first_keys = [base.first_key(number) for number in part.numbers]
+            places = values.locations(part.content.values, base.schema, base.name)
+            writer.add(first_keys, part.content.keys, places, None, part.ends)
+            yield len(places), writer.size
+        self._check_base()
+        if self.entries != self.entries_total:
+            raise CorruptFileError(
+                f"{base.name}: {self.entries} entries, but the trailer says {self.entries_total}"
+            )
+        writer.finish()
+
+
+class ChangeLoad(Load):
+    """Writes a new change run: the newer entries over those of the former one."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        name: str,
+        identity: RunIdentity,
+        newer: Callable[[Locations], Iterator[Entries]],
+        former: RunFile | None,
+        bytes_max: int,
+    ) -> None:
+        """``newer``: yields entries in ascending order of their keys; empty ones say that it is still at
+        work. ``former``: closed when the load ends.
+        """
+        super().__init__(folder, name, bytes_max)
+        self._identity, self._newer, self._former = identity, newer, former
+        self.entries_total = 0 if former is None else former.directory.entries
+
+    def _fill(self, file: BinaryIO) -> Generator[tuple[int, int], None, None]:
+        locations = Locations(1)
+        writer = RunWriter(file, self._identity, locations)
+        former = iter(()) if self._former is None else self._former.entries(locations)
+        for part in merged(self._newer(locations), former):
+            count = len(part)
+            starts = range(0, count, _ENTRIES_PER_BLOCK)
+            first_keys = [part.keys[at].as_buffer().to_pybytes() for at in starts]
+            ends = [*starts[1:], count] if count else []
+            writer.add(first_keys, part.keys, part.locations, part.ordering, ends, part.flags)
+            yield count, writer.size
+        writer.finish()
 
 
 class Loads(Protocol):
@@ -96,10 +151,10 @@ class Loads(Protocol):
     def is_busy(self) -> bool:
         """Whether a load goes on, or has ended and was not taken."""
 
-    def start(self, load: RunLoad) -> None:
+    def start(self, load: Load) -> None:
         """Begins a load; call it only when `is_busy` is False."""
 
-    def take_ended(self) -> RunLoad | None:
+    def take_ended(self) -> Load | None:
         """The load that has ended, once."""
 
     def end(self) -> None:
@@ -113,16 +168,16 @@ class SteppedLoads:
     """Each `take_ended` does one step first."""
 
     def __init__(self) -> None:
-        self._load: RunLoad | None = None
+        self._load: Load | None = None
 
     @property
     def is_busy(self) -> bool:
         return self._load is not None
 
-    def start(self, load: RunLoad) -> None:
+    def start(self, load: Load) -> None:
         self._load = load
 
-    def take_ended(self) -> RunLoad | None:
+    def take_ended(self) -> Load | None:
         load = self._load
         if load is None or load.step():
             return None
@@ -144,7 +199,7 @@ class ThreadedLoads:
     """
 
     def __init__(self) -> None:
-        self._load: RunLoad | None = None
+        self._load: Load | None = None
         self._thread: threading.Thread | None = None
         self._given_up = threading.Event()
 
@@ -153,14 +208,14 @@ class ThreadedLoads:
         self._forget_given_up()
         return self._load is not None
 
-    def start(self, load: RunLoad) -> None:
+    def start(self, load: Load) -> None:
         self._load, self._given_up = load, threading.Event()
         self._thread = threading.Thread(
             target=_run, args=(load, self._given_up), name="run-loader", daemon=True
         )
         self._thread.start()
 
-    def take_ended(self) -> RunLoad | None:
+    def take_ended(self) -> Load | None:
         self._forget_given_up()
         if self._thread is None or self._thread.is_alive():
             return None
@@ -184,6 +239,6 @@ class ThreadedLoads:
             self._load = self._thread = None
 
 
-def _run(load: RunLoad, given_up: threading.Event) -> None:
+def _run(load: Load, given_up: threading.Event) -> None:
     while not given_up.is_set() and load.step():
         pass

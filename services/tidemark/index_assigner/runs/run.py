@@ -1,4 +1,5 @@
-"""One published run: the whole base file of a shard, mapped into memory and searched by batches.
+"""One published run, a copy of a shard's base file or a change run, mapped into memory and searched by
+batches.
 
 Before the first use of an image its bytes are read by `pread` and compared with their checksum: a page that
 cannot be read is then an error, and no signal that ends the process. Files are never cut off once they are
@@ -11,29 +12,55 @@ import mmap
 import os
 import weakref
 import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from tidemark.hudi_format.hfile.block_search import BlockSearch
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
-from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.runs.directory import (
     FOOTER_BYTES,
     Directory,
     decode_directory,
     directory_length,
 )
+from tidemark.index_assigner.runs.entries import ABSENT, Entries, UInt8Array
 from tidemark.index_assigner.runs.errors import RunDamagedError
 from tidemark.index_assigner.runs.files import RunFolder
-from tidemark.index_assigner.runs.images import FoundPlaces, ImageSearch, UInt32Array, tags_of
+from tidemark.index_assigner.runs.images import (
+    FoundPlaces,
+    Images,
+    ImageSearch,
+    UInt32Array,
+    entries_of,
+    tags_of,
+)
 from tidemark.index_assigner.runs.mapped_blocks import MappedBlocks
 
+_PADDING: Final = 8
+_BLOCKS_AT_ONCE: Final = 32
 
-class Run:
-    """Answers where keys of its shard are in the base file that it was made from."""
 
-    def __init__(self, folder: RunFolder, name: str, locations: Locations) -> None:
+@dataclass(frozen=True, slots=True)
+class FoundEntries:
+    """What a change run has of n keys: whether it has an entry (``known``), and that entry, with location
+    ids of this process. Where it has none, the location is NO_LOCATION, and the other columns say nothing.
+    """
+
+    known: BoolArray
+    locations: Int32Array
+    ordering: Int64Array
+    flags: UInt8Array
+
+
+class RunFile:
+    """An open run file, read by `pread`. Each image is compared with its checksum."""
+
+    def __init__(self, folder: RunFolder, name: str) -> None:
         """Opens it. Raises RunDamagedError when the file is gone, cut off or has another directory."""
         self.name = name
         self._descriptor = folder.open(name)
@@ -41,6 +68,74 @@ class Run:
         try:
             self.size = os.fstat(self._descriptor).st_size
             self.directory, self._directory_start = self._read_directory()
+        except BaseException:
+            self._closing()
+            raise
+
+    def entries(self, locations: Locations) -> Iterator[Entries]:
+        """Yields all entries of a change run in ascending order of their keys, some thousand at a time, with
+        ids of these locations.
+
+        Raises RunDamagedError.
+        """
+        ids, images = self._ids(locations), self.directory.images
+        flags = np.frombuffer(self.directory.flags, np.uint8)
+        for first in range(0, len(images), _BLOCKS_AT_ONCE):
+            blocks = range(first, min(first + _BLOCKS_AT_ONCE, len(images)))
+            data = b"".join([*(self._image(block) for block in blocks), bytes(_PADDING)])
+            of_blocks = slice(blocks.start, blocks.stop)
+            starts = images.starts[of_blocks] - images.starts[first]
+            part = Images(starts, images.counts[of_blocks], images.widths[of_blocks], images.ordered)
+            keys, places = entries_of(np.frombuffer(data, np.uint8), part)
+            own = places.locations
+            yield Entries(keys, ids[own], places.ordering, flags[own]).sorted()
+
+    def close(self) -> None:
+        """Gives the file back."""
+        self._closing()
+
+    def _ids(self, locations: Locations) -> Int32Array:
+        """The id of each location of the directory; NO_LOCATION of absent keys, and in a last cell."""
+        flags = self.directory.flags or bytes(len(self.directory.locations))
+        ids = [
+            NO_LOCATION if flag & ABSENT else locations.intern(path, file_id)
+            for (path, file_id), flag in zip(self.directory.locations, flags, strict=True)
+        ]
+        return np.array([*ids, NO_LOCATION], np.int32)
+
+    def _image(self, block: int) -> bytes:
+        begin, end = self.directory.image_range(block, self._directory_start)
+        image = self._read(begin, end - begin)
+        if zlib.crc32(image) != int(self.directory.checksums[block]):
+            raise RunDamagedError(f"{self.name}: the image of block {block} is damaged")
+        return image
+
+    def _read_directory(self) -> tuple[Directory, int]:
+        footer = self._read(max(self.size - FOOTER_BYTES, 0), FOOTER_BYTES)
+        length = directory_length(footer, self.size, self.name)
+        start = self.size - FOOTER_BYTES - length
+        return decode_directory(self._read(start, length), footer, self.name), start
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """Raises RunDamagedError when the disk cannot give all of it."""
+        try:
+            data = os.pread(self._descriptor, length, offset)
+        except OSError as error:
+            raise RunDamagedError(f"{self.name}: bytes at {offset} cannot be read: {error}") from error
+        if len(data) != length:
+            raise RunDamagedError(f"{self.name}: {len(data)} of {length} bytes at {offset}")
+        return data
+
+
+class Run(RunFile):
+    """Answers where keys of its shard are in the base file that it was made from, or what a change run has
+    of them.
+    """
+
+    def __init__(self, folder: RunFolder, name: str, locations: Locations) -> None:
+        """Opens it. Raises RunDamagedError when the file is gone, cut off or has another directory."""
+        super().__init__(folder, name)
+        try:
             self._mapping = mmap.mmap(self._descriptor, self.size, prot=mmap.PROT_READ)
         except BaseException:
             self._closing()
@@ -49,14 +144,25 @@ class Run:
         self._mapped = MappedBlocks(starts, np.append(starts[1:], self._directory_start))
         self._blocks = BlockSearch(self.directory.first_keys)
         self._search = ImageSearch(np.frombuffer(self._mapping, np.uint8), self.directory.images)
-        ids = [locations.intern(path, file_id) for path, file_id in self.directory.locations]
-        self._local = np.array([*ids, NO_LOCATION], np.int32)
+        self._local = self._ids(locations)
+        self._flags = np.frombuffer(self.directory.flags + b"\0", np.uint8)
 
     def find(self, keys: pa.StringArray) -> FoundPlaces:
         """The location of each key as an id of this process, NO_LOCATION where the shard does not have it.
 
         Raises RunDamagedError when one of the images that have to be searched is damaged.
         """
+        found = self._places(keys)
+        return FoundPlaces(self._local[found.locations], found.ordering)
+
+    def find_entries(self, keys: pa.StringArray) -> FoundEntries:
+        """What a change run has of each key. Raises RunDamagedError as `find`."""
+        found = self._places(keys)
+        own = found.locations
+        return FoundEntries(own >= 0, self._local[own], found.ordering, self._flags[own])
+
+    def _places(self, keys: pa.StringArray) -> FoundPlaces:
+        """The run's own number of each key's location; NO_LOCATION picks the last cell of a column."""
         tags = tags_of(keys)
         by_utf8, by_utf16 = self._blocks.candidates(keys)
         found = self._find_in(by_utf8, keys, tags)
@@ -64,24 +170,16 @@ class Run:
         if differ.size:
             again = self._find_in(by_utf16[differ], keys.take(pa.array(differ)), tags[differ])
             found.locations[differ], found.ordering[differ] = again.locations, again.ordering
-        return FoundPlaces(self._local_ids(found.locations), found.ordering)
+        return found
 
     def _find_in(self, blocks: Int64Array, keys: pa.StringArray, tags: UInt32Array) -> FoundPlaces:
         self._check(np.unique(blocks[blocks >= 0]))
         return self._search.find(keys, tags, blocks)
 
-    def _local_ids(self, own: Int32Array) -> Int32Array:
-        """Ids of this process; NO_LOCATION picks the last cell, which is NO_LOCATION."""
-        ids: Int32Array = self._local[own]
-        return ids
-
     def _check(self, blocks: Int64Array) -> None:
         new = self._mapped.unchecked(blocks)
         for block in new.tolist():
-            begin, end = self.directory.image_range(block, self._directory_start)
-            image = self._read(begin, end - begin)
-            if zlib.crc32(image) != int(self.directory.checksums[block]):
-                raise RunDamagedError(f"{self.name}: the image of block {block} is damaged")
+            self._image(block)
         self._mapped.checked(blocks, new)
 
     @property
@@ -100,20 +198,4 @@ class Run:
         """Ends the mapping; the run answers nothing any more."""
         del self._search
         self._mapping.close()
-        self._closing()
-
-    def _read_directory(self) -> tuple[Directory, int]:
-        footer = self._read(max(self.size - FOOTER_BYTES, 0), FOOTER_BYTES)
-        length = directory_length(footer, self.size, self.name)
-        start = self.size - FOOTER_BYTES - length
-        return decode_directory(self._read(start, length), footer, self.name), start
-
-    def _read(self, offset: int, length: int) -> bytes:
-        """Raises RunDamagedError when the disk cannot give all of it."""
-        try:
-            data = os.pread(self._descriptor, length, offset)
-        except OSError as error:
-            raise RunDamagedError(f"{self.name}: bytes at {offset} cannot be read: {error}") from error
-        if len(data) != length:
-            raise RunDamagedError(f"{self.name}: {len(data)} of {length} bytes at {offset}")
-        return data
+        super().close()

@@ -1,4 +1,4 @@
-"""Writes the run of one shard, from the blocks of its base file in their order."""
+"""Writes the run of one shard, block by block in their order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pyarrow as pa
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.runs.directory import Directory, RunIdentity, encode_directory
+from tidemark.index_assigner.runs.entries import UInt8Array
 from tidemark.index_assigner.runs.images import Images, make_images
 
 HEADER: Final = b"TIDERUN\x01" + bytes(8)
+_FLAG_VALUES: Final = 8
 
 
 class RunWriter:
@@ -43,14 +45,16 @@ class RunWriter:
         locations: Int32Array,
         ordering: Int64Array | None,
         ends: Sequence[int],
+        flags: UInt8Array | None = None,
     ) -> None:
         """Appends neighbouring blocks; block i has the entries from ``ends[i - 1]`` to ``ends[i]``.
 
-        ``first_keys``: the base file's own of each block, by which keys are led to it. ``locations``: ids of
-        the writer's `Locations`; entries with NO_LOCATION are deletes and are left out.
+        ``first_keys``: of each block, by which keys are led to it. ``locations``: ids of the writer's
+        `Locations`. ``flags``: of each entry of a change run. None: this is a copy of a base file, whose
+        entries with NO_LOCATION are deletes and are left out.
         """
         self._first_keys.extend(first_keys)
-        for image in make_images(keys, self._own_numbers(locations), ordering, ends):
+        for image in make_images(keys, self._own_numbers(locations, flags), ordering, ends):
             self._file.write(image.data)
             self._starts.append(self._size)
             self._counts.append(image.count)
@@ -67,24 +71,29 @@ class RunWriter:
             np.array(self._widths, np.int64),
             self._identity.ordered,
         )
+        rows = [divmod(code, _FLAG_VALUES) for code in self._numbers]
         directory = Directory(
             self._identity,
             sum(self._counts),
-            [(paths[location], file_ids[location]) for location in self._numbers],
+            [(paths[place - 1], file_ids[place - 1]) if place else ("", "") for place, _ in rows],
             images,
             np.array(self._checksums, np.uint32),
             self._first_keys,
+            bytes(flags for _, flags in rows) if self._identity.change else b"",
         )
         tail = encode_directory(directory)
         self._file.write(tail)
         self._size += len(tail)
 
-    def _own_numbers(self, locations: Int32Array) -> Int32Array:
-        """The run's own numbers of these locations; new ones get the next, NO_LOCATION stays."""
-        distinct, which = np.unique(locations, return_inverse=True)
+    def _own_numbers(self, locations: Int32Array, flags: UInt8Array | None) -> Int32Array:
+        """The run's own numbers of these locations with these flags; new ones get the next. Without flags
+        NO_LOCATION stays.
+        """
+        codes = (locations.astype(np.int64) + 1) * _FLAG_VALUES + (0 if flags is None else flags)
+        distinct, which = np.unique(codes, return_inverse=True)
         own = [
-            self._numbers.setdefault(location, len(self._numbers)) if location >= 0 else NO_LOCATION
-            for location in distinct.tolist()
+            self._numbers.setdefault(code, len(self._numbers)) if code else NO_LOCATION
+            for code in distinct.tolist()
         ]
         numbers: Int32Array = np.array(own, np.int32)[which]
         return numbers
