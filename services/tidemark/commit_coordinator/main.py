@@ -11,6 +11,7 @@ from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.config import Address, TableConfigFile
 from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.stream_runtime.allocator import use_system_allocator
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
@@ -26,6 +27,7 @@ def run(
     """Runs until SIGTERM or SIGINT; serves metrics at `http`. Raises SupersededError, TableMismatchError,
     UnsupportedTableError, ListenError, …
     """
+    use_system_allocator()
     clock = SystemClock.from_environment(os.environ)
     ports = Ports(
         kafka=ConfluentKafkaClient.from_config(config, clock=clock),

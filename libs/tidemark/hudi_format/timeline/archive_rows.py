@@ -49,8 +49,9 @@ FOOTER: Final = {
 """Hudi's reader takes the schema from here."""
 _ROW_VERSION: Final = 1
 # A row group is what a reader holds at a time, and what a question about one instant reads of three columns.
+# A merge holds its contents several times, while epochs go on beside it.
 GROUP_ROWS_MAX: Final = 8_192
-_GROUP_BYTES_MAX: Final = 16 << 20
+GROUP_BYTES_MAX: Final = 4 << 20
 
 
 class ByteSink(Protocol):
@@ -97,7 +98,7 @@ def _groups(rows: Iterable[ArchivedInstant]) -> Iterator[list[ArchivedInstant]]:
     for row in rows:
         group.append(row)
         size += len(row.metadata) + len(row.plan)
-        if len(group) >= GROUP_ROWS_MAX or size >= _GROUP_BYTES_MAX:
+        if len(group) >= GROUP_ROWS_MAX or size >= GROUP_BYTES_MAX:
             yield group
             group, size = [], 0
     if group:

@@ -64,6 +64,7 @@ from tidemark.hudi_format.errors import FencedOutError
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 from tidemark.hudi_format.validation import check_still_servable
+from tidemark.stream_runtime.allocator import give_memory_back
 
 NO_REPORT: Final = ServiceReport(b"", ())
 _SLICE_MS: Final = 1_000
@@ -224,6 +225,7 @@ def sweep(
         ),
     )
     _close(context, planned.service)
+    give_memory_back()
     return True
 
 

@@ -29,7 +29,7 @@ from tidemark.hudi_format.table_services.archiving import (
 )
 from tidemark.hudi_format.timeline import ArchivedInstant
 from tidemark.hudi_format.timeline.archive_files import ArchiveFile, Manifest
-from tidemark.hudi_format.timeline.archive_rows import encode_archive_file
+from tidemark.hudi_format.timeline.archive_rows import GROUP_BYTES_MAX, encode_archive_file
 
 
 def many_files(count: int, each: int = 4) -> FaultyStorage:
@@ -125,3 +125,12 @@ def test_files_that_are_too_large_together_are_not_merged() -> None:
     assert of(1100, 1200, *[1] * 8) == ["1"] * 8
     assert of(400, 500, 300, *[1] * 8) == ["400", "500", "300"]
     assert of(*[1100] * 10) is None
+
+
+def test_a_row_group_has_a_few_megabytes_of_contents_because_a_merge_holds_it_whole() -> None:
+    large = b"x" * (1 << 20)
+    rows = [ArchivedInstant(t(n), t(n + 1), "deltacommit", large, b"") for n in range(10)]
+    metadata = pq.read_metadata(io.BytesIO(encode_archive_file(rows)))
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert sum(group.num_rows for group in groups) == len(rows)
+    assert max(group.num_rows for group in groups) * len(large) <= GROUP_BYTES_MAX <= 4 << 20
