@@ -79,6 +79,25 @@ kill assigner-1
     assert outcome.reached[VERIFIED] == 1
 
 
+# Nobody looks at the drop before what tells of it is gone; k2 has a log file by then, for a compaction.
+UNTOLD = """
+feed up k2 d1 14
+hurry
+rounds 7
+foreign drop d0
+foreign compact-index clean
+"""
+
+
+@pytest.mark.parametrize("then", ["", "rounds 7"], ids=["carried out before", "coordinators start before"])
+def test_an_operator_verifies_whatever_the_engine_left_half_done(then: str) -> None:
+    """A compaction's inflight file stays when it was carried out, and excuses no refusal any more."""
+    begun = "foreign fail-compaction metadata\nkill coordinator"
+    outcome = played("type=mor", BEGIN, IN_LOGS, UNTOLD, begun, then, AGAIN)
+    must_hold(outcome)
+    assert outcome.reached[VERIFIED]
+
+
 def test_what_was_looked_at_in_time_is_not_asked_for_when_it_cannot_be_told_any_more() -> None:
     tidied = """
 foreign drop d0

@@ -235,7 +235,7 @@ class Town:
             # A coordinator that starts beside another engine's unfinished write refuses, by design.
             refuses = self.foreign.has_half and type(error).__name__ == "UnsupportedTableError"
             self._ended += 1
-            if not refuses and not self.operator.reads(str(error)):
+            if not self.operator.reads(str(error)) and not refuses:
                 self._ends(actor, error, text)
         finally:
             self._acting = None

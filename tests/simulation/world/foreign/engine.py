@@ -223,8 +223,8 @@ class ForeignEngine:
     @property
     def has_half(self) -> bool:
         """Whether something of the engine's is completed in the metadata table alone."""
-        names = self._storage.file_names(instants.DATA)
-        return any(name[:17] in self._halves and name.endswith(".inflight") for name in names)
+        pending = self._judge.look().timeline.hudi.pending()
+        return any(each.requested in self._halves and each.inflight for each in pending)
 
     def machine_crashed(self, came_back: Collection[str]) -> None:
         """Hudi's lock provider syncs no deletion: the dead one's lock may be there again, and block us."""
