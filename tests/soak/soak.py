@@ -29,8 +29,10 @@ from tests.soak.heaps import Heaps
 from tests.soak.latency import Latencies
 from tests.soak.stream import SoakStream
 from tests.soak.table_gauge import TableGauge
+from tidemark.commit_coordinator.domain.backpressure import BOUND
 from tidemark.config import load_config
 from tidemark.config.run_file import read_run_file
+from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
@@ -47,6 +49,11 @@ _FLUSH_S: Final = 600
 _STOP_S: Final = 180.0
 # With a commit a second, the instants of ten minutes are `table_services.archive.max`.
 _DEFAULT_WINDOW_S: Final = 600
+SLICE_LIMITS: Final = {
+    "slices: log files of data": BOUND * DataCompactionConfig().log_files,
+    "slices: log files of the index": BOUND * IndexCompactionConfig().log_files,
+}
+"""What backpressure holds, whatever the rest of the machine does: three times the trigger of a compaction."""
 _BROKER: Final = {
     "log.segment.bytes": str(4 << 20),
     "transaction.state.log.segment.bytes": str(1 << 20),
@@ -213,6 +220,8 @@ class Soak:
             yield from too_few(outcome.sent, self._settings.rate, self._settings.minutes)
             settled = self._settings.settled
             yield from grown(outcome.figures) if settled is None else unsettled(outcome.figures, settled)
+            slices = {name: outcome.figures[name] for name in SLICE_LIMITS if name in outcome.figures}
+            yield from exceeded(slices, SLICE_LIMITS)
         else:
             # How many records a second a slow machine gets through is not asked here.
             yield from exceeded(outcome.figures, self._settings.limits)

@@ -63,6 +63,17 @@ def test_too_few_records_fail_a_long_soak(tmp_path: Path, monkeypatch: pytest.Mo
     assert "this is no soak at 10 a second" in problem
 
 
+def test_a_slice_of_more_than_three_triggers_fails_a_soak_however_early(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, MINUTES_MIN, rate=0.0, retain_s=60)
+    for longest, is_wrong in ((120.0, False), (121.0, True)):
+        figures: dict[str, list[float | None]] = {
+            "slices: log files of data": [longest, *[100.0] * (MINUTES_MIN - 1)],
+            "slices: log files of the index": [360.0, *[300.0] * (MINUTES_MIN - 1)],
+        }
+        problems = list(Soak(settings, lambda _: None)._bounds(Outcome(figures=figures)))
+        assert problems == ["slices: log files of data: 121 in minute 1, limit 120"] * is_wrong
+
+
 def test_a_short_soak_has_fixed_limits_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = dict.fromkeys(("memory: ", "descriptors: ", "disk: ", "topic: "), 150.0)
     settings = Settings(tmp_path, MINUTES_MIN, rate=10.0, limits=limits)
