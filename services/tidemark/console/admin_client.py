@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -28,6 +28,7 @@ from tidemark.ledger_client.dead_letters import (
 )
 from tidemark.ledger_client.table_identity import Served
 from tidemark.record_formats.refusals import reason_named
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
@@ -35,6 +36,9 @@ from tidemark.table_status.epochs import EpochRecord
 from tidemark.table_status.messages import epoch_of, services_of, status_of
 from tidemark.table_status.services import OwnServices
 from tidemark.table_status.status import Status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def served_of(message: pb.ServesResponse) -> Served:
@@ -147,6 +151,15 @@ class AdminClient:
             answer = self._call(self._stub.Lookup, pb.LookupRequest(table=self._table, keys=part))
             locations += [_location(message) for message in answer.found]
         return locations
+
+    def lookup_stream(self, batches: Iterable[pa.StringArray]) -> Iterator[pa.RecordBatch]:
+        """The locations of the keys of each batch, as columns (`key_stream.COLUMNS`), in the order of the
+        batches, which have at most `key_stream.BATCH_KEYS` keys. Raises CliError also for what the
+        coordinator says of a batch.
+        """
+        from tidemark.console.key_stream import KeyStream
+
+        return KeyStream(self._stub.LookupStream, self._table, SystemClock().sleep).answers(batches)
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:
         """Documents of the newest epochs, newest first."""

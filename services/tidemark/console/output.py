@@ -31,6 +31,12 @@ class Output:
                 self._stdout.write(printable(line) + "\n")
         self._stdout.flush()
 
+    def piece(self, text: str) -> None:
+        """Prints a piece of an answer that is too long to be held, as it is; on a terminal printable."""
+        if self._stdout.isatty():
+            text = "\n".join(map(printable, text.split("\n")))
+        self._stdout.write(text)
+
     def say(self, text: str) -> None:
         """Prints progress: lines on stderr."""
         self._stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")

@@ -45,6 +45,7 @@ COMMANDS = {
     "Status": ["status"],
     "Flush": ["flush"],
     "Lookup": ["lookup", "id:1"],
+    "LookupStream": ["lookup", "--file", __file__],
     "ListEpochs": ["epoch", "list"],
     "ShowEpoch": ["epoch", "show", "1"],
     "RetryEpoch": ["epoch", "retry", "1"],

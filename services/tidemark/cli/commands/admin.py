@@ -1,4 +1,4 @@
-"""`tidemark flush`, `status`, `lookup`, `pause`, `resume`: the commands that ask a running coordinator."""
+"""`tidemark flush`, `status`, `pause`, `resume`: the commands that ask a running coordinator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.console.arguments import Commands, add_command, duration
-from tidemark.console.output import Output, columns, printable
+from tidemark.console.output import Output, printable
 
 if TYPE_CHECKING:
     from tidemark.config.run_file import RunFile
@@ -36,14 +36,6 @@ def add(commands: Commands) -> None:
         "show services, lag, epochs in flight, last commit, cache tiers, dead letters, warnings",
         "  tidemark status -c flights.yaml\n  tidemark status -c flights.yaml --json | jq .lag",
     )
-    lookup = add_command(
-        commands,
-        "lookup",
-        run_lookup,
-        "show the partition and file group of record keys, and the tier of the index that knew each",
-        "  tidemark lookup -c flights.yaml 'flight_date:2013-01-01,carrier:UA,flight:1545,origin:EWR'",
-    )
-    lookup.add_argument("keys", nargs="+", metavar="KEY", help="record keys, as _hoodie_record_key has them")
     pause = add_command(
         commands,
         "pause",
@@ -96,26 +88,6 @@ def run_warnings(running: RunFile | None) -> list[StatusWarning]:
         StatusWarning(WarningKind.SERVICE_ENDED, f"tidemark run: {role} {text}")
         for role, text in troubles.items()
     ]
-
-
-def run_lookup(options: argparse.Namespace) -> int:
-    """Prints where the keys are. Exit code 0 also when keys are not in the table."""
-    from tidemark.console.admin_client import connect
-
-    with connect(options.config) as client:
-        locations = client.lookup(options.keys)
-    rows = [("KEY", "TIER", "PARTITION", "FILE GROUP", "SHARD", "ORDERING")]
-    for at in locations:
-        ordering = "-" if at["ordering"] is None else str(at["ordering"])
-        if at["ordering_exact"] is False:
-            ordering = f">= {ordering}"
-        partition = "-" if at["partition_path"] is None else at["partition_path"] or "(none)"
-        if at["tier"] == "none" and at["ordering"] is not None:
-            # A key without a row has an ordering value only if a delete left it.
-            partition = "(deleted)"
-        rows.append((at["key"], at["tier"], partition, at["file_id"] or "-", str(at["shard"]), ordering))
-    Output(options.json).answer({"found": locations}, columns(rows))
-    return 0
 
 
 def run_pause(options: argparse.Namespace) -> int:

@@ -24,14 +24,14 @@ class MappedPages:
         self._count(run)
         if self.nbytes <= self._bytes_max:
             return
-        for each in list(self._of_run):
-            self._give_back(each, all_of_them=False)
-        for each in list(self._of_run):
+        for mapped in list(self._of_run):
+            self._give_back(mapped, all_of_them=False)
+        for mapped in list(self._of_run):
             if self.nbytes <= self._bytes_max * 3 // 4:
                 break
-            self._give_back(each, all_of_them=True)
+            self._give_back(mapped, all_of_them=True)
             # Next time it is the last to go.
-            self._of_run[each] = self._of_run.pop(each)
+            self._of_run[mapped] = self._of_run.pop(mapped)
 
     def closed(self, run: Run) -> None:
         """Forgets a run whose mapping has ended."""
