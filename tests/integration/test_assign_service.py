@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.integration.assign_world import ServedTable
 from tidemark.admin.v1 import admin_pb2, admin_pb2_grpc
+from tidemark.cli.main import main
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.errors import AlreadyExistsError
@@ -200,12 +202,33 @@ def foreign_commit(table: ServedTable) -> None:
         table.storage.delete(LOCK_PATH)
 
 
-def test_lookup_says_tier_and_place(table: ServedTable):
+def look_up_file(table: ServedTable, keys: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The document of `tidemark lookup --file`."""
+    file = table.config.file.with_name("keys.txt")
+    file.write_text("".join(f"{key}\n" for key in keys))
+    assert main(["lookup", "-c", str(table.config.file), "--file", str(file), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [at["key"] for at in document["found"]] == keys
+    return document
+
+
+def test_lookup_says_tier_and_place(table: ServedTable, capsys: pytest.CaptureFixture[str]):
     table.coordinator()
     table.assigner()
     table.writer()
     table.produce([("a", {"day": "d1", "at": 5}), ("b", {"day": "d2", "at": 6})])
     table.wait_until_committed()
+    many = [f"k{number}" for number in range(12_000)]
+    table.produce([(key, {"day": "d3", "at": number}) for number, key in enumerate(many[::2])])
+    while_tagged = look_up_file(table, [*many, "a"], capsys)
+    assert while_tagged["rows"] >= 1, "records of before are found while others are tagged"
+    table.wait_until_committed()
+    after = look_up_file(table, many, capsys)
+    assert [at["ordering"] for at in after["found"]] == [
+        n // 2 if n % 2 == 0 else None for n in range(12_000)
+    ]
+    assert {at["partition_path"] for at in after["found"][::2]} == {"d3"}
+    assert {at["tier"] for at in after["found"][1::2]} == {"none"}
     channel = open_channel(table.config.services.coordinator)
     try:
         stub = admin_pb2_grpc.AdminStub(channel)
