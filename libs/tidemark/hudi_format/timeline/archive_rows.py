@@ -51,7 +51,9 @@ _ROW_VERSION: Final = 1
 # A row group is what a reader holds at a time, and what a question about one instant reads of three columns.
 # A merge holds its contents several times, while epochs go on beside it.
 GROUP_ROWS_MAX: Final = 8_192
-GROUP_BYTES_MAX: Final = 4 << 20
+GROUP_BYTES_MAX: Final = 8 << 20
+_PIECE_ROWS_MAX: Final = 512
+_PIECE_BYTES_MAX: Final = 1 << 20
 
 
 class ByteSink(Protocol):
@@ -75,10 +77,9 @@ def write_archive_file(rows: Iterable[ArchivedInstant], sink: ByteSink) -> None:
     """
     with archive_file_writer(sink) as writer:
         for group in _groups(rows):
-            columns = [list(column) for column in zip(*group, strict=True)]
-            # A plan is there or null, as in Hudi's files; the result of an instant may be empty.
-            columns[4] = [plan or None for plan in columns[4]]
-            writer.write_table(pa.table([*columns, [_ROW_VERSION] * len(group)], schema=SCHEMA))
+            table = pa.Table.from_batches(group)
+            del group[:]
+            writer.write_table(table, row_group_size=GROUP_ROWS_MAX)
 
 
 @contextmanager
@@ -92,14 +93,38 @@ def archive_file_writer(sink: ByteSink) -> Iterator[pq.ParquetWriter]:
         writer.add_key_value_metadata(FOOTER)
 
 
-def _groups(rows: Iterable[ArchivedInstant]) -> Iterator[list[ArchivedInstant]]:
-    group: list[ArchivedInstant] = []
-    size = 0
-    for row in rows:
-        group.append(row)
-        size += len(row.metadata) + len(row.plan)
-        if len(group) >= GROUP_ROWS_MAX or size >= GROUP_BYTES_MAX:
+def _groups(rows: Iterable[ArchivedInstant]) -> Iterator[list[pa.RecordBatch]]:
+    """The row groups, each in pieces: only the last piece is there as Python's objects, too."""
+    group: list[pa.RecordBatch] = []
+    count = size = 0
+    for piece, piece_bytes in _pieces(rows):
+        group.append(_batch(piece))
+        count, size = count + len(piece), size + piece_bytes
+        if count >= GROUP_ROWS_MAX or size >= GROUP_BYTES_MAX:
             yield group
-            group, size = [], 0
+            group, count, size = [], 0, 0
     if group:
         yield group
+
+
+def _pieces(rows: Iterable[ArchivedInstant]) -> Iterator[tuple[list[ArchivedInstant], int]]:
+    """(rows, bytes of their contents)."""
+    piece: list[ArchivedInstant] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += len(row.metadata) + len(row.plan)
+        if len(piece) >= _PIECE_ROWS_MAX or size >= _PIECE_BYTES_MAX:
+            yield piece, size
+            piece, size = [], 0
+    if piece:
+        yield piece, size
+
+
+def _batch(rows: list[ArchivedInstant]) -> pa.RecordBatch:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    # A plan is there or null, as in Hudi's files; the result of an instant may be empty.
+    columns[4] = [plan or None for plan in columns[4]]
+    return pa.RecordBatch.from_pydict(
+        dict(zip(SCHEMA.names, [*columns, [_ROW_VERSION] * len(rows)], strict=True)), schema=SCHEMA
+    )

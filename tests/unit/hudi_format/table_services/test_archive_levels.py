@@ -133,4 +133,4 @@ def test_a_row_group_has_a_few_megabytes_of_contents_because_a_merge_holds_it_wh
     metadata = pq.read_metadata(io.BytesIO(encode_archive_file(rows)))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     assert sum(group.num_rows for group in groups) == len(rows)
-    assert max(group.num_rows for group in groups) * len(large) <= GROUP_BYTES_MAX <= 4 << 20
+    assert max(group.num_rows for group in groups) * len(large) <= GROUP_BYTES_MAX <= 8 << 20
