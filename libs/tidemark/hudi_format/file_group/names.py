@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tidemark.hudi_format.errors import HudiFormatError
@@ -25,6 +26,8 @@ _LOG: Final = re.compile(
     r"(?:_(?P<token>\d+-\d+-\d+)(?P<cdc>\.cdc)?)?$"
 )
 _FILE_ID: Final = re.compile(r"^[^._/\0]+$")
+# As many files as an action of 64 file groups has, each near three times its trigger.
+_PARSED_KEPT: Final = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,12 @@ def checked_file_id(file_id: str) -> str:
     return file_id
 
 
+@lru_cache(_PARSED_KEPT)
 def parse_data_file(name: str) -> BaseFileName | LogFileName | None:
     """The parts of a base or log file's name; None for all others (markers, partition metadata, side
     files).
+
+    A step looks at the same names several times, the last time under the table's lock: the newest ones are
+    kept.
     """
     return LogFileName.parse(name) if name.startswith(".") else BaseFileName.parse(name)

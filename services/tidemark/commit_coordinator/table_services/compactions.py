@@ -51,7 +51,7 @@ from tidemark.commit_coordinator.table_services.rules import decided_time, half_
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.instants import completed_file, instant_path
-from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
@@ -240,10 +240,8 @@ class CompactIndex(_Compaction):
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
         slices, ended_ms = self._placement.snapshot(), facts.ended_ms.get(self.kind)
         since_last_ms = None if ended_ms is None else now_ms - ended_ms
-        if not slices.is_listed:
-            return None
         look = partial(self._rule.reason, slices.index, now_ms, since_last_ms)
-        return self._looked(now_ms, len(slices.index), look)
+        return self._looked(now_ms, len(slices.index), look) if slices.is_listed else None
 
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         storage = step.context.storage
@@ -284,8 +282,7 @@ class CompactData(_Compaction):
         self._found: SizedFiles = {}
 
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
-        slices = self._placement.snapshot()
-        ended_ms = facts.ended_ms.get(self.kind)
+        slices, ended_ms = self._placement.snapshot(), facts.ended_ms.get(self.kind)
         too_soon = ended_ms is not None and now_ms - ended_ms < self._min_ms
 
         def look() -> str | None:
@@ -323,9 +320,11 @@ class CompactData(_Compaction):
         return self._document(context, plan)
 
     def prepare(self, context: Context, plan: bytes) -> None:
-        """Looks up how large the files of the plan's groups are."""
-        document = decode_plan(plan, "the plan")
-        self._found = group_files(context.storage, _groups_of(document), context.storage.names)
+        """Looks up how large the files of the plan's groups are, and parses their names, which are kept."""
+        groups = _groups_of(decode_plan(plan, "the plan"))
+        self._found = group_files(context.storage, groups, context.storage.names)
+        for name in (name for names in self._found.values() for name in names):
+            parse_data_file(name)
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_plan(plan, planned.plan_path)
