@@ -279,16 +279,19 @@ def _retained(
     replaced: Mapping[FileGroupId, str],
     bounds: CleanBounds,
 ) -> tuple[str, str] | None:
-    """The first completed write at or after H, if Hudi's rule would delete nothing more for it; else None.
+    """The first completed write at or after H, the last one where the table was not written since; None if
+    Hudi's rule would delete more for it.
 
     Hudi keeps of each group the newest slice that began before that instant and all later ones, and replaced
     groups of later replacecommits; what savepoints name it looks for by itself. Its next clean looks only at
-    partitions that were written since the instant, so what was left behind would stay for good.
+    partitions that were written since the instant, so what was left behind would stay for good. It refuses a
+    savepoint of an earlier write, and time travel to before it: without an instant it would do either with
+    what is left.
     """
     writes = [instant for instant in timeline.completed() if instant.action.is_write]
-    earliest = next((instant for instant in writes if instant.requested >= bounds.horizon), None)
-    if earliest is None:
+    if not writes:
         return None
+    earliest = next((instant for instant in writes if instant.requested >= bounds.horizon), writes[-1])
     if bounds.first_pending is not None and earliest.requested > bounds.first_pending:
         return None
     for group, of_group in left.items():
