@@ -125,8 +125,8 @@ class SparkOperations:
         selected = {} if operation == "execute" else {"selected_partitions": partition}
         return self._with_options("run_clustering", {}, op=operation, **selected)
 
-    def clean(self, policy: str, keep: int) -> Rows:
-        """``policy``: Hudi's name of it."""
+    def clean(self, policy: str, keep: int, **more: str) -> Rows:
+        """``policy``: Hudi's name of it. ``more``: other options than to look everywhere."""
         number = {
             "KEEP_LATEST_COMMITS": "retain_commits",
             "KEEP_LATEST_FILE_VERSIONS": "file_versions_retained",
@@ -134,7 +134,7 @@ class SparkOperations:
         }[policy]
         # What an earlier clean passed is looked at again.
         options = {"hoodie.cleaner.incremental.mode": "false", "hoodie.clean.trigger.max.commits": "1"}
-        return self._with_options("run_clean", options, clean_policy=policy, **{number: keep})
+        return self._with_options("run_clean", {**options, **more}, clean_policy=policy, **{number: keep})
 
     def archive(self, least: int, most: int, commits: int = 1) -> Rows:
         """Moves old instants of the data table into its history. ``commits``: what a clean would keep."""
@@ -159,6 +159,10 @@ class SparkOperations:
         """To a savepoint."""
         options = {**_NO_METADATA_COMPACTION, **more}
         return self._in_session("rollback_to_savepoint", options, instant_time=instant)
+
+    def shows(self, procedure: str, **arguments: Any) -> Rows:
+        """What a procedure says that changes nothing."""
+        return self._called(procedure, arguments)
 
     # ------------------------------------------------------------ inside
 
@@ -210,4 +214,6 @@ def _private(of: Any, name: str) -> Any:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(value) if isinstance(value, int) else f"'{value}'"

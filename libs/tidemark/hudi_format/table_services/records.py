@@ -106,7 +106,7 @@ def requested_clean(plan: CleanPlan, base_uri: str) -> RequestedClean:
         },
         last_completed=plan.last_completed,
         retained=None if plan.retained is None else RetainedInstant(*plan.retained),
-        extra_metadata={_SAVEPOINTED: ",".join(plan.savepoints)} if plan.savepoints else {},
+        extra_metadata=_savepointed(plan),
     )
 
 
@@ -118,7 +118,12 @@ def clean_metadata(plan: CleanPlan, completion: str) -> CleanMetadata:
         start_clean_time=plan.instant,
         time_taken_ms=instant_to_ms(completion) - instant_to_ms(plan.instant),
         last_completed=plan.last_completed,
+        extra_metadata=_savepointed(plan),
     )
+
+
+def _savepointed(plan: CleanPlan) -> dict[str, str]:
+    return {_SAVEPOINTED: ",".join(plan.savepoints)} if plan.savepoints else {}
 
 
 def cleaned_files(plan: CleanPlan) -> list[FileChange]:

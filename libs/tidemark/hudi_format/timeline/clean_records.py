@@ -45,7 +45,8 @@ class RequestedClean:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanMetadata:
     """The content of `T_C.clean`: per partition the names of the deleted files, and the deleted
-    partitions. `earliest_commit_to_retain` is "" where superseded files were left behind.
+    partitions. `earliest_commit_to_retain` is "" where superseded files were left behind. `extra_metadata` is
+    the plan's: once a savepoint that it names is deleted, Hudi's next clean looks everywhere.
     """
 
     earliest_commit_to_retain: str
@@ -55,6 +56,7 @@ class CleanMetadata:
     time_taken_ms: int = 0
     last_completed: str = ""
     policy: str = POLICY
+    extra_metadata: Mapping[str, str] | None = None
 
 
 def encode_clean_plan(plan: RequestedClean) -> bytes:
@@ -118,7 +120,7 @@ def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
         },
         "version": _VERSION,
         "bootstrapPartitionMetadata": {},
-        "extraMetadata": {},
+        "extraMetadata": dict(sorted((metadata.extra_metadata or {}).items())),
     }
     return encode_container("clean-metadata", record)
 
@@ -140,6 +142,7 @@ def decode_clean_metadata(data: bytes, path: str) -> CleanMetadata:
             start_clean_time=record.get("startCleanTime") or "",
             time_taken_ms=record.get("timeTakenInMillis") or 0,
             last_completed=record.get("lastCompletedCommitTimestamp") or "",
+            extra_metadata=record.get("extraMetadata") or {},
         )
 
 
