@@ -1,5 +1,6 @@
-"""A reader that never pauses: the whole table is read again whenever a file of it has come, gone or changed,
-and each view is judged. Between two such changes a reader sees what it saw before.
+"""A reader that reads all the time: the whole table is read again whenever a file of it has come, gone or
+changed, and each view is judged. Between two such changes a reader sees what it saw before. It rests as long
+as it read: views grow with the table's log files, and the services need the processor, too.
 
 Each reader (hudi-rs; Hudi on Spark in the long version) has a thread and a history of the input of its own.
 """
@@ -24,7 +25,7 @@ from tests.input_model import Row
 
 COLUMNS: Final = ("id", "region", "ts", "name", "amount")
 _INPUT_S: Final = 120.0
-_PAUSE_S: Final = 0.1
+_PAUSE_MIN_S: Final = 0.1
 
 
 def read_rows(table: Path) -> list[Row]:
@@ -86,6 +87,7 @@ class TableViews:
         self.views = 0
         self.exact = 0
         self.longest_s = 0.0
+        self._pause_s = _PAUSE_MIN_S
 
     def start(self) -> None:
         self._thread.start()
@@ -110,7 +112,7 @@ class TableViews:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(_PAUSE_S):
+            while not self._stop.wait(self._pause_s):
                 self._view()
         except TimeoutError as error:
             # Kafka is away; the view that waits for it cannot be judged.
@@ -130,7 +132,9 @@ class TableViews:
             return
         started_s = time.monotonic()
         rows = by_key({name: row[name] for name in COLUMNS} for row in self._read(self._table))
-        self.longest_s = max(self.longest_s, time.monotonic() - started_s)
+        took_s = time.monotonic() - started_s
+        self.longest_s = max(self.longest_s, took_s)
+        self._pause_s = max(_PAUSE_MIN_S, took_s)
         self._timeline.look()
         after = self._timeline.commits
         self.history.add(self._reader.read_to_end(_INPUT_S))

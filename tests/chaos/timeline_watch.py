@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import threading
 from collections.abc import Mapping
@@ -73,12 +74,22 @@ def _decoded(file: Path) -> Any:
 
 def completed(table: Path, timeline: str = _DATA) -> dict[str, tuple[str, Path]]:
     """Instant -> (completion, file) of the writes. A compaction completes as a commit, and is none."""
+    folder = table / timeline
+    there = _names(folder)
     found = {}
-    for file in (table / timeline).glob("*commit"):
-        name = _NAME.fullmatch(file.name)
-        if name and not file.with_name(f"{name[1]}.compaction.requested").exists():
-            found[name[1]] = (name[2], file)
+    for each in there:
+        name = _NAME.fullmatch(each)
+        if name and f"{name[1]}.compaction.requested" not in there:
+            found[name[1]] = (name[2], folder / each)
     return found
+
+
+def _names(folder: Path) -> frozenset[str]:
+    """Of the files; none while there is no folder. One listing: this is asked several times a second."""
+    try:
+        return frozenset(os.listdir(folder))
+    except FileNotFoundError:
+        return frozenset()
 
 
 def pending(table: Path, timeline: str = _DATA) -> set[str]:

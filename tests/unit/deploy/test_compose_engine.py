@@ -83,7 +83,7 @@ def test_a_late_answer_of_the_engine_is_counted_and_the_watch_goes_on(monkeypatc
             raise subprocess.TimeoutExpired("docker", 120)
 
         def docker(self, *_arguments):
-            return "1KiB / 2KiB"
+            return "name 1KiB / 2KiB"
 
     monkeypatch.setattr(figures, "_EVERY_S", 0.01)
     late: Any = Late()

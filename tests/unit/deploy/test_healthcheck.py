@@ -52,11 +52,31 @@ def test_kafka_is_healthy_when_it_answers_as_kafka_without_an_error(reply, code)
         assert healthcheck.main(["kafka", str(port)]) == code
 
 
-@pytest.mark.parametrize(("status", "code"), [("200 OK", 0), ("503 Service Unavailable", 1)])
+@pytest.mark.parametrize(
+    ("status", "code"), [("200 OK", 0), ("204", 0), ("503 Service Unavailable", 1), ("302 Found", 1)]
+)
 def test_http_is_healthy_when_it_answers_2xx(status, code):
     reply = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
     with answering(lambda _: reply) as port:
         assert healthcheck.main(["http", f"http://127.0.0.1:{port}/healthz"]) == code
+
+
+@pytest.mark.parametrize("reply", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1\r\n\r\n"])
+def test_what_does_not_speak_http_is_unhealthy(reply):
+    with answering(lambda _: reply) as port:
+        assert healthcheck.main(["http", f"http://127.0.0.1:{port}/"]) == 1
+
+
+def test_http_asks_for_the_path_of_the_url():
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return b"HTTP/1.0 200 OK\r\n\r\n"
+
+    with answering(answer) as port:
+        assert healthcheck.main(["http", f"http://127.0.0.1:{port}/json/"]) == 0
+    assert asked[0].startswith(b"GET /json/ HTTP/1.0\r\n")
 
 
 @pytest.mark.parametrize("kind", ["kafka", "http"])
