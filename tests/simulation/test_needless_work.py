@@ -38,6 +38,31 @@ def test_a_rewind_that_the_script_has_no_cause_for_is_found(monkeypatch: pytest.
 
 
 _ROUNDS = 6 * "round\n"
+# The successor takes over the lock of the one that died behind its decision, and the storage refuses before
+# it has put its own in its place: for a moment the lock is free.
+SLIPPED_LOCK = f"""
+setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+round
+feed up k1 d0 5
+hurry
+crash coordinator 1 after_commit_decided
+{_ROUNDS}
+step coordinator
+fail-before coordinator 1 taken-lock
+step coordinator
+"""
+
+
+@pytest.mark.parametrize("what", ["plan-compact-index", "compact-index"])
+def test_a_compaction_beside_a_decided_epoch_has_it_planned_again_and_nothing_tagged_anew(
+    what: str,
+) -> None:
+    outcome = run_script(parse(f"{SLIPPED_LOCK}foreign {what}\n"))
+    assert outcome.violations == ()
+    assert outcome.reached["void"] == 1
+    assert "rewind" not in outcome.reached
+
+
 SOME_EPOCHS = "setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0\n" + "".join(
     f"feed up k{n} d0 5\nhurry\n{_ROUNDS}" for n in range(5)
 )

@@ -93,4 +93,4 @@ def seen_next(
     if status in (AttemptStatus.PLANNED, AttemptStatus.OPENED, AttemptStatus.REPORTED):
         yield replace(seen, problem=(THIS, AttemptProblem("", rewind=False))), None
     if status is AttemptStatus.DECIDED:
-        yield replace(seen, taken_back=("d", "")), decided
+        yield replace(seen, taken_back=("d", AttemptProblem("", rewind=True))), decided

@@ -53,7 +53,7 @@ from tidemark.commit_coordinator.domain.next_action import (
 from tidemark.commit_coordinator.domain.service_actions import ServiceAction
 from tidemark.commit_coordinator.errors import AttemptLostError, is_curable
 from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
-from tidemark.epoch_protocol.entries import EpochPlanned, TaggingPaused
+from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned, TaggingPaused
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.service_entries import ServicesPaused
 from tidemark.epoch_protocol.state import FoldState
@@ -234,10 +234,7 @@ class Coordinator:
         try:
             self._carry_out(action)
         except AttemptLostError as error:
-            if state.decided is not None:
-                self.seen.taken_back = (state.decided.data_completion, error.reason)
-            else:
-                self._lost(error, state.planned)
+            self._lost(error, state.planned, state.decided)
         except LockLostError as error:
             # The next step takes the lock again, and repeats all checks that were made under it. If a newer
             # coordinator took the lock, that step reads its claim first.
@@ -346,8 +343,12 @@ class Coordinator:
         self.seen.opened = (planned.epoch, planned.attempt)
         self._attempts.offer(OpenAttemptView(planned, token, tuple(fold.manifest(planned.through))))
 
-    def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
-        """Notes that the attempt cannot commit, or that a plan has to wait or to be preceded by a rewind."""
+    def _lost(
+        self, error: AttemptLostError, planned: EpochPlanned | None, decided: CommitDecided | None = None
+    ) -> None:
+        """Notes that the attempt cannot commit (``decided``: that its decision has to be taken back), or that
+        a plan has to wait or to be preceded by a rewind.
+        """
         if error.awaited is not None:
             if self.seen.awaited is None:
                 _log.warning("waiting: %s", error.reason)
@@ -356,7 +357,11 @@ class Coordinator:
             if error.rewind:
                 self.seen.rewind_due = error.reason
             return
-        self.seen.problem = ((planned.epoch, planned.attempt), AttemptProblem(error.reason, error.rewind))
+        problem = AttemptProblem(error.reason, error.rewind)
+        if decided is not None:
+            self.seen.taken_back = (decided.data_completion, problem)
+        else:
+            self.seen.problem = ((planned.epoch, planned.attempt), problem)
 
     def keep_alive(self) -> None:
         """Renews the heartbeats of the open attempt, and of void attempts that are not settled, if they are

@@ -163,7 +163,8 @@ def _check_standing(
 
     1. Nothing happened meanwhile: the decision stands.
     2. Something did, and the metadata table's commit is not completed: raises AttemptLostError, and the
-       decision is taken back.
+       decision is taken back. What moves no key, as a compaction that was planned, leaves the tags as they
+       are: the same transactions are planned again, without a rewind.
     3. Something did, and it is completed: raises DivergedError.
 
     A completed file of our instant at the decided time is ours, whatever its bytes are: another version of
@@ -180,14 +181,13 @@ def _check_standing(
     begun = timelines.metadata.find(planned.instant)
     if begun is None or not begun.is_completed:
         if lost is not None or newer:
-            what = lost or ", ".join(newer)
-            raise AttemptLostError(f"the table's lock was lost after the decision: {what}", rewind=True)
+            raise _lost_with_the_lock(lost, newer)
         return False
     if lost is not None or newer or begun.completion != decided.metadata_completion:
         # If this coordinator was frozen, even while it listed, what it sees may be the work of its successor:
         # then this is no fault of another writer, and `check_term` raises SupersededError.
         context.log.check_term()
-        what = lost or ", ".join(newer) or f"its metadata commit is completed at {begun.completion}"
+        what = str(lost or ", ".join(newer)) or f"its metadata commit is completed at {begun.completion}"
         raise DivergedError(
             f"epoch {decided.epoch} (instant {planned.instant}) is committed in the metadata table and not "
             f"in the table itself, and another writer ignored the table's lock meanwhile: {what}. Stop that "
@@ -198,17 +198,26 @@ def _check_standing(
 
 def _why_lost(
     context: Context, planned: EpochPlanned, timelines: Timelines, newer: Sequence[str], report: Report
-) -> str | None:
-    """The reason why the checks of step 1 fail now, or None. ``newer``: other writers' newer file names."""
+) -> AttemptLostError | None:
+    """Why the checks of step 1 fail now, or None. ``newer``: other writers' newer file names."""
     try:
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
         if newer:
             check_still_servable(context.storage, context.table.accepted_properties)
             context.shards.check(timelines.metadata)
-    except (AttemptLostError, UnsupportedTableError) as error:
-        return str(error)
+    except AttemptLostError as error:
+        return error
+    except UnsupportedTableError as error:
+        return AttemptLostError(str(error), rewind=True)
     return None
+
+
+def _lost_with_the_lock(lost: AttemptLostError | None, newer: Sequence[str]) -> AttemptLostError:
+    """The error for an attempt that was decided. Of ``newer`` nothing moves a key where nothing is lost."""
+    why = lost or AttemptLostError(", ".join(newer), rewind=False)
+    said = f"the table's lock was lost after the decision: {why.reason}"
+    return AttemptLostError(said, why.rewind, why.awaited)
 
 
 def _publish_files(context: Context, report: Report) -> None:

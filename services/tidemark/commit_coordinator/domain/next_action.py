@@ -109,7 +109,7 @@ class Observed:
     ``tried_before``: at the start, or at the last `tidemark epoch retry`: the last committed epoch, and how
     many attempts the next one had had.
     ``counts_since_ms``: since when a transaction counts that no plan covers, None while there is none.
-    ``taken_back``: (data completion time, reason) of a decision that cannot be carried out.
+    ``taken_back``: the data completion time of a decision that cannot be carried out, and why.
     ``failures``: attempts in a row that failed; ``retry_at_ms``: when the next one is due;
     ``last_problem``: why the last attempt was lost.
     ``halted``: why nothing is planned until `tidemark epoch retry`; ``stopped``: until a new start.
@@ -129,7 +129,7 @@ class Observed:
     cleaned: set[VoidedAttempt] = field(default_factory=set)
     unsettled: dict[VoidedAttempt, int] = field(default_factory=dict)
     rewind_due: str | None = None
-    taken_back: tuple[str, str] | None = None
+    taken_back: tuple[str, AttemptProblem] | None = None
     failures: int = 0
     retry_at_ms: int = 0
     last_problem: str = ""
@@ -254,12 +254,10 @@ def _on_planned(planned: EpochPlanned, decided: CommitDecided | None, seen: Obse
 
 
 def _void(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> VoidAttempt:
-    if decided is not None:
-        assert seen.taken_back is not None
-        return VoidAttempt(planned, seen.taken_back[1], rewind=True, revokes=decided.data_completion)
-    assert seen.problem is not None
-    problem = seen.problem[1]
-    return VoidAttempt(planned, problem.reason, problem.rewind)
+    noted = seen.problem if decided is None else seen.taken_back
+    assert noted is not None
+    problem, revokes = noted[1], "" if decided is None else decided.data_completion
+    return VoidAttempt(planned, problem.reason, problem.rewind, revokes)
 
 
 def _on_voided(voided: tuple[VoidedAttempt, ...], seen: Observed, now_ms: int) -> NextAction:

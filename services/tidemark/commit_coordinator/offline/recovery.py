@@ -105,7 +105,7 @@ def _end_what_is_open(context: Context, config: TableConfigFile) -> Recovered:
             finished = planned.epoch
         except AttemptLostError as error:
             revokes = decided.data_completion
-            void_attempt(context, VoidAttempt(planned, error.reason, rewind=True, revokes=revokes))
+            void_attempt(context, VoidAttempt(planned, error.reason, error.rewind, revokes))
     elif planned is not None:
         void_attempt(context, VoidAttempt(planned, _REASON, rewind=False))
     voided = tuple(context.fold().state.voided)

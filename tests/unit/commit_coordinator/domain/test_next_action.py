@@ -202,13 +202,14 @@ def test_attempts_are_exhausted_per_life_and_per_epoch() -> None:
     assert attempts_exhausted(FoldState(attempts=4, planned=PLANNED), Observed(), LIMITS) is None
 
 
-def test_a_decision_that_cannot_be_carried_out_is_taken_back_and_no_other_one() -> None:
-    state = FoldState(planned=PLANNED, decided=DECIDED)
-    assert chosen(state, Observed(taken_back=("d", "rolled back"))) == VoidAttempt(
-        PLANNED, "rolled back", rewind=True, revokes="d"
+@pytest.mark.parametrize("rewind", [True, False])
+def test_a_decision_that_cannot_be_carried_out_is_taken_back_and_no_other_one(rewind: bool) -> None:
+    state, problem = FoldState(planned=PLANNED, decided=DECIDED), AttemptProblem("rolled back", rewind)
+    assert chosen(state, Observed(taken_back=("d", problem))) == VoidAttempt(
+        PLANNED, "rolled back", rewind, revokes="d"
     )
     # One that was superseded since is finished; so is one whose writer reports a problem too late.
-    assert chosen(state, Observed(taken_back=("c", "rolled back"))) == Finish(PLANNED, DECIDED)
+    assert chosen(state, Observed(taken_back=("c", problem))) == Finish(PLANNED, DECIDED)
     assert chosen(state, Observed(problem=(THIS, PROBLEM))) == Finish(PLANNED, DECIDED)
 
 
