@@ -42,7 +42,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz hostile operations old-timelines services-interop kafka-faults index-campaign lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-services left-table class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz hostile operations old-timelines services-interop kafka-faults index-campaign lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-size bench-services left-table class-data clean
 
 ##@ Use
 
@@ -58,6 +58,10 @@ demo: setup ## The whole system here, real data, in ./tidemark-demo; asks before
 
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
+
+bench-size: setup ## The index cache and look-ups of many keys by themselves (SIZE_ARGS="--keys 10000000 --shards 16"); minutes
+	$(PY) -m bench.index_lookups $(SIZE_ARGS)
+	$(PY) -m bench.lookup_stream $(SIZE_ARGS)
 
 bench-services: setup jars-interop ## Table services: merges beside Hudi's, the lock, epochs beside them (EPOCHS_ARGS=); half an hour
 	$(PY) -m bench.lock_holds
