@@ -46,6 +46,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.index_assigner.adapters import LOOKUP_SERVICE
 from tidemark.index_assigner.assign.lookups import LookupQueue, LookupService
+from tidemark.index_assigner.assign.warming import WarmRequests
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.rocks import RocksTier
@@ -77,7 +78,7 @@ def assigner(told: Connection, folder: Path, shards: int, lanes: int, memory: in
     for lane in range(lanes):
         index.open_lane(lane, MetadataTableSnapshot.load(storage))
     queue = LookupQueue(shards, lanes, clock)
-    service = LookupService("t", queue, locations)
+    service = LookupService("t", queue, locations, WarmRequests())
     server = start_server(
         _LOOPBACK,
         [(LOOKUP_SERVICE, lambda s: assigner_pb2_grpc.add_IndexAssignerServicer_to_server(service, s))],

@@ -304,7 +304,8 @@ def test_lookups_are_answered_by_the_loop_with_tier_and_location():
     cluster.settle(only, rounds=3)
     cluster.feed([Event("k2", "d2", 9), Event("k3", "d3", 7)])
     cluster.settle(only)
-    service, answers = LookupService("orders", only.queue, only.work._parts.locations), []
+    parts, answers = only.work._parts, []
+    service = LookupService("orders", only.queue, parts.locations, parts.warming)
     asking = threading.Thread(
         target=lambda: answers.append(
             service.Lookup(pb.LookupRequest(table="orders", keys=["k1", "k2", "k3", "nope", "k1"]), None)

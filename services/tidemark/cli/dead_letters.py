@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
 import grpc
 
+from tidemark.cli.answering import answering_coordinator
 from tidemark.config import TableConfigFile, load_config
-from tidemark.config.run_file import read_run_file
-from tidemark.console.admin_client import AdminClient, NobodyAnswersError, connect
+from tidemark.console.admin_client import AdminClient
 from tidemark.console.errors import CliError
 from tidemark.ledger_client.dead_letters import LetterFilter, LetterPage, Replayed, WholeLetter
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.rpc.errors import RpcError
-
-_NOT_NOW: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
 class Letters(Protocol):
@@ -83,7 +81,7 @@ def reach_letters(
     coordinator or the topics are another table's.
     """
     loaded = load_config(config_file)
-    client = _coordinator(loaded, config_file)
+    client = answering_coordinator(loaded, config_file)
     if client is not None:
         with client:
             yield loaded, CoordinatorLetters(client)
@@ -104,18 +102,3 @@ def reach_letters(
         kafka = ConfluentKafkaClient.from_config(config, clock=clock)
         check_ledger(config, open_storage(config.table.path), kafka, clock)
         yield config, KafkaLetters(kafka, config, clock)
-
-
-def _coordinator(config: TableConfigFile, config_file: str) -> AdminClient | None:
-    """The client of the coordinator, or None when none answers: the topic can be read without one."""
-    needs_run = config.kafka.embedded or not config.services.coordinator.port
-    if needs_run and read_run_file(config.state.path) is None:
-        return None
-    try:
-        return connect(config_file)
-    except NobodyAnswersError:
-        return None
-    except RpcError as error:
-        if error.status in _NOT_NOW:
-            return None
-        raise

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
 
@@ -100,6 +100,18 @@ class ReplayedPage:
     next_token: str
 
 
+class Warmth(NamedTuple):
+    """How much of the record index is in run files of assigners: shards, of them loaded and to be loaded, and
+    entries of how many.
+    """
+
+    shards: int
+    loaded: int
+    left: int
+    entries: int
+    entries_max: int
+
+
 class AdminClient:
     """Calls to one table's coordinator. Every call raises RpcError, or `NobodyAnswersError` (a CliError) when
     no coordinator answers, or CliError when the two sides do not agree on TLS. Documents are those of
@@ -160,6 +172,11 @@ class AdminClient:
         from tidemark.console.key_stream import KeyStream
 
         return KeyStream(self._stub.LookupStream, self._table, SystemClock().sleep).answers(batches)
+
+    def warm_index(self, start: bool) -> Warmth:
+        """Has the assigners load the record index into their run files (``start``); how far they are."""
+        answer = self._call(self._stub.WarmIndex, pb.WarmIndexRequest(table=self._table, start=start))
+        return Warmth(answer.shards, answer.loaded, answer.left, answer.entries, answer.entries_max)
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:
         """Documents of the newest epochs, newest first."""

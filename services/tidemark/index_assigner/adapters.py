@@ -52,6 +52,9 @@ class LookupGate(assigner_pb2_grpc.IndexAssignerServicer):
     def LookupBatch(self, request: pb.LookupBatchRequest, context: Any) -> pb.LookupBatchResponse:  # noqa: N802
         return cast("pb.LookupBatchResponse", self._opened().LookupBatch(request, context))
 
+    def Warm(self, request: pb.WarmRequest, context: Any) -> pb.WarmResponse:  # noqa: N802
+        return cast("pb.WarmResponse", self._opened().Warm(request, context))
+
     def _opened(self) -> assigner_pb2_grpc.IndexAssignerServicer:
         with self._lock:
             servicer = self._servicer

@@ -12,28 +12,33 @@ from typing import Final, TypeVar
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue, LookupService
 from tidemark.index_assigner.assign.placement import CoordinatorLeases, Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.assign.uncommitted_limits import UncommittedLimits
+from tidemark.index_assigner.assign.warming import WarmRequests
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.errors import CacheInUseError
-from tidemark.index_assigner.index.limits import IndexLimits, limits_of
+from tidemark.index_assigner.index.limits import limits_of
 from tidemark.index_assigner.index.rocks import RocksTier, check_not_in_use
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
-from tidemark.index_assigner.runs.loading import ThreadedLoads
+from tidemark.index_assigner.runs.loading import Loads, ThreadedLoads
 from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.index_assigner.stage_context import StageContext
 from tidemark.ledger_client.table_identity import TABLE_ID
 from tidemark.record_formats.errors import SetupError
+from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.rpc.channel import call
 from tidemark.stream_runtime.rpc.errors import RpcError
@@ -47,21 +52,24 @@ def assign_work(context: StageContext) -> StageWork:
 
     Raises SetupError when the data topic is missing, CacheInUseError when no cache folder is free.
     """
-    config, facts, clock = context.config, context.facts, context.clock
+    config, facts, clock, storage = context.config, context.facts, context.clock, context.storage
     locations = Locations(_data_partitions(context))
     limits = limits_of(config.state)
     limits.check()
-    identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
+    identity = f"{table_identity(storage, context.ids)} {facts.num_shards}"
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
-    index = _index(context, rocks, locations, limits)
+    seen, loads = context.observer.tier_read, ThreadedLoads()
+    index = tiered_index(
+        config, storage, context.schema, facts.num_shards, rocks, locations, clock, loads, seen
+    )
     lanes, ordered, ttl_ms = facts.lanes, context.ordering is not None, config.table.index.tombstone_ttl_ms
     leases = CoordinatorLeases(
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations, context.ids)
     queue = LookupQueue(facts.num_shards, lanes, clock)
-    context.lookups.open(LookupService(config.table.name, queue, locations))
-    storage = context.storage
+    warming = WarmRequests()
+    context.lookups.open(LookupService(config.table.name, queue, locations, warming))
     return AssignWork(
         AssignParts(
             topics=context.topics,
@@ -87,6 +95,7 @@ def assign_work(context: StageContext) -> StageWork:
                 EmitLimits(config.limits.batch_bytes, config.limits.message_bytes),
             ),
             lookups=queue,
+            warming=warming,
             clock=clock,
             uncommitted=UncommittedLimits(config.state.uncommitted_memory, config.limits.uncommitted_entries),
             want_rewind=RewindRequester(context.coordinator, config.table.name, context.process_id),
@@ -95,23 +104,34 @@ def assign_work(context: StageContext) -> StageWork:
     )
 
 
-def _index(context: StageContext, rocks: RocksTier, locations: Locations, limits: IndexLimits) -> TieredIndex:
-    facts, ttl_ms = context.facts, context.config.table.index.tombstone_ttl_ms
-    mode, field = table_ordering(context.table, context.schema)
+def tiered_index(
+    config: TableConfigFile,
+    storage: Storage,
+    schema: TableSchema,
+    num_shards: int,
+    rocks: RocksTier,
+    locations: Locations,
+    clock: Clock,
+    loads: Loads,
+    tier_read: Callable[[str, float], None] = lambda tier, seconds: None,
+) -> TieredIndex:
+    """The index of the table over this cache folder. ``schema``: the configured one."""
+    table = read_table_config(storage)
+    mode, field = table_ordering(table, schema)
     ordered = field is not None
-    deletes_stay = ordered and context.table.is_merge_on_read
+    deletes_stay = ordered and table.is_merge_on_read
     return TieredIndex(
-        context.storage,
+        storage,
         rocks,
         locations,
-        facts.num_shards,
-        facts.lanes,
+        num_shards,
+        config.table.index.lanes,
         ordered,
-        limits,
-        OrderingParts(context.schema, mode, field, deletes_stay, ttl_ms),
-        context.clock,
-        context.observer.tier_read,
-        ThreadedLoads(),
+        limits_of(config.state),
+        OrderingParts(schema, mode, field, deletes_stay, config.table.index.tombstone_ttl_ms),
+        clock,
+        tier_read,
+        loads,
     )
 
 
@@ -141,6 +161,11 @@ def open_cache(state: Path, identity: str, memory_bytes: int) -> RocksTier:
     return _first_free(state, lambda folder: RocksTier(folder, identity, memory_bytes))
 
 
+def open_first_cache(state: Path, identity: str, memory_bytes: int) -> RocksTier:
+    """Opens the cache folder that the next assigner takes. Raises CacheInUseError while one has it."""
+    return RocksTier(_cache_folder(state, 0), identity, memory_bytes)
+
+
 def check_cache_free(state: Path) -> None:
     """Raises CacheInUseError when one more assigner would find no free cache folder below ``state``.
 
@@ -149,10 +174,14 @@ def check_cache_free(state: Path) -> None:
     _first_free(state, check_not_in_use)
 
 
+def _cache_folder(state: Path, number: int) -> Path:
+    return state / f"index-{number}"
+
+
 def _first_free(state: Path, use: Callable[[Path], _T]) -> _T:
     for number in range(_CACHES_MAX):
         try:
-            return use(state / f"index-{number}")
+            return use(_cache_folder(state, number))
         except CacheInUseError:
             if number == _CACHES_MAX - 1:
                 raise

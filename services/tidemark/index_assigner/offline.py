@@ -1,13 +1,16 @@
 """The door through which the command line comes in: it imports nothing else of the assigner.
 
-Here are the checks of an assigner's start, for `tidemark doctor` and `config check`: configuration, table,
-and machine.
+Here is `tidemark index warm` without an assigner, and the checks of an assigner's start, for
+`tidemark doctor` and `config check`: configuration, table, and machine.
 
-They call the same functions as the start itself, and change nothing. Two checks are left to the coordinator's
+The checks call the same functions as the start itself, and change nothing. Two are left to the coordinator's
 rehearsal, which covers more: the number of lanes, and the topics of a table that was never served.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
 
 from tidemark.config import TableConfigFile
 from tidemark.config.model import InputStart
@@ -15,13 +18,73 @@ from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import read_table_config
-from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics
-from tidemark.index_assigner.assign_stage import check_cache_free
+from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics, snapshot_loader
+from tidemark.index_assigner.assign_stage import (
+    check_cache_free,
+    open_first_cache,
+    table_identity,
+    tiered_index,
+)
+from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import check_memory, limits_of
+from tidemark.index_assigner.index.ports import WarmProgress
+from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.input.positions import recorded_starts
+from tidemark.index_assigner.runs.loading import SteppedLoads
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.ports import KafkaClient
+
+_LEDGER_S: Final = 60.0
+
+
+def warm_index(
+    config: TableConfigFile,
+    storage: Storage,
+    client: KafkaClient,
+    clock: Clock,
+    ids: IdSource,
+    say: Callable[[WarmProgress], None],
+) -> WarmProgress:
+    """Loads the whole index into the first cache folder; ``say`` is told about once a second how far it is.
+
+    An interrupt costs the shard that is being loaded. Raises CacheInUseError when an assigner has the folder,
+    and what an assigner's start raises: KafkaError, SnapshotBehindError (try again) …
+    """
+    topics = TopicNames(config.table.name)
+    folds = FoldReader(client, topics.ledger, topics.epochs, snapshot_loader(storage), clock)
+    folds.catch_up(_LEDGER_S)
+    schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
+    snapshot, limits = MetadataTableSnapshot.load(storage), limits_of(config.state)
+    limits.check()
+    identity = f"{table_identity(storage, ids)} {snapshot.num_shards}"
+    rocks = open_first_cache(config.state.path, identity, limits.rocks_memory)
+    try:
+        index = tiered_index(
+            config, storage, schema, snapshot.num_shards, rocks, Locations(1), clock, SteppedLoads()
+        )
+        try:
+            for lane in range(config.table.index.lanes):
+                index.open_lane(lane, snapshot, folds.fold.state.known())
+            return _loaded(index, clock, say)
+        finally:
+            index.stop()
+    finally:
+        rocks.close()
+
+
+def _loaded(index: TieredIndex, clock: Clock, say: Callable[[WarmProgress], None]) -> WarmProgress:
+    progress, said_s = index.warm(start=True), clock.monotonic_s()
+    while progress.left:
+        index.load_on()
+        progress = index.warm(start=False)
+        if clock.monotonic_s() - said_s >= 1.0:
+            say(progress)
+            said_s = clock.monotonic_s()
+    return progress
 
 
 def check_state_memory(memory_bytes: int) -> None:

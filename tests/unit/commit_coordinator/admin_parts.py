@@ -37,6 +37,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "stopped_lanes": tuple,
         "skip": lambda *_: SkipResult("", 0, 0),
         "lookup": lambda _: [],
+        "warm": lambda _: pb.WarmIndexResponse(),
         "lookup_stream": lambda batches: (pb.LookupStreamResponse() for _ in batches),
         "served": lambda: Served(""),
         "dead_letters": DeadLetterCalls(DeadLetterQueries(client, table, ["in"], clock)),

@@ -46,6 +46,7 @@ COMMANDS = {
     "Flush": ["flush"],
     "Lookup": ["lookup", "id:1"],
     "LookupStream": ["lookup", "--file", __file__],
+    "WarmIndex": ["index", "warm"],
     "ListEpochs": ["epoch", "list"],
     "ShowEpoch": ["epoch", "show", "1"],
     "RetryEpoch": ["epoch", "retry", "1"],

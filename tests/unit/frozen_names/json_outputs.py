@@ -29,6 +29,7 @@ from tidemark.cli.main import build_parser, main
 from tidemark.commit_coordinator.status import document as status_document
 from tidemark.config import load_config
 from tidemark.config.run_file import RunFile, write_run_file
+from tidemark.console.admin_client import AdminClient, Warmth
 from tidemark.demo.flights import StreamCounts
 from tidemark.demo.report import Check, DemoReport, UpkeepAction, UpkeepSetting
 from tidemark.demo.session import DemoOptions, _tell
@@ -115,6 +116,9 @@ def _asked(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, Any
         config = load_config(table.file)
         for command in _ASKED:
             yield _run(*command, "-c", str(table.file))
+        with patched.context() as warm:
+            warm.setattr(AdminClient, "warm_index", lambda *_, **__: Warmth(1, 1, 0, 1, 1))
+            yield _run("index", "warm", "-c", str(table.file))
         yield from _status_in_trouble(table, patched)
         services, ended = config.services, {"assigner": "has stopped"}
         running = RunFile(

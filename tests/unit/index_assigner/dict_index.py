@@ -14,7 +14,7 @@ from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.domain.tag import StoredKeys
-from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
+from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tier, WarmProgress
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,12 @@ class DictIndex:
 
     def rewind(self) -> None:
         self.lanes.clear()
+
+    def warm(self, start: bool) -> WarmProgress:
+        return WarmProgress(len(self.lanes), len(self.lanes), 0, 0, 0)
+
+    def load_on(self) -> None:
+        return None
 
     def uncommitted_memory(self) -> int:
         return 100 * self.uncommitted_entries()

@@ -60,6 +60,7 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "RunService": Role.OPERATE,
     "PauseServices": Role.OPERATE,
     "ResumeServices": Role.OPERATE,
+    "WarmIndex": Role.OPERATE,
     "Flush": Role.OPERATE,
     "RetryEpoch": Role.OPERATE,
     "AcceptTopic": Role.OPERATE,
@@ -84,7 +85,11 @@ _COMMIT: Final[Mapping[str, Role]] = {
     "BeginService": Role.SERVICE,
     "ReportService": Role.SERVICE,
 }
-_ASSIGNER: Final[Mapping[str, Role]] = {"Lookup": Role.SERVICE, "LookupBatch": Role.SERVICE}
+_ASSIGNER: Final[Mapping[str, Role]] = {
+    "Lookup": Role.SERVICE,
+    "LookupBatch": Role.SERVICE,
+    "Warm": Role.SERVICE,
+}
 _HEALTH: Final[Mapping[str, Role]] = {"Watch": Role.READ}
 _REFLECTION: Final[Mapping[str, Role]] = {"ServerReflectionInfo": Role.READ}
 

@@ -73,6 +73,7 @@ class AdminSources:
     stopped_lanes: Callable[[], Sequence[StoppedLane]]
     skip: Callable[[TopicPartition, int, float], SkipResult]
     lookup: KeyLookup
+    warm: Callable[[bool], pb.WarmIndexResponse]
     lookup_stream: KeyStream
     served: Callable[[], Served]
     dead_letters: DeadLetterCalls
@@ -134,6 +135,10 @@ class AdminService(rpc.AdminServicer):
             if batch.table or not number:
                 self._check_table(batch.table)
             yield batch
+
+    def WarmIndex(self, request: pb.WarmIndexRequest, _: object) -> pb.WarmIndexResponse:  # noqa: N802
+        self._check_table(request.table)
+        return self._from.warm(request.start)
 
     def ListEpochs(self, request: pb.ListEpochsRequest, _: object) -> pb.ListEpochsResponse:  # noqa: N802
         self._check_table(request.table)

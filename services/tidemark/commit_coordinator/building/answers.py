@@ -21,6 +21,7 @@ from tidemark.commit_coordinator.calls.pausing import pause_of
 from tidemark.commit_coordinator.calls.service import CommitService, Facts
 from tidemark.commit_coordinator.calls.terminal_failures import TerminalFailure
 from tidemark.commit_coordinator.calls.unreported import unreported
+from tidemark.commit_coordinator.calls.warming import IndexWarming
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.newest import newest_letters
 from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
@@ -160,6 +161,7 @@ class Answers:
             skip=self._skips.skip,
             lookup=KeyLookups(config.table.name, holders, shards, security).lookup,
             lookup_stream=streams.answers,
+            warm=IndexWarming(config.table.name, opened.members, security).warm,
             served=parts.served.answer,
             dead_letters=DeadLetterCalls(dead_letters),
             verify=VerifyCalls(parts.verification, ports.clock),

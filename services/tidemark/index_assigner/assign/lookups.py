@@ -16,6 +16,7 @@ import threading
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import asdict
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from tidemark.epoch_protocol.lanes import lane_of_shard
 from tidemark.epoch_protocol.state import Committed
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.index_assigner.assign.warming import WarmRequests
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.errors import AssignerError
@@ -197,8 +199,9 @@ class LookupQueue:
 class LookupService(rpc.IndexAssignerServicer):
     """The gRPC handlers: they check the request, ask the queue, and make messages of its answers."""
 
-    def __init__(self, table: str, queue: LookupQueue, locations: Locations) -> None:
+    def __init__(self, table: str, queue: LookupQueue, locations: Locations, warming: WarmRequests) -> None:
         """Of ``locations`` only the names of ids in answers are read, which never change."""
+        self._warming = warming
         self._table = table
         self._queue = queue
         self._locations = locations
@@ -234,6 +237,11 @@ class LookupService(rpc.IndexAssignerServicer):
             epoch=answer.committed.epoch,
             instant=answer.committed.instant or "",
         )
+
+    def Warm(self, request: pb.WarmRequest, _: object) -> pb.WarmResponse:  # noqa: N802
+        """Begins to load the index, or tells how far that is. Raises BadLookupError, WarmBusyError."""
+        self._check(request.table, 0, 0)
+        return pb.WarmResponse(**asdict(self._warming.ask(request.start)))
 
     def _check(self, table: str, keys: int, most: int) -> None:
         if table != self._table:

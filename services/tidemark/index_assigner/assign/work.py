@@ -38,6 +38,7 @@ from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.assign.placement import Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.assign.uncommitted_limits import UncommittedLimits
+from tidemark.index_assigner.assign.warming import WarmRequests
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.errors import IndexRebuiltError, LaneNotOpenError
 from tidemark.index_assigner.index.ports import KeyIndex
@@ -82,6 +83,7 @@ class AssignParts:
     be read back; ``epoch``: the last committed one that the fold knew at that time.
     """
     close_index: Callable[[], None] = lambda: None
+    warming: WarmRequests = field(default_factory=WarmRequests)
 
 
 @dataclass
@@ -195,6 +197,7 @@ class AssignWork:
             self._follow(entry)
         self._planned = self._parts.folds.fold.state.planned
         self._parts.lookups.answer(self._parts.index, self._open, self._parts.folds.fold.state.committed)
+        self._parts.warming.answer(self._parts.index)
 
     def _follow(self, applied: Applied) -> None:
         entry, verdict = applied.entry, applied.verdict

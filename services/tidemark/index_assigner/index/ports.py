@@ -70,6 +70,22 @@ class StagedChanges:
         return len(self.location)
 
 
+@dataclass(frozen=True, slots=True)
+class WarmProgress:
+    """How much of the open shards is in run files.
+
+    ``loaded``: shards in a run file, or without a base file. ``left``: to be loaded, or being loaded; the
+    others have no room, or their load failed. ``entries``: in run files, with what the present load has done;
+    ``entries_max``: with all base files loaded.
+    """
+
+    shards: int
+    loaded: int
+    left: int
+    entries: int
+    entries_max: int
+
+
 class KeyIndex(Protocol):
     """The index as the assign stage uses it, on one thread. Implemented by `tiered.TieredIndex`."""
 
@@ -145,6 +161,12 @@ class KeyIndex(Protocol):
 
     def rewind(self) -> None:
         """Forgets everything uncommitted and closes all lanes, because the fold has a new generation."""
+
+    def warm(self, start: bool) -> WarmProgress:
+        """Tells how much is in run files. ``start``: from now on whatever is not gets loaded."""
+
+    def load_on(self) -> None:
+        """Takes the loads that `warm` began a step further; also lookups do that."""
 
     def uncommitted_entries(self) -> int:
         """Entries in memory that no committed epoch covers, staged ones included."""

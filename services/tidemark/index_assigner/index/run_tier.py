@@ -9,7 +9,7 @@ docs/adr/0014-run-files.md. All methods are called on the index's own thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Final
 
@@ -22,6 +22,7 @@ from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
+from tidemark.index_assigner.index.ports import WarmProgress
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.errors import RunDamagedError
@@ -58,6 +59,7 @@ class RunTier:
         self._cold: dict[ShardId, OpenShard] = {}
         self._loading: tuple[OpenShard, Load] | None = None
         self._published_bytes = self._folder.disk_bytes()
+        self._wanted = False
         self.loaded = self.evicted = 0
 
     # ------------------------------------------------------------------ shards
@@ -152,6 +154,35 @@ class RunTier:
         shard.blocks_read += blocks
         if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
             self._cold[shard.number] = shard
+
+    def want(self, shards: Iterable[OpenShard]) -> None:
+        """Loads all of these shards that have no run, whatever look-ups read of them."""
+        for shard in shards:
+            if shard.snapshot.base is not None and shard.number not in self._runs:
+                shard.may_load = True
+                self._cold[shard.number] = shard
+        self._wanted = True
+
+    def load_on(self) -> None:
+        """Polls while a load that `want` asked for is left, also if nobody looks a key up."""
+        if self._wanted:
+            self.poll()
+            self._wanted = bool(self._cold) or self._loading is not None
+
+    def progress(self, shards: Sequence[OpenShard]) -> WarmProgress:
+        """How much of these shards is in runs."""
+        bases = {shard.number: shard.snapshot.base for shard in shards}
+        sizes = {number: base.entry_count for number, base in bases.items() if base is not None}
+        runs = {number: self._runs[number].directory.entries for number in bases if number in self._runs}
+        loading = self._loading[1].entries if self._loading is not None else 0
+        left = self._cold.keys() | ({self._loading[0].number} if self._loading is not None else set())
+        return WarmProgress(
+            len(bases),
+            sum(number in runs or number not in sizes for number in bases),
+            len(left & (sizes.keys() - runs.keys())),
+            sum(runs.values()) + loading,
+            sum(runs.get(number, size) for number, size in {**sizes, **runs}.items()),
+        )
 
     def poll(self) -> None:
         """Publishes the run of a load that has ended, and starts the next load."""

@@ -41,7 +41,7 @@ from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.hot_cache import HotCache
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.open_shard import OpenShard
-from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges
+from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, WarmProgress
 from tidemark.index_assigner.index.promotion import Promotion
 from tidemark.index_assigner.index.replaced_groups import ReplacedGroups
 from tidemark.index_assigner.index.rocks import RocksTier
@@ -350,6 +350,17 @@ class TieredIndex:
         return {number for held in self._held.values() for number in held.shards}
 
     # ------------------------------------------------------------------ stats
+
+    def warm(self, start: bool) -> WarmProgress:
+        """Tells how much is in run files, and begins to load the rest if it should."""
+        shards = [shard for held in self._held.values() for shard in held.shards.values()]
+        if start:
+            self._runs.want(shards)
+        return self._runs.progress(shards)
+
+    def load_on(self) -> None:
+        """Takes wanted loads a step further."""
+        self._runs.load_on()
 
     def uncommitted_entries(self) -> int:
         """Entries in memory that no committed epoch covers, of all open lanes."""

@@ -15,8 +15,9 @@ from testing.clock import ManualClock
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2, assigner_pb2_grpc
 from tidemark.commit_coordinator.calls.lookup_streams import LookupStreams
-from tidemark.commit_coordinator.calls.lookups import KeyLookups, LaneHolders
+from tidemark.commit_coordinator.calls.lookups import KeyLookups, LaneHolders, NoAssignerError
 from tidemark.commit_coordinator.calls.members import Members
+from tidemark.commit_coordinator.calls.warming import IndexWarming
 from tidemark.config.model import Address
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -70,6 +71,10 @@ class FakeAssigner(assigner_pb2_grpc.IndexAssignerServicer):
             epoch=self.epoch,
             instant=f"i{self.epoch}",
         )
+
+    def Warm(self, request: Any, _: object) -> assigner_pb2.WarmResponse:  # noqa: N802
+        left = 2 if request.start else 1
+        return assigner_pb2.WarmResponse(shards=4, loaded=4 - left, left=left, entries=5, entries_max=9)
 
     def Lookup(self, request: Any, _: object) -> assigner_pb2.LookupResponse:  # noqa: N802
         self.asked.append(list(request.keys))
@@ -213,3 +218,15 @@ def test_single_look_ups_of_many_keys_are_divided_by_what_an_assigner_takes(worl
     for one in world.assigners:
         assert [len(asked) for asked in one.asked][:1] == [1_000]
     assert sum(len(asked) for one in world.assigners for asked in one.asked) == len(keys)
+
+
+def test_all_assigners_are_asked_to_load_their_shards(world: World) -> None:
+    members = [SimpleNamespace(address=str(server.address)) for server in world.servers]
+    found = list(members)
+    warming = IndexWarming("t", cast(Members, SimpleNamespace(members=lambda _: found)))
+    wanted = pb.WarmIndexResponse(shards=8, loaded=4, left=4, entries=10, entries_max=18)
+    assert warming.warm(start=True) == wanted
+    assert warming.warm(start=False).left == 2
+    found.clear()
+    with pytest.raises(NoAssignerError):
+        warming.warm(start=True)

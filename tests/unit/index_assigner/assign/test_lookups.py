@@ -22,6 +22,7 @@ from tidemark.index_assigner.assign.lookups import (
     LookupQueue,
     LookupService,
 )
+from tidemark.index_assigner.assign.warming import WarmRequests
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Locations
 from tidemark.stream_runtime.clock import SystemClock
 
@@ -48,7 +49,7 @@ class World:
         for lane in range(LANES):
             self.index.open_lane(lane, None)  # type: ignore[arg-type]
         self.queue = LookupQueue(SHARDS, LANES, clock or SystemClock())
-        self.service = LookupService("t", self.queue, self.locations)
+        self.service = LookupService("t", self.queue, self.locations, WarmRequests())
 
     def lookup(self, lane: int, keys: Any, shards: Any) -> Any:
         assert (shards % LANES == lane).all()

@@ -68,6 +68,7 @@ LOOKING = {
     "ListServices",
 }
 CHANGING = {
+    "WarmIndex",
     "Flush",
     "RetryEpoch",
     "AcceptTopic",

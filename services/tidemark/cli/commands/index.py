@@ -1,0 +1,133 @@
+"""`tidemark index warm`: loads the record index into the assigners' run files before it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidemark.console.arguments import Commands, add_command, add_group
+from tidemark.console.output import Output
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
+
+if TYPE_CHECKING:
+    from tidemark.console.admin_client import AdminClient
+    from tidemark.stream_runtime.clock import Clock
+
+_ASK_EVERY_S: Final = 1.0
+_NO_ASSIGNER: Final = "NO_ASSIGNER"
+_PERCENT: Final = 100
+
+
+class _Progress(Protocol):
+    """How far the loads are (`WarmIndexResponse`)."""
+
+    @property
+    def shards(self) -> int: ...
+    @property
+    def loaded(self) -> int: ...
+    @property
+    def left(self) -> int: ...
+    @property
+    def entries(self) -> int: ...
+    @property
+    def entries_max(self) -> int: ...
+
+
+def add(commands: Commands) -> None:
+    """Adds the group."""
+    group = add_group(commands, "index", "work on the assigners' copies of the record index")
+    add_command(
+        group,
+        "index warm",
+        run_warm,
+        "load the record index into run files on the assigners' disks, ahead of the first look-ups",
+        "  tidemark index warm -c flights.yaml\n\n"
+        "Assigners that run are asked, and load beside their work; Ctrl-C ends the command, not the loads.\n"
+        "Where none runs, the command itself loads the whole index into the cache folder that the first\n"
+        "assigner of this machine will take (state.path); Ctrl-C costs the shard that is being loaded.\n"
+        "What does not fit into state.disk is not loaded, and is read from the table's files as before.",
+    )
+
+
+def run_warm(options: argparse.Namespace) -> int:
+    """Returns when everything is loaded. Exit code 1 when a part is not."""
+    use_arrow_alone()
+    from tidemark.cli.answering import answering_coordinator
+    from tidemark.config import load_config
+    from tidemark.stream_runtime.clock import SystemClock
+    from tidemark.stream_runtime.rpc.errors import RpcError
+
+    output, clock = Output(options.json), SystemClock()
+    say = _saying(output)
+    client = answering_coordinator(load_config(options.config), options.config)
+    if client is not None:
+        with client:
+            try:
+                return _answer(output, _asked(client, clock, say), "assigners")
+            except RpcError as error:
+                if error.info.reason != _NO_ASSIGNER:
+                    raise
+    return _answer(output, _by_itself(options.config, output, clock, say), "folder")
+
+
+def _asked(client: AdminClient, clock: Clock, say: Callable[[_Progress], None]) -> _Progress:
+    progress = client.warm_index(start=True)
+    while progress.left:
+        say(progress)
+        clock.sleep(_ASK_EVERY_S)
+        progress = client.warm_index(start=False)
+    return progress
+
+
+def _by_itself(config_file: str, output: Output, clock: Clock, say: Callable[[_Progress], None]) -> _Progress:
+    from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
+    from tidemark.commit_coordinator.offline.rehearsal import check_ledger
+    from tidemark.config import load_config
+    from tidemark.console.errors import CliError
+    from tidemark.hudi_format.storage.locate import open_storage
+    from tidemark.index_assigner.offline import warm_index
+    from tidemark.stream_runtime.ids import SystemIds
+    from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+
+    loaded = load_config(config_file)
+    if not has_kafka(loaded):
+        raise CliError(
+            f"{loaded.state.path} (state.path) holds no embedded Kafka, so nothing says up to where the "
+            f"index is known: `tidemark run -c {config_file}` makes it"
+        )
+    output.say("no assigner runs: loading the index here")
+    with reachable_kafka(loaded, clock, output.say, "tidemark index warm") as config:
+        client = ConfluentKafkaClient.from_config(config, clock=clock)
+        storage = open_storage(config.table.path)
+        check_ledger(config, storage, client, clock)
+        return warm_index(config, storage, client, clock, SystemIds(), say)
+
+
+def _saying(output: Output) -> Callable[[_Progress], None]:
+    def say(progress: _Progress) -> None:
+        share = _PERCENT * progress.entries // max(progress.entries_max, 1)
+        output.say(
+            f"{progress.entries} of {progress.entries_max} entries ({share} %), {progress.loaded} of "
+            f"{progress.shards} shards are loaded"
+        )
+
+    return say
+
+
+def _answer(output: Output, progress: _Progress, where: str) -> int:
+    missing = progress.shards - progress.loaded
+    document: Mapping[str, object] = {
+        "by": where,
+        "shards": progress.shards,
+        "loaded": progress.loaded,
+        "entries": progress.entries,
+    }
+    lines = [f"{progress.entries} entries of {progress.loaded} shards are in run files"]
+    if missing:
+        lines.append(
+            f"{missing} shards are not: state.disk has no room for them, or their load failed "
+            "(the log says why)"
+        )
+    output.answer(document, lines)
+    return 1 if missing else 0

@@ -1,0 +1,81 @@
+"""`tidemark index warm`: by the assigners that run, else by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.unit.table_files import write_config
+from tidemark.cli import answering
+from tidemark.cli.commands import index
+from tidemark.cli.main import main
+from tidemark.console.admin_client import Warmth
+from tidemark.stream_runtime.rpc.errors import ErrorDetails, RpcError
+
+
+class Coordinator:
+    """Answers `warm_index` with these, one after the other."""
+
+    def __init__(self, *answers: Warmth | Exception) -> None:
+        self._answers = iter(answers)
+        self.started: list[bool] = []
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def warm_index(self, start: bool) -> Warmth:
+        self.started.append(start)
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_ASK_EVERY_S", 0.0)
+
+
+def run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator | None, *arguments: str
+) -> int:
+    monkeypatch.setattr(answering, "answering_coordinator", lambda *_: coordinator)
+    return main(["index", "warm", "-c", str(write_config(folder)), *arguments])
+
+
+def test_it_asks_until_nothing_is_left_and_says_how_far_it_is(tmp_path, monkeypatch, capsys) -> None:
+    coordinator = Coordinator(Warmth(4, 1, 3, 10, 40), Warmth(4, 2, 2, 20, 40), Warmth(4, 4, 0, 40, 40))
+    assert run(tmp_path, monkeypatch, coordinator, "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"by": "assigners", "shards": 4, "loaded": 4, "entries": 40}
+    assert "20 of 40 entries (50 %), 2 of 4 shards are loaded" in printed.err
+    assert coordinator.started == [True, False, False]
+
+
+def test_what_could_not_be_loaded_is_said_and_is_a_failure(tmp_path, monkeypatch, capsys) -> None:
+    assert run(tmp_path, monkeypatch, Coordinator(Warmth(4, 3, 0, 30, 40))) == 1
+    assert "1 shards are not: state.disk has no room" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("nobody", [True, False])
+def test_without_an_assigner_it_loads_the_folder_itself(tmp_path, monkeypatch, capsys, nobody) -> None:
+    refused = RpcError("WarmIndex", grpc.StatusCode.UNAVAILABLE, "", ErrorDetails("NO_ASSIGNER"))
+    monkeypatch.setattr(index, "_by_itself", lambda *_: Warmth(2, 2, 0, 9, 9))
+    assert run(tmp_path, monkeypatch, None if nobody else Coordinator(refused), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["by"] == "folder"
+
+
+def test_another_refusal_is_no_reason_to_load_the_folder(tmp_path, monkeypatch, capsys) -> None:
+    refused = RpcError("WarmIndex", grpc.StatusCode.UNAVAILABLE, "busy", ErrorDetails("WARM_BUSY"))
+    by_itself: list[Any] = []
+    monkeypatch.setattr(index, "_by_itself", lambda *_: by_itself.append(1))
+    assert run(tmp_path, monkeypatch, Coordinator(refused)) == 1
+    assert by_itself == []
+    assert "busy" in capsys.readouterr().err

@@ -1,0 +1,99 @@
+"""The whole index is loaded into run files ahead of look-ups."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.unit.index_assigner.index_world import MANY, DataTable
+from tidemark.index_assigner.assign.warming import WarmBusyError, WarmRequests
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import Tier, WarmProgress
+from tidemark.index_assigner.index.tiered import TieredIndex
+
+
+@pytest.fixture
+def table() -> DataTable:
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    return table
+
+
+def loaded(index: TieredIndex) -> WarmProgress:
+    progress = index.warm(start=True)
+    for _ in range(1_000):
+        if not progress.left:
+            return progress
+        index.load_on()
+        after = index.warm(start=False)
+        assert after.entries >= progress.entries
+        progress = after
+    raise AssertionError("it does not end")
+
+
+def test_all_shards_are_loaded_without_a_look_up_and_answer_from_their_runs(assigners, table) -> None:
+    one = assigners(table).open()
+    assert one.index.warm(start=False) == WarmProgress(table.shards, 0, 0, 0, len(MANY))
+    one.index.load_on()
+    assert one.index.stats()["runs_loaded"] == 0
+    assert one.index.warm(start=True).left == table.shards
+    assert loaded(one.index) == WarmProgress(table.shards, table.shards, 0, len(MANY), len(MANY))
+    found = one.ask(list(MANY))
+    assert {each.tier for each in found.values()} == {Tier.RUN}
+    assert one.index.stats()["blocks_read"] == 0
+    assert loaded(one.index).loaded == table.shards
+    assert one.index.stats()["runs_loaded"] == table.shards
+
+
+def test_shards_without_a_base_file_need_no_run(assigners) -> None:
+    table = DataTable()
+    table.commit_rows(MANY)
+    one = assigners(table).open()
+    assert loaded(one.index) == WarmProgress(table.shards, table.shards, 0, 0, 0)
+
+
+def test_what_has_no_room_is_neither_loaded_nor_left(assigners, table) -> None:
+    one = assigners(table, limits=IndexLimits(16 << 20, 1)).open()
+    progress = loaded(one.index)
+    assert (progress.loaded, progress.left) == (0, 0)
+    assert {key: found.group for key, found in one.ask(list(MANY)).items()} == {
+        key: group for key, (group, _) in MANY.items()
+    }
+
+
+def test_requests_of_other_threads_are_answered_by_the_one_that_owns_the_index(assigners, table) -> None:
+    one, requests = assigners(table).open(), WarmRequests()
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(requests.ask, True)
+        while not asked.done():
+            requests.answer(one.index)
+        assert asked.result().left == table.shards
+    while one.index.warm(start=False).left:
+        requests.answer(one.index)
+    assert one.index.stats()["runs_loaded"] == table.shards
+
+
+def test_a_request_that_nobody_answers_is_refused() -> None:
+    requests = WarmRequests()
+    with pytest.raises(WarmBusyError):
+        requests.ask(True, timeout_s=0.0)
+    answered = threading.Event()
+    requests.answer(Unasked(answered))  # type: ignore[arg-type]
+    assert not answered.is_set(), "the request was given up"
+
+
+class Unasked:
+    """An index of which only `load_on` may be called."""
+
+    def __init__(self, asked: threading.Event) -> None:
+        self._asked = asked
+
+    def load_on(self) -> None:
+        return None
+
+    def warm(self, start: bool) -> WarmProgress:
+        self._asked.set()
+        raise AssertionError(start)
