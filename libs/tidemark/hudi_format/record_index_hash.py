@@ -82,6 +82,9 @@ def _hash_chunk(units: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> npt.N
     """
     size = max(_CHUNK_UNITS, 1 << int(units.size).bit_length())
     inverse_powers, powers = _power_table(_INVERSE_OF_31, size), _power_table(31, size)
+    # One running sum serves all keys: of the keys "ab" and "c" it is 0, a, a + b/31, a + b/31 + c/31², and
+    # the difference of "ab", a + b/31, times 31 is its hash 31a + b. All modulo 2**32, where 31 has an
+    # inverse.
     running = np.zeros(units.size + 1, dtype=np.uint32)
     np.cumsum(units.astype(np.uint32) * inverse_powers[: units.size], dtype=np.uint32, out=running[1:])
     ends = bounds[1:]

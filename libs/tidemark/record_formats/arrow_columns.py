@@ -131,6 +131,7 @@ def _maps(values: Sequence[Any], arrow: pa.MapType) -> pa.Array:
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
+    # Of lists with 2, no and 1 elements: 0, 2, 2, 3. Where each begins, and where the last ends.
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) if value else 0 for value in values], out=offsets[1:])
     return pa.array(offsets)

@@ -121,6 +121,7 @@ def _repeated(keys: pa.Array) -> pa.Array:
     encoded = keys.dictionary_encode()
     if len(encoded.dictionary) == len(keys):
         return keys[:0]
+    # Of a, b, a the codes are 0, 1, 0, which occur 2 and 1 times: a is repeated.
     counts = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
     return encoded.dictionary.filter(pa.array(counts > 1))
 

@@ -71,6 +71,7 @@ class PartialLogMerge:
         ordering: OrderingField | None,
     ) -> None:
         self._log_rows, self._mode, self._ordering = log_rows, mode, ordering
+        # Numbers instead of keys: a, b, a are the keys a, b, and their numbers 0, 1, 0.
         encoded = changes.keys.dictionary_encode()
         self._keys = encoded.dictionary
         key_of = np.asarray(encoded.indices).astype(np.int64)

@@ -107,6 +107,8 @@ class WordSearch:
         within = np.flatnonzero(order == 0)
         skipped = len(self._prefix)
         words = _words(data, starts[within] + skipped, lengths[within] - skipped)
+        # Of the strings' words 10, 25, 25, 31 the word 25 is equal to those from 1 to 3, and 27 to none: from
+        # 3 to 3.
         first = np.searchsorted(self._words, words, side="left")
         end = np.searchsorted(self._words, words, side="right")
         found[within] = end
@@ -140,6 +142,7 @@ def _words(data: npt.NDArray[np.uint8], starts: Int64Array, lengths: Int64Array)
     """The first eight bytes of each string as a number, zeros where it is shorter. ``data`` has eight bytes
     behind its last string.
     """
+    # A view whose elements overlap: "abcdefghi" has the words "abcdefgh" and "bcdefghi". Nothing is copied.
     at_every_byte: npt.NDArray[np.uint64] = np.ndarray(
         (max(len(data) - _WORD + 1, 0),), ">u8", data, strides=(1,)
     )

@@ -241,6 +241,8 @@ class HFileReader:
         first = np.flatnonzero(by_utf8 >= 0)
         members = np.concatenate([first, both])
         blocks = np.concatenate([by_utf8[first], by_utf16[both]])
+        # A stable sort by block puts the keys of each block next to each other: with the blocks 4, 2, 4 of
+        # three keys the members become 1, 0, 2, the numbers 2, 4, which begin at 0 and 1.
         order = np.argsort(blocks, kind="stable")
         members, blocks = members[order], blocks[order]
         numbers, begins = np.unique(blocks, return_index=True)

@@ -70,6 +70,7 @@ def reduce_batch(
 def _last_of_each(
     order: Int64Array, starts: Int64Array, values: Int64Array, typed: BoolArray
 ) -> EffectiveEvents:
+    # Rows 0, 2 of one key and 1 of another lie in the order 0, 2, 1; the groups end at 1 and 2: rows 2 and 1.
     ends = np.append(starts[1:], len(order)) - 1
     rows = np.sort(order[ends])
     none = np.zeros(len(rows), np.bool_)

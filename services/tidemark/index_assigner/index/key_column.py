@@ -51,6 +51,8 @@ class KeyColumn:
     def equal(self, positions: Int64Array, keys: Keys) -> BoolArray:
         """Whether the key at each position is the one in ``keys``; both have the same length."""
         equal = np.zeros(len(positions), np.bool_)
+        # Chunks of 3 and 2 keys begin at 0 and 3 and end at 5: the positions 2 and 3 are in the chunks 0 and
+        # 1.
         of_chunk = np.searchsorted(self._starts, positions, "right") - 1
         for number in np.unique(of_chunk).tolist():
             members = np.flatnonzero(of_chunk == number)
@@ -61,6 +63,9 @@ class KeyColumn:
 
     def selected(self, positions: Int64Array) -> Keys:
         """A copy of the keys at these ascending positions."""
+        # Which positions are in which chunk: of 1, 2, 4 with chunks that begin at 0 and 3 and end at 5 the
+        # bounds are 0, 2, 3, so the first two are in the first chunk, at 1 and 2, and 4 is at 1 in the
+        # second.
         bounds = np.searchsorted(positions, self._starts)
         parts = [
             chunk.take(pa.array(positions[bounds[number] : bounds[number + 1]] - self._starts[number]))

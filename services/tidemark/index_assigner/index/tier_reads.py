@@ -191,6 +191,8 @@ class TierReads:
 
 def _by_shard(shards: Int32Array) -> Iterator[tuple[ShardId, Int64Array]]:
     """Each shard, and the positions of its keys."""
+    # Sorted by shard, the keys of each are one range: shards 5, 2, 5 have the order 1, 0, 2, in which shard 2
+    # begins at 0 and shard 5 at 1.
     order = np.argsort(shards, kind="stable")
     numbers, begins = np.unique(shards[order], return_index=True)
     for number, members in zip(numbers.tolist(), np.split(order, begins[1:]), strict=False):

@@ -103,6 +103,7 @@ def encode_directory(directory: Directory) -> bytes:
             images.counts.astype("<i8").tobytes(),
             images.widths.astype("<i8").tobytes(),
             directory.checksums.astype("<u4").tobytes(),
+            # Where each first key ends in the joined text behind.
             np.cumsum([len(key) for key in directory.first_keys], dtype="<i8").tobytes(),
             b"".join(directory.first_keys),
             directory.flags,

@@ -115,6 +115,9 @@ def make_images(
 def entries_of(buffer: Buffer, images: Images) -> tuple[pa.StringArray, FoundPlaces]:
     """The keys of neighbouring images, in the order of the images, and what they have of each."""
     search = ImageSearch(buffer, images)
+    # Block and place of every entry, without a loop: blocks of 2 and 3 entries give the blocks 0, 0, 1, 1, 1,
+    # and 0 to 4 less the number of entries before the block, which is 0, 0, 2, 2, 2, gives the places 0, 1,
+    # 0, 1, 2.
     blocks = np.repeat(np.arange(len(images)), images.counts)
     at = np.arange(len(blocks)) - np.repeat(np.cumsum(images.counts) - images.counts, images.counts)
     begins, lengths = search.key_range(blocks, at)
@@ -130,6 +133,7 @@ class ImageSearch:
     def __init__(self, buffer: Buffer, images: Images) -> None:
         self._images = images
         self._numbers = buffer[: len(buffer) // 4 * 4].view("<u4")
+        # A view whose elements overlap: 8 bytes as one number, from every byte on.
         self._words: npt.NDArray[np.uint64] = np.ndarray(
             (max(len(buffer) - _WORD + 1, 0),), "<u8", buffer, strides=(1,)
         )

@@ -58,6 +58,8 @@ class MappedBlocks:
 
     def _mapped(self) -> BoolArray:
         """For each window whether a checked block lies in it."""
+        # One step up where a block begins, one down behind its end; their running sum says how many blocks
+        # lie in a window. Blocks over the windows 0 to 1 and 1 make the steps 1, 1, -2 and the sums 1, 2, 0.
         steps = np.zeros(self._windows + 1, np.int64)
         np.add.at(steps, self._first[self._checked], 1)
         np.add.at(steps, self._behind[self._checked], -1)

@@ -90,6 +90,7 @@ class RunWriter:
         NO_LOCATION stays.
         """
         codes = (locations.astype(np.int64) + 1) * _FLAG_VALUES + (0 if flags is None else flags)
+        # A dictionary look-up for each distinct code alone: of the codes 9, 4, 9 these are 4, 9, at 1, 0, 1.
         distinct, which = np.unique(codes, return_inverse=True)
         own = [
             self._numbers.setdefault(code, len(self._numbers)) if code else NO_LOCATION

@@ -219,6 +219,7 @@ class _GroupMerge:
         begin = 0
         for block in self._blocks:
             end = begin + (block.rows or 0)
+            # The positions ascend: of 3, 7, 9 those in a block of the rows 5 to 9 are the second and third.
             first, last = np.searchsorted(positions, [begin, end])
             at = begin
             for content in self._contents_of(block, self._columns) if first < last else ():
