@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import threading
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import grpc
@@ -19,6 +20,7 @@ from tidemark.config.log_format import LogFormat
 from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.logging import bound, configure_logging
+from tidemark.stream_runtime.rpc.channel import open_channel
 from tidemark.stream_runtime.rpc.errors import (
     StatusError,
     decode_details,
@@ -93,6 +95,10 @@ class Echo:
         for _ in range(2):
             yield self.once(request, context)
 
+    def both(self, requests: Iterator[bytes], context: grpc.ServicerContext):
+        for request in requests:
+            yield self.once(request, context)
+
 
 @pytest.fixture
 def echo():
@@ -100,18 +106,24 @@ def echo():
 
 
 @pytest.fixture
-def channel(echo):
+def address(echo):
     def register(server: grpc.Server) -> None:
         handlers: dict[str, Any] = {
             "Once": grpc.unary_unary_rpc_method_handler(echo.once),
             "Stream": grpc.unary_stream_rpc_method_handler(echo.stream),
+            "Both": grpc.stream_stream_rpc_method_handler(echo.both),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
 
     server = start_server(Address("127.0.0.1", 0), [("test.Echo", register)])
-    with grpc.insecure_channel(str(server.address)) as channel:
-        yield channel
+    yield server.address
     server.stop(0.1)
+
+
+@pytest.fixture
+def channel(address):
+    with grpc.insecure_channel(str(address)) as channel:
+        yield channel
 
 
 def ask(channel, request=b"x", *, metadata=(), timeout=WAIT_S):
@@ -161,6 +173,16 @@ def test_stream_has_one_id_from_beginning_to_end(channel):
     called = method(b"x", metadata=[("x-request-id", "s-1")], timeout=WAIT_S)
     assert [json.loads(answer)["id"] for answer in called] == ["s-1", "s-1"]
     assert dict(called.trailing_metadata())["x-request-id"] == "s-1"
+
+
+def test_our_client_names_a_stream_of_both_sides_and_sets_its_deadline(address):
+    # The server's own limit is longer.
+    with open_channel(address, deadline_s=WAIT_S / 2) as channel:
+        both: Any = channel.stream_stream("/test.Echo/Both")
+        answers = [json.loads(answer) for answer in both(iter([b"x", b"y"]))]
+    assert len({answer["id"] for answer in answers}) == 1
+    assert len(answers[0]["id"]) == 36
+    assert 0.0 < answers[1]["left_s"] <= answers[0]["left_s"] <= WAIT_S / 2
 
 
 @pytest.fixture
