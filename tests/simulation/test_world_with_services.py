@@ -1,5 +1,5 @@
 """Whole worlds in which Tidemark's services run beside another engine that compacts, cleans and archives, and
-in which coordinators die at their steps.
+in which coordinators die at their steps and the storage refuses calls.
 """
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.world.ports import WorldClock
-from tests.simulation.world.serviced import with_services
+from tests.simulation.world.serviced import with_refusals, with_services
 from tests.simulation.world.storage import WatchedStorage
 from tests.simulation.world.world import Outcome, run_script
 
 SEEDS = (1, 2, 7, 12)
 REACHED = ("compact-index done", "compact-data done", "clean-data done", "clean-index done", "archive done")
+REFUSED = (4,)
 PASSED: dict[int, Outcome] = {}
 
 
@@ -25,6 +26,12 @@ def run_seed(seed: int) -> Outcome:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_guarantee_holds(seed: int) -> None:
     outcome = run_seed(seed)
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+
+
+@pytest.mark.parametrize("seed", REFUSED)
+def test_every_guarantee_holds_where_the_storage_refuses_calls(seed: int) -> None:
+    outcome = run_script(with_refusals(seed))
     assert outcome.violations == (), "\n".join(outcome.log[-20:])
 
 

@@ -1,7 +1,8 @@
 """Runs seeds in parallel, shrinks what fails, replays scripts.
 
 python -m tests.simulation.world run --first 0 --count 100000 --jobs 2 [--keep-going N] [--no-shrink]
-python -m tests.simulation.world show SEED          the script of a seed
+    [--kind services|refusals]
+python -m tests.simulation.world show SEED          the script of a seed; [--kind …]
 python -m tests.simulation.world replay FILE        a script; - for standard input
 """
 
@@ -10,15 +11,23 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from tests.simulation.world.generate import generate
 from tests.simulation.world.report import describe
 from tests.simulation.world.script import parse
-from tests.simulation.world.seeds import report, run_range
+from tests.simulation.world.seeds import Write, report, run_range
+from tests.simulation.world.serviced import with_refusals, with_services
 from tests.simulation.world.world import run_script
 from tidemark.stream_runtime.clock import SystemClock
+
+KINDS: Final[Mapping[str, Write]] = {
+    "usual": generate,
+    "services": with_services,
+    "refusals": with_refusals,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,11 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--no-shrink", action="store_true")
     show = commands.add_parser("show")
     show.add_argument("seed", type=int)
+    for command in (run, show):
+        command.add_argument("--kind", choices=tuple(KINDS), default="usual", help="which world a seed has")
     replay = commands.add_parser("replay")
     replay.add_argument("file")
     options = parser.parse_args(arguments)
     if options.command == "show":
-        sys.stdout.write(generate(options.seed).text())
+        sys.stdout.write(KINDS[options.kind](options.seed).text())
         return 0
     if options.command == "replay":
         text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
@@ -46,9 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(describe(script, outcome) + "\n")
         return 1 if outcome.violations else 0
     failed = run_range(
-        options.first, options.count, options.jobs, options.keep_going, sys.stdout, SystemClock()
+        options.first,
+        options.count,
+        options.jobs,
+        options.keep_going,
+        sys.stdout,
+        SystemClock(),
+        KINDS[options.kind],
     )
-    for text in report(failed[: options.keep_going], not options.no_shrink):
+    for text in report(failed[: options.keep_going], not options.no_shrink, KINDS[options.kind]):
         sys.stdout.write(f"\n{text}\n")
     return 1 if failed else 0
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
-from typing import Final, TextIO
+from typing import Final, TextIO, TypeAlias
 
 from tests.simulation.world.generate import generate
 from tests.simulation.world.report import describe
+from tests.simulation.world.script import Script
 from tests.simulation.world.shrink import shrink
 from tests.simulation.world.world import run_script
 from tidemark.stream_runtime.clock import Clock
+
+Write: TypeAlias = Callable[[int], Script]
+"""Seed -> script."""
 
 CHUNK: Final = 50
 _TASKS_A_WORKER: Final = 40
 _SAY_EVERY_S: Final = 10.0
 
 
-def run_seeds(first: int, count: int) -> list[int]:
+def run_seeds(first: int, count: int, write: Write = generate) -> list[int]:
     """The seeds that fail, of the given ones."""
     failed = []
     for seed in range(first, first + count):
         try:
-            if run_script(generate(seed)).violations:
+            if run_script(write(seed)).violations:
                 failed.append(seed)
         except Exception:
             # The harness itself broke: that is found by running the seed again, alone.
@@ -32,13 +36,15 @@ def run_seeds(first: int, count: int) -> list[int]:
     return failed
 
 
-def run_range(first: int, count: int, jobs: int, stop_after: int, out: TextIO, clock: Clock) -> list[int]:
+def run_range(
+    first: int, count: int, jobs: int, stop_after: int, out: TextIO, clock: Clock, write: Write = generate
+) -> list[int]:
     """As `run_seeds`, in parallel; says how far it is, and stops after so many failures."""
     started_s, said_s, failed, done = clock.monotonic_s(), clock.monotonic_s(), list[int](), 0
     chunks = ((start, min(CHUNK, first + count - start)) for start in range(first, first + count, CHUNK))
     context = get_context("spawn")
     with ProcessPoolExecutor(jobs, context, max_tasks_per_child=_TASKS_A_WORKER) as pool:
-        waiting = [(s, n, pool.submit(run_seeds, s, n)) for s, n in islice(chunks, 4 * jobs)]
+        waiting = [(s, n, pool.submit(run_seeds, s, n, write)) for s, n in islice(chunks, 4 * jobs)]
         while waiting:
             start, size, future = waiting.pop(0)
             failed += future.result()
@@ -58,14 +64,14 @@ def run_range(first: int, count: int, jobs: int, stop_after: int, out: TextIO, c
                 for _, _, each in waiting:
                     each.cancel()
                 break
-            waiting += [(s, n, pool.submit(run_seeds, s, n)) for s, n in islice(chunks, 1)]
+            waiting += [(s, n, pool.submit(run_seeds, s, n, write)) for s, n in islice(chunks, 1)]
     return failed
 
 
-def report(seeds: Sequence[int], shrinks: bool) -> Iterator[str]:
+def report(seeds: Sequence[int], shrinks: bool, write: Write = generate) -> Iterator[str]:
     """What to say of failed seeds."""
     for seed in seeds:
-        script = generate(seed)
+        script = write(seed)
         events = len(script.events)
         if shrinks:
             short, outcome = shrink(script)
