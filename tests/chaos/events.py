@@ -20,7 +20,9 @@ from tests.input_model import DELETE_FIELD, Delete, Event, RandomStream, Upsert,
 
 _BROKEN: Final = b"{ not json"
 _BROKEN_SHARE: Final = 0.004
-_TAKE: Final = 20
+# Each handful makes transactions of both stages on every lane, and most of what a broker does is about those:
+# twice a second are two or three in each epoch.
+_TAKE: Final = 60
 _FEED_TIMEOUT_MS: Final = 900_000
 _POLL_S: Final = 0.2
 
