@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 
 from tests.soak.stream import SoakStream
 
-_TICK_S: Final = 0.05
 _QUEUE_MAX: Final = 50_000
 _BEHIND_MAX_S: Final = 1.0
 _DELIVERY_TIMEOUT_MS: Final = 120_000
@@ -27,10 +26,11 @@ class Sent(NamedTuple):
 class Feeder:
     """A thread. After a standstill it does not make up for what it missed: the rate is never exceeded for
     long. What was reached, `sent` of the stream says; the soak compares it with the rate (`bounds.too_few`).
+    `tick_s`: how often some are sent.
     """
 
-    def __init__(self, bootstrap: str, topic: str, stream: SoakStream, rate: float) -> None:
-        self._topic, self._stream, self._rate = topic, stream, rate
+    def __init__(self, bootstrap: str, topic: str, stream: SoakStream, rate: float, tick_s: float) -> None:
+        self._topic, self._stream, self._rate, self._tick_s = topic, stream, rate, tick_s
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -67,7 +67,7 @@ class Feeder:
     def _run(self) -> None:
         try:
             due, last_s = 0.0, time.monotonic()
-            while not self._stop.wait(_TICK_S):
+            while not self._stop.wait(self._tick_s):
                 now_s = time.monotonic()
                 due, last_s = due + min(now_s - last_s, _BEHIND_MAX_S) * self._rate, now_s
                 self._send(int(due))

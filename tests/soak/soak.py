@@ -71,7 +71,7 @@ class Settings:
     """`limits` None: the rule of growth; else fixed limits by the beginning of a figure's name.
 
     `retain_s`: Tidemark's table services run, and keep files so long; None: they are off. `curves`: where the
-    figures are written as data and picture.
+    figures are written as data and picture. `tick_s`: how often records are sent.
     """
 
     folder: Path
@@ -83,6 +83,7 @@ class Settings:
     limits: Mapping[str, float] | None = None
     retain_s: int | None = None
     curves: Path | None = None
+    tick_s: float = 0.05
 
     @property
     def settled(self) -> int | None:
@@ -144,7 +145,7 @@ class Soak:
 
     def _soak(self, kafka: EmbeddedKafka, heaps: Heaps) -> Outcome:
         settings, outcome = self._settings, Outcome()
-        feeder = Feeder(kafka.bootstrap_servers, INPUT, self._stream, settings.rate)
+        feeder = Feeder(kafka.bootstrap_servers, INPUT, self._stream, settings.rate, settings.tick_s)
         gauges = Gauges(
             lambda: {**self._pids, "kafka": list(kafka.pids.values())},
             self._disks(),
