@@ -18,8 +18,9 @@ from tidemark.stream_runtime.platform.jars import ensure_jars
 from tidemark.stream_runtime.platform.java import find_java
 
 _HADOOP_DEFAULTS: Final = Path(__file__).parent / "hadoop_defaults"
+_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _JUDGE: Final = {
-    "spark.driver.defaultJavaOptions": " ".join(
+    _JAVA_OPTIONS: " ".join(
         (
             # Hudi asks a library for sizes of objects, which starts processes to look into this JVM, and
             # estimates.
@@ -28,8 +29,8 @@ _JUDGE: Final = {
             # wide, and little of it often. The code of the first one does not fit into its default of 48 MB.
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m",
             # 200 MB live on; a query makes as much garbage. By default the heap stays so small that the
-            # collector takes a fifth of all CPU.
-            "-Xms800m -Xmn400m -XX:MetaspaceSize=256m",
+            # collector takes a fifth of all CPU: half of it for what is new, and all of it from the start.
+            "-XX:NewRatio=1 -XX:MetaspaceSize=256m",
         )
     ),
     # Tables of tests have tens of rows: the code that Spark makes for each query costs more than it saves.
@@ -40,14 +41,15 @@ _JUDGE: Final = {
 }
 
 
-def start_judge(scratch: Path, memory: str = "1g") -> Any:
+def start_judge(scratch: Path, memory: str = "1500m") -> Any:
     """A session that judges: Hudi's results, for the least CPU. Not that of the benchmark, whose Spark is as
     users have it.
     """
     jars = ensure_jars("hudi-spark")
     # On the class path and not added later: each class would be looked for in all of Spark's jars first.
     path = {"spark.driver.extraClassPath": ":".join(str(each) for each in (_HADOOP_DEFAULTS, *jars))}
-    spark = start_spark((), scratch, memory, {**_JUDGE, **path})
+    options = f"{_JUDGE[_JAVA_OPTIONS]} -Xms{memory}"
+    spark = start_spark((), scratch, memory, {**_JUDGE, **path, _JAVA_OPTIONS: options})
     use_without_processes(spark)
     return spark
 
