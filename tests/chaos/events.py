@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.input_model import DELETE_FIELD, Delete, Event, RandomStream, Upsert, messages
 
@@ -110,19 +110,25 @@ class InputReader:
     """Reads the input topic from its beginning, for one thread. Waits through outages."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "chaos-reader",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
-        self._lanes = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "chaos-reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+        self._topic = topic
         self._next = dict.fromkeys(range(partitions), 0)
-        self._consumer.assign(self._lanes)
         self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lanes = [
+            TopicPartition(self._topic, number, start or OFFSET_BEGINNING)
+            for number, start in self._next.items()
+        ]
+        self._consumer = Consumer(self._settings)
+        self._consumer.assign(self._lanes)
 
     def ends(self, timeout_s: float) -> dict[int, int]:
         """Where each partition ends now. Raises TimeoutError when no broker answers in time."""
@@ -136,6 +142,10 @@ class InputReader:
             except KafkaException as error:
                 if time.monotonic() > until:
                     raise TimeoutError(f"the end of the input is not known: {error}") from error
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    # Seen: a client that lost the topic said so for minutes, beside a broker that was well.
+                    self._consumer.close()
+                    self._begin()
                 # Asked without a pause, the client fails at once, and its memory grows by the gigabyte.
                 time.sleep(_POLL_S)
 
