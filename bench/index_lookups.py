@@ -182,13 +182,23 @@ class IndexBench:
         for number, first in enumerate(range(0, total, _UPDATES_AT_ONCE), 1):
             ranks = np.arange(first, min(first + _UPDATES_AT_ONCE, total), dtype=np.int64)
             # An odd step spreads the updated keys over the table: no two ranks share a position.
-            index.stage(0, self._changes(*self._batch_of(self._spread(ranks) * 2), ordering=number))
+            batch = self._batch_of(self._spread(ranks) * 2)
+            index.lookup(0, *batch)
+            index.stage(0, self._changes(*batch, ordering=number))
             index.counted([0], number)
             # Without a completion time the shards' stamps stay. The table has no such commits: with stamps of
             # them the next opening would fill the shards anew, and RocksDB would have none of these entries.
             index.promote(number, None, number)
+        stats = index.stats()
+        while stats["take_overs_due"] or stats["run_loading_entries_max"]:
+            index.lookup(0, *self._some())
+            stats = index.stats()
         wall_s, cpu_s = self.clock.monotonic_s() - started, process_time() - used
-        print(f"  {total} keys updated in {wall_s:.1f} s ({cpu_s:.1f} CPU s)")
+        print(
+            f"  {total} keys looked up and updated in {wall_s:.1f} s ({cpu_s:.1f} CPU s); "
+            f"{stats['take_overs']:.0f} take-overs, "
+            f"{stats['change_run_entries']:.0f} entries in change runs"
+        )
 
     def _spread(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         step = 2_654_435_761

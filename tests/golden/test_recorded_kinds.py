@@ -61,6 +61,8 @@ CACHE_KINDS = {
     "POSITION_PREFIX": "positions",
     # A note that is looked at after the next promotion: gone before any recording ends.
     "FOREIGN_PREFIX": None,
+    # A shard with a change run: recordings are older.
+    "CHANGED_PREFIX": None,
 }
 
 
@@ -191,7 +193,7 @@ def test_every_kind_of_record_in_a_cache_is_recorded(kinds: Kinds):
     for kind in filter(None, CACHE_KINDS.values()):
         assert any(each[kind] for each in kinds.cache), kind
     # Recordings are older than lives, whose run files are of no use to another process.
-    kinds.hold("shard", {"life": "0"})
+    kinds.hold("shard", {"life": "0", "change": "0", "written": 0})
     assert lacking(kinds, "shard", rocks_layout.ShardRecord) == set()
 
 

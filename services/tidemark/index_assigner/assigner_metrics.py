@@ -51,6 +51,11 @@ _ASSIGN: Final = (
     _Plain("runs_loaded", "loaded_run_files", "Shards loaded into run files", True),
     _Plain("runs_evicted", "evicted_run_files", "Run files deleted because state.disk was full", True),
     _Plain("runs_damaged", "damaged_run_files", "Shards of which a damaged run file was set aside"),
+    _Plain("change_run_entries", "change_run_entries", "Changed entries that are in run files"),
+    _Plain(
+        "take_overs", "taken_over_shards", "Moves of a shard's entries from RocksDB into a run file", True
+    ),
+    _Plain("change_runs_lost", "refilled_shards", "Shards filled anew for want of their change run", True),
     _Plain("shards_dropped", "dropped_shards", "Shards given up because state.disk was full", True),
     _Plain("epoch_promoted", "promoted_epoch", "Newest epoch whose changes are in RocksDB"),
 )

@@ -17,6 +17,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, TopicPartition
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import rocks_layout as layout
 from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.index_assigner.runs.entries import EXACT, HAS_ORDERING
 from tidemark.stream_runtime.kafka.model import Message
 
 _READ_S = 60.0
@@ -155,8 +156,8 @@ def _entries(rocks: RocksTier, places: dict[int, list[str]]) -> list[list[Any]]:
         [
             *_shard_and_key(key),
             *_place(places, int(row["location"])),
-            int(row["ordering"]) if row["flags"] & layout.HAS_ORDERING else None,
-            bool(row["flags"] & layout.EXACT),
+            int(row["ordering"]) if row["flags"] & HAS_ORDERING else None,
+            bool(row["flags"] & EXACT),
             int(row["generation"]),
         ]
         for (key, _), row in zip(found, rows, strict=True)

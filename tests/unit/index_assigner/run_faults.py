@@ -24,8 +24,8 @@ class KilledError(BaseException):
 class KeptRocks(DictRocks):
     """A dictionary for each folder, and its contents since the last sync."""
 
-    def __init__(self, path: Path, contents: list[dict[bytes, bytes]]) -> None:
-        self.path, self._contents = path, contents
+    def __init__(self, path: Path, contents: list[dict[bytes, bytes]], may_end: Callable[[], None]) -> None:
+        self.path, self._contents, self._may_end = path, contents, may_end
         path.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -36,6 +36,7 @@ class KeptRocks(DictRocks):
         self._contents.append(content)
 
     def sync(self) -> None:
+        self._may_end()
         del self._contents[:-1]
 
     def close(self) -> None:
@@ -58,7 +59,7 @@ class RunFaults:
     def rocks(self, path: Path, identity: str, memory: int) -> Any:
         """Opens the RocksDB of a folder, as a new process does."""
         self._killed = False
-        return KeptRocks(path, self._rocks.setdefault(path, [{}]))
+        return KeptRocks(path, self._rocks.setdefault(path, [{}]), self._may_end)
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From now on, all run folders are watched."""

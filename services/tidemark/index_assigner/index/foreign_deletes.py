@@ -119,8 +119,8 @@ class ForeignDeletes:
         keys: list[bytes],
         places: RecordIndexEntries,
     ) -> Int32Array:
-        """The former location of each key: from the changes, else from RocksDB, else from the shard's run, or
-        from the base file where it has none.
+        """The former location of each key: from the changes, else from RocksDB or the change run, else from
+        the shard's run, or from the base file where it has none.
         """
         where = np.full(len(gone), NO_LOCATION, np.int32)
         self._fill(where, gone, places)
@@ -131,6 +131,10 @@ class ForeignDeletes:
         nowhere = where == NO_LOCATION
         nowhere[present] = False
         rest = np.flatnonzero(nowhere)
+        changed = self._runs.changes.find(number, gone.take(pa.array(rest)))
+        if changed is not None:
+            where[rest] = changed.locations
+            rest = rest[~changed.known]
         if not rest.size:
             return where
         in_run = self._runs.find(number, gone.take(pa.array(rest)))

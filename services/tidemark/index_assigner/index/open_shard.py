@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
+from tidemark.index_assigner.index.rocks import Puts
 from tidemark.index_assigner.index.rocks_layout import ShardRecord
 
 
@@ -15,7 +16,8 @@ class OpenShard:
 
     ``life``: random name of the shard's content in RocksDB; whatever drops that content begins a new one.
     ``blocks_read``: blocks of the base file that look-ups have read since the opening. ``may_load``: False
-    after a load of this opening failed.
+    after a load of this opening failed. ``change``, ``written``: as in `ShardRecord`. ``taken_since``: what
+    was written since the running take-over began to read; None: there is none.
     """
 
     number: ShardId
@@ -27,6 +29,9 @@ class OpenShard:
     unseen: tuple[str, ...] = ()
     blocks_read: int = 0
     may_load: bool = True
+    change: str = ""
+    written: int = 0
+    taken_since: Puts | None = None
 
     def record(self) -> ShardRecord:
         """The record that RocksDB keeps of the shard."""
@@ -39,4 +44,6 @@ class OpenShard:
             self.fold_generation,
             self.unseen,
             self.life,
+            self.change,
+            self.written,
         )

@@ -19,11 +19,13 @@ from tidemark.index_assigner.index.hot_cache import HOT, HotCache
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Puts, RocksTier
-from tidemark.index_assigner.index.rocks_layout import ENTRY, EXACT, HAS_ORDERING, TOMBSTONE
+from tidemark.index_assigner.index.rocks_layout import ENTRY, TOMBSTONE
 from tidemark.index_assigner.index.run_tier import RunTier
+from tidemark.index_assigner.index.shard_records import stored_shards
 from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.tombstones import TombstoneStore
 from tidemark.index_assigner.index.uncommitted import SlotArray
+from tidemark.index_assigner.runs.entries import EXACT, HAS_ORDERING
 
 
 class Promotion:
@@ -115,7 +117,7 @@ class Promotion:
         return True
 
     def _drop_foreign_shards(self, held: set[ShardId]) -> bool:
-        for number in self._store.stored_shards():
+        for number in stored_shards(self._rocks):
             if number not in held:
                 self._store.drop(number)
                 if self.fits():

@@ -154,15 +154,21 @@ class RocksTier:
 
     def keys_between(self, first: bytes, end: bytes) -> list[bytes]:
         """All keys in [first, end), ascending."""
-        return self._guarded(lambda: list(cast(_Keys, self._db.keys(from_key=first, read_opt=_until(end)))))
+        until = _until(end)
+        return self._guarded(lambda: list(cast(_Keys, self._db.keys(from_key=first, read_opt=until))))
 
     def items_between(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
         """All keys in [first, end) with their values."""
         return self._guarded(lambda: list(self.items_from(first, end)))
 
     def items_from(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yields the items of [first, end) in ascending order, without reading all of them first."""
-        return cast(_Items, self._db.items(from_key=first, read_opt=_until(end)))
+        """Yields the items of [first, end) in ascending order as they are now, without reading all of them
+        first.
+
+        Any thread may read them. RocksDB cannot be closed before they are given back.
+        """
+        until = _until(end)
+        return _items_until(cast(_Items, self._db.items(from_key=first, read_opt=until)), until)
 
     def write(
         self,
@@ -272,6 +278,14 @@ def _until(end: bytes) -> ReadOptions:
     options = ReadOptions()
     options.set_iterate_upper_bound(end)
     return options
+
+
+def _items_until(items: _Items, until: ReadOptions) -> _Items:
+    """The items; ``until`` is held as long as they are, because RocksDB reads the bound where the options
+    have it.
+    """
+    yield from items
+    del until
 
 
 def _size(entry: os.DirEntry[str]) -> int:

@@ -8,6 +8,7 @@ shard (2 bytes, big-endian), key       an entry (`ENTRY`); location -1: ABSENT
 ``ff 01`` id (4 bytes, big-endian)     a location: partition path, NUL, file id
 ``ff 02`` shard, key                   a tombstone (`TOMBSTONE`)
 ``ff 03`` shard                        the shard's stamp, generation and base file (`ShardRecord`)
+``ff 07`` shard                        the same, where entries of the shard are in a change run
 ``ff 04`` shard                        left by earlier versions; deleted when the shard is opened
 ``ff 05`` lane                         position in the tombstones topic up to which tombstones are here
 ``ff 06`` shard, key                   a delete that was caught up and not looked at (`FOREIGN_DELETE`)
@@ -30,8 +31,6 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array
 
 LAYOUT_VERSION: Final = 1
-HAS_ORDERING: Final = 1
-EXACT: Final = 2
 ENTRY: Final = np.dtype([("location", "<i4"), ("ordering", "<i8"), ("generation", "<u4"), ("flags", "u1")])
 TOMBSTONE: Final = np.dtype([("ordering", "<i8"), ("expires_ms", "<i8"), ("location", "<i4")])
 FOREIGN_DELETE: Final = np.dtype([("location", "<i4")])
@@ -43,6 +42,7 @@ STATE_PREFIX: Final = b"\xff\x03"
 COVERAGE_PREFIX: Final = b"\xff\x04"
 POSITION_PREFIX: Final = b"\xff\x05"
 FOREIGN_PREFIX: Final = b"\xff\x06"
+CHANGED_PREFIX: Final = b"\xff\x07"
 
 
 class ShardRecord(msgspec.Struct, frozen=True):
@@ -56,7 +56,9 @@ class ShardRecord(msgspec.Struct, frozen=True):
     mark). ``fold_generation``: of the fold when the stamp was written. ``unseen``: identities of other
     writers' commits that were on the timeline then, but not in the fold: the entries may include their
     changes. ``life``: random name of the entries, which begins anew when they are dropped; "" in records of
-    earlier versions. Run files of another life are never asked.
+    earlier versions. Run files of another life are never asked. ``change``: random name of the change run
+    over which the entries lie; "": there is none. ``written``: how many entries were written since that run
+    was made, -1: an earlier version did not count.
     """
 
     stamp: str
@@ -67,6 +69,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     fold_generation: int = 0
     unseen: tuple[str, ...] = ()
     life: str = ""
+    change: str = ""
+    written: int = -1
 
 
 def shard_bytes(shard: ShardId) -> bytes:

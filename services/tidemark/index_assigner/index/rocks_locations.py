@@ -42,6 +42,12 @@ class StoredLocations:
         """This process's ids of stored ids."""
         return np.where(stored >= 0, self._local_of[stored], NO_LOCATION).astype(np.int32)
 
+    def names(self, stored: list[int]) -> list[tuple[str, str]]:
+        """Partition path and file id of each stored id. Any thread may ask."""
+        local = self._local_of[stored].tolist()
+        paths, file_ids = self._locations.partition_paths, self._locations.file_ids
+        return [(paths[place], file_ids[place]) for place in local]
+
     def _add(self, new: list[int]) -> None:
         if not new:
             return

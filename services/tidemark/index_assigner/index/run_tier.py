@@ -16,19 +16,21 @@ from typing import Final
 import pyarrow as pa
 
 from tidemark.hudi_format.errors import FileMissingError
-from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
+from tidemark.index_assigner.index.change_tier import ChangeTier
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import WarmProgress
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
+from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.errors import RunDamagedError
-from tidemark.index_assigner.runs.files import RunFolder, run_name, shard_of
-from tidemark.index_assigner.runs.loading import Load, Loads, RunLoad
+from tidemark.index_assigner.runs.files import RunFolder, is_change, run_name, shard_of
+from tidemark.index_assigner.runs.loading import ChangeLoad, Load, Loads, RunLoad
 from tidemark.index_assigner.runs.run import Run
+from tidemark.stream_runtime.ids import IdSource
 
 _log = logging.getLogger("tidemark.assigner")
 # A shard is loaded once look-ups have read more than this share of its blocks.
@@ -43,18 +45,21 @@ class RunTier:
     def __init__(
         self,
         rocks: RocksTier,
+        stored: StoredLocations,
         locations: Locations,
         limits: IndexLimits,
         loads: Loads,
         is_open: Callable[[OpenShard], bool],
+        ids: IdSource,
     ) -> None:
-        """``is_open``: whether this opening of a shard is the present one."""
+        """``is_open``: whether this opening of a shard is the present one. ``ids``: as for `ChangeTier`."""
         self._is_open = is_open
         self._rocks, self._locations, self._limits, self._loads = rocks, locations, limits, loads
         self._folder = RunFolder(rocks.path / RUNS_FOLDER)
         self._runs: dict[ShardId, Run] = {}
         self._used: dict[str, int] = {}
         self._mapped = MappedPages(limits.mapped_bytes)
+        self.changes = ChangeTier(rocks, stored, locations, self._folder, self._mapped, ids)
         self._ticks = count(1)
         self._cold: dict[ShardId, OpenShard] = {}
         self._loading: tuple[OpenShard, Load] | None = None
@@ -64,17 +69,21 @@ class RunTier:
 
     # ------------------------------------------------------------------ shards
 
-    def open(self, number: ShardId, life: str) -> None:
-        """Maps the run of the shard's life, if there is one, and deletes runs of former lives."""
+    def open(self, number: ShardId, life: str, change: str) -> None:
+        """Maps the run of the shard's life, if there is one, and its change run, and deletes all others.
+
+        Raises ChangesLostError.
+        """
         self.end_load([number])
+        of_changes = self.changes.open(number, life, change)
         own = run_name(number, life)
+        for name in self._folder.names():
+            if shard_of(name) == number and name not in (own, of_changes):
+                self._remove(name)
         mapped = self._runs.get(number)
         if mapped is not None and mapped.name == own:
             return
-        self.close([number])
-        for name in self._folder.names():
-            if shard_of(name) == number and name != own:
-                self._remove(name)
+        self._unmap(number)
         if self._folder.size(own):
             self._map(number, life)
 
@@ -97,14 +106,18 @@ class RunTier:
         """Ends the mappings of these shards and the load of one of them; published files stay."""
         shards = list(numbers)
         self.end_load(shards)
+        self.changes.close(shards)
         for number in shards:
-            run = self._runs.pop(number, None)
-            if run is not None:
-                self._mapped.closed(run)
-                run.close()
+            self._unmap(number)
+
+    def _unmap(self, number: ShardId) -> None:
+        run = self._runs.pop(number, None)
+        if run is not None:
+            self._mapped.closed(run)
+            run.close()
 
     def drop(self, number: ShardId) -> None:
-        """Deletes the shard's run: its life has ended."""
+        """Deletes the shard's runs: its life has ended."""
         self.close([number])
         for name in self._folder.names():
             if shard_of(name) == number:
@@ -114,13 +127,15 @@ class RunTier:
         """Gives the load up if it is of one of these shards (None: of any)."""
         shards = None if numbers is None else set(numbers)
         self._cold = {} if shards is None else {n: s for n, s in self._cold.items() if n not in shards}
+        self.changes.forget_due(shards)
         if self._loading is not None and (shards is None or self._loading[0].number in shards):
+            self._loading[0].taken_since = None
             self._loading = None
             self._loads.end()
 
     def stop(self) -> None:
         """Ends everything, because the process ends. Waits for the end of the load."""
-        self.close(list(self._runs))
+        self.close({*self._runs, *self.changes.shards()})
         self._loading = None
         self._loads.close()
 
@@ -136,7 +151,8 @@ class RunTier:
         try:
             found = run.find(keys).locations
         except RunDamagedError as error:
-            self.close([number])
+            self.end_load([number])
+            self._unmap(number)
             self._set_aside(run.name, error)
             return None
         self._used[run.name] = next(self._ticks)
@@ -189,14 +205,28 @@ class RunTier:
         ended = self._loads.take_ended()
         if ended is not None and self._loading is not None:
             shard, self._loading = self._loading[0], None
-            if ended.error is not None:
-                self._failed(shard, ended.error)
-            elif self._is_open(shard):
-                self._publish(shard, ended)
-            else:
+            if not self._is_open(shard):
                 self._folder.discard(ended.name)
+            elif isinstance(ended, ChangeLoad):
+                self._take_over(shard, ended)
+            elif ended.error is not None:
+                self._failed(shard, ended.error)
+            else:
+                self._publish(shard, ended)
         if self._cold and self._loading is None and not self._loads.is_busy:
             self._start_next()
+        if self._loading is None and not self._loads.is_busy:
+            started = self.changes.next_load(self._room)
+            if started is not None:
+                self._loading = started
+                self._loads.start(started[1])
+
+    def _take_over(self, shard: OpenShard, load: ChangeLoad) -> None:
+        if load.error is not None:
+            self.changes.failed(shard, load.error)
+        else:
+            self.changes.publish(shard, load)
+        self._published_bytes = self._folder.disk_bytes()
 
     def _publish(self, shard: OpenShard, load: Load) -> None:
         # RocksDB first: after a loss of power a run must not be ahead of the entries that lie over it.
@@ -223,7 +253,7 @@ class RunTier:
         base = shard.snapshot.base
         if base is None or shard.number in self._runs or not shard.may_load:
             return
-        room = self._room(base)
+        room = self._room(base.entry_count * (len(base.first_key(0)) + _BYTES_BESIDE_KEY))
         if room is None:
             return
         name = run_name(shard.number, shard.life)
@@ -235,13 +265,12 @@ class RunTier:
         self._loading = shard, load
         self._loads.start(load)
 
-    def _room(self, base: HFileReader) -> int | None:
-        """Bytes that a run of this base file may take; None when it would take more than there are.
+    def _room(self, needed: int) -> int | None:
+        """Bytes that a run may take which needs so many; None when there are fewer.
 
         Runs of shards that are not open here make room. Those of open ones do not: shards that do not fit in
         together would be loaded again and again.
         """
-        needed = base.entry_count * (len(base.first_key(0)) + _BYTES_BESIDE_KEY)
         while True:
             room = self._limits.disk_for_runs - self._rocks.disk_bytes() - self._published_bytes
             if room >= needed:
@@ -258,7 +287,7 @@ class RunTier:
 
     def evict(self) -> bool:
         """Deletes what is needed least: damaged files, else the run that was used least lately. False: there
-        is nothing left to delete.
+        is nothing left to delete. Change runs go with their shards alone.
         """
         if self._folder.damaged():
             self._folder.remove_damaged()
@@ -269,11 +298,13 @@ class RunTier:
 
     def _evict(self, only_closed: bool) -> bool:
         opened = {run.name for run in self._runs.values()}
-        names = [name for name in self._folder.names() if not only_closed or name not in opened]
+        runs = [name for name in self._folder.names() if not is_change(name)]
+        names = [name for name in runs if not only_closed or name not in opened]
         if not names:
             return False
         name = min(names, key=lambda run: self._used.get(run, 0))
-        self.close([number for number, run in self._runs.items() if run.name == name])
+        for number in [number for number, run in self._runs.items() if run.name == name]:
+            self._unmap(number)
         self._remove(name)
         self.evicted += 1
         return True
@@ -295,6 +326,7 @@ class RunTier:
             "run_mapped_bytes": self._mapped.nbytes,
             "run_mapped_bytes_max": self._limits.mapped_bytes,
             "run_mapped_given_back": self._mapped.given_back,
+            **self.changes.stats(),
             "runs_loaded": self.loaded,
             "runs_evicted": self.evicted,
             "run_loading_entries": load.entries if load is not None else 0,

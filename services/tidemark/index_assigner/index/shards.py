@@ -2,7 +2,8 @@
 
 Invariant of an open shard with stamp S and a snapshot whose base file is B; all as of S:
 
-* A key that has an entry in RocksDB is where the entry says.
+* A key that has an entry in RocksDB is where the entry says; one that has none there, but one in the shard's
+  change run, is where that says. Both together are called the shard's entries.
 * A key that has no entry is where B says, and where any base file says that was B since the shard's life
   began, or a run made of it.
 
@@ -10,8 +11,9 @@ The invariant holds because
 
 * the changes in log files are stored when a life begins;
 * every later change is stored in one batch with the new stamp;
-* single entries are never removed. What removes all of them begins a new life (a new random name), and no run
-  of another life is asked.
+* single entries are never removed, but move into a change run (`ChangeTier`). What removes all of them
+begins a
+  new life (a new random name), and no run of another life is asked.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -30,28 +31,31 @@ from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordInd
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Puts, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
-    COVERAGE_PREFIX,
     ENTRY,
-    STATE_PREFIX,
     ShardRecord,
     composite_keys,
     pack,
-    shard_bytes,
     shard_range,
 )
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.index.run_tier import RunTier
+from tidemark.index_assigner.index.shard_records import (
+    all_records,
+    former_records,
+    read_record,
+    record_puts,
+)
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline, commits_after
 from tidemark.index_assigner.runs.block_values import BlockValues
 from tidemark.stream_runtime.ids import IdSource
 
 _log = logging.getLogger("tidemark.assigner")
 _ENTRIES_PER_FILE: Final = 200_000
-_STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
 
 
 class ShardStore:
@@ -80,16 +84,22 @@ class ShardStore:
 
         Raises FileMissingError when index files were cleaned away, CacheCorruptError for a damaged record.
         """
-        value = self._rocks.get(STATE_PREFIX + shard_bytes(number))
-        if value is None:
+        try:
+            return self._opened(number, snapshot, shown)
+        except ChangesLostError:
+            self.forget(number)
+            return self._opened(number, snapshot, shown)
+
+    def _opened(self, number: ShardId, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
+        record = read_record(self._rocks, number)
+        if record is None:
             return self._take_over(number, snapshot, shown, 0)
-        record = self._decoded(value, number)
         fresh = snapshot.shard(number)
         fresh.check_base()
         changes = _changes_since(record, fresh, shown)
         if changes is None:
             _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
-            self._forget(number)
+            self.forget(number)
             return self._take_over(number, snapshot, shown, record.generation + 1)
         moved_on = commits_after(snapshot.data_timeline, record.stamp) or snapshot.changes.any_after(
             record.stamp
@@ -102,43 +112,34 @@ class ShardStore:
             record.life or self._ids.uuid(),
             _fold_generation(shown),
             shown.unseen,
+            change=record.change,
+            written=record.written,
         )
-        self._runs.open(number, shard.life)
+        self._runs.open(number, shard.life, shard.change)
         if shard.record() != record or changes:
             parts = [entries for _, entries in changes]
             notes = self._foreign.notes(fresh, number, parts)
-            entries = self._located(number, RecordIndexEntries.newest_wins(parts))
-            # Earlier versions kept a bit map of blocks whose entries are here. They must not believe it when
-            # they come back, so it goes in the batch that writes a record of this version.
-            bit_map = COVERAGE_PREFIX + shard_bytes(number)
-            self._rocks.write([*notes, *entries, *self._state(shard)], [bit_map])
+            entries = self._located(number, newest := RecordIndexEntries.newest_wins(parts))
+            self._runs.changes.wrote(shard, entries, len(newest))
+            gone = former_records(number, shard.change)
+            self._rocks.write([*notes, *entries, *record_puts(shard)], gone)
+        else:
+            self._runs.changes.wrote(shard, [], 0)
         return shard
-
-    def _decoded(self, value: bytes, number: ShardId) -> ShardRecord:
-        try:
-            return msgspec.json.decode(value, type=ShardRecord)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._rocks.damaged(f"the record of shard {number} cannot be read: {error}") from error
 
     def drop(self, number: ShardId) -> None:
         """Removes the shard to free disk space; `shards_dropped` counts it."""
-        self._forget(number)
+        self.forget(number)
         self.shards_dropped += 1
 
-    def _forget(self, number: ShardId) -> None:
-        """Ends the shard's life: removes its entries, record and run, and frees their disk space."""
-        key = shard_bytes(number)
+    def forget(self, number: ShardId) -> None:
+        """Ends the shard's life: removes its entries, record and runs, and frees their disk space."""
         first, end = shard_range(b"", number)
-        self._rocks.write([], [STATE_PREFIX + key, COVERAGE_PREFIX + key], [(first, end)])
+        self._rocks.write([], all_records(number), [(first, end)])
         # What is filled in next may reach the disk before this does, and must not lie over the former record.
         self._rocks.sync()
         self._rocks.reclaim(first, end)
         self._runs.drop(number)
-
-    def stored_shards(self) -> list[ShardId]:
-        """The numbers of the shards that RocksDB has a record of."""
-        keys = self._rocks.keys_between(STATE_PREFIX, _STATE_END)
-        return [ShardId(int.from_bytes(key[2:], "big")) for key in keys]
 
     def promote(
         self, shard: OpenShard, keys: list[bytes], rows: npt.NDArray[np.void], completion: str, extra: Puts
@@ -151,7 +152,9 @@ class ShardStore:
         values["location"] = self._stored.to_stored(rows["location"])
         values["generation"] = shard.generation
         shard.stamp = max(shard.stamp, completion)
-        self._rocks.write([(keys, pack(values)), *extra, *self._state(shard)])
+        entries = [(keys, pack(values))]
+        self._runs.changes.wrote(shard, entries, len(keys))
+        self._rocks.write([*entries, *extra, *record_puts(shard)])
 
     def find_in_base(self, shard: OpenShard, keys: pa.StringArray) -> Int32Array:
         """The location of each key in the base file, NO_LOCATION where it has none.
@@ -190,7 +193,7 @@ class ShardStore:
         changes = first.log_changes().sorted_by_key()
         self._runs.drop(number)
         self._rocks.clear(*shard_range(b"", number))
-        self._rocks.write(self._foreign.notes(first, number, None), [COVERAGE_PREFIX + shard_bytes(number)])
+        self._rocks.write(self._foreign.notes(first, number, None), all_records(number))
         for at in range(0, len(changes), _ENTRIES_PER_FILE):
             part = changes.take(np.arange(at, min(at + _ENTRIES_PER_FILE, len(changes))))
             for keys, values in self._located(number, part):
@@ -201,11 +204,9 @@ class ShardStore:
         shard = OpenShard(
             number, fresh, shown.stamp, generation, self._ids.uuid(), _fold_generation(shown), shown.unseen
         )
-        self._rocks.write(self._state(shard))
+        self._runs.changes.wrote(shard, [], len(changes))
+        self._rocks.write(record_puts(shard), former_records(number, shard.change))
         return shard
-
-    def _state(self, shard: OpenShard) -> Puts:
-        return [([STATE_PREFIX + shard_bytes(shard.number)], [msgspec.json.encode(shard.record())])]
 
     def _located(self, number: ShardId, entries: RecordIndexEntries) -> Puts:
         """The puts of record index entries: a location or absent, without an ordering value."""

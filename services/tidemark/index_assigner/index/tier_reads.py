@@ -16,13 +16,14 @@ from tidemark.index_assigner.index.hot_cache import HOT, HotCache
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import Tier
 from tidemark.index_assigner.index.rocks import RocksTier
-from tidemark.index_assigner.index.rocks_layout import ENTRY, EXACT, HAS_ORDERING, unpack
+from tidemark.index_assigner.index.rocks_layout import ENTRY, unpack
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.index.run_tier import RunTier
 from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.slice_values import SliceValues
 from tidemark.index_assigner.index.tombstones import TombstoneStore
 from tidemark.index_assigner.index.uncommitted import LaneEntries
+from tidemark.index_assigner.runs.entries import EXACT, HAS_ORDERING
 from tidemark.stream_runtime.clock import Clock
 
 
@@ -113,6 +114,34 @@ class TierReads:
         )
         self._to_hot(at, keys, shards, columns)
         self._spent("rocksdb", started)
+
+    def changes(
+        self,
+        held: Mapping[ShardId, OpenShard],
+        keys: pa.StringArray,
+        shards: Int32Array,
+        columns: AnswerColumns,
+    ) -> None:
+        """Answers from change runs, present or absent. Keys that have no entry there stay open."""
+        if not columns.open.size:
+            return
+        started = self._clock.monotonic_s()
+        count = len(columns.open)
+        known, exact = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        located = np.full(count, NO_LOCATION, np.int32)
+        ordering, flags = np.zeros(count, np.int64), np.zeros(count, np.uint8)
+        for number, members in _by_shard(shards[columns.open]):
+            found = self._runs.changes.find(number, keys.take(pa.array(columns.open[members])))
+            if found is not None:
+                known[members], located[members] = found.known, found.locations
+                ordering[members], flags[members] = found.ordering, found.flags
+                exact[members] = self._runs.changes.generation(number) == held[number].generation
+        has_ordering, exact = flags & HAS_ORDERING > 0, exact & (flags & EXACT > 0)
+        at = columns.close(
+            known, Tier.RUN, located[known], ordering[known], has_ordering[known], exact[known]
+        )
+        columns.tier[at[located[known] < 0]] = Tier.NONE
+        self._spent("run", started)
 
     def runs(self, keys: pa.StringArray, shards: Int32Array, columns: AnswerColumns) -> None:
         """Answers from run files, present or absent. Keys of shards without one stay open."""

@@ -27,6 +27,7 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns, tier_counts
+from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.counted_rows import TombstoneRows, changes_of_rows
 from tidemark.index_assigner.index.errors import (
     IndexMismatchError,
@@ -85,7 +86,8 @@ class TieredIndex:
         self._storage, self._num_shards, self._lanes = storage, num_shards, lanes
         self._locations, self._ordered, self._clock = locations, ordered, clock
         stored = StoredLocations(rocks, locations)
-        self._runs = RunTier(rocks, locations, limits, loads or SteppedLoads(), self._is_present)
+        ids, loads = SystemIds(), loads or SteppedLoads()
+        self._runs = RunTier(rocks, stored, locations, limits, loads, self._is_present, ids)
         self._rocks = rocks
         self._tombstones = TombstoneStore(rocks, stored, ordering.tombstone_ttl_ms)
         self._slices = SliceValues(
@@ -95,7 +97,7 @@ class TieredIndex:
         self._foreign = ForeignDeletes(
             rocks, locations, stored, self._tombstones, self._deletes, self._runs, ordering, clock
         )
-        self._store = ShardStore(rocks, locations, stored, self._foreign, self._runs, SystemIds())
+        self._store = ShardStore(rocks, locations, stored, self._foreign, self._runs, ids)
         self._hot = HotCache(limits.hot_cache)
         self._reads = TierReads(
             rocks,
@@ -217,13 +219,16 @@ class TieredIndex:
                 self._reads.hot(composite, columns)
                 self._reads.rocksdb(held.shards, composite, shards, columns)
                 # After RocksDB, whose entries are newer than any run.
+                self._reads.changes(held.shards, keys, shards, columns)
                 self._reads.runs(keys, shards, columns)
                 self._reads.mdt(held.shards, composite, keys, shards, columns)
                 columns.drop_committed(self._replaced.hold(columns.location))
                 if self._ordered:
                     self._foreign.settle(composite, keys, shards, columns.absent())
                     self._reads.tombstones(composite, keys, columns)
-            except FileMissingError:
+            except (FileMissingError, ChangesLostError) as error:
+                if isinstance(error, ChangesLostError):
+                    self._store.forget(error.shard)
                 self._reload(held)
                 continue
             self._answered.update({tier.name.lower(): n for tier, n in tier_counts(columns.tier).items()})

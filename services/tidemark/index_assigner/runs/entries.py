@@ -49,6 +49,10 @@ class Entries:
             self.flags[begin:end],
         )
 
+    def inexact(self) -> Entries:
+        """The entries of a former generation: their ordering values are lower bounds."""
+        return Entries(self.keys, self.locations, self.ordering, self.flags & np.uint8(~EXACT & 0xFF))
+
     def sorted(self) -> Entries:
         """The entries in ascending order of the keys' UTF-8."""
         return self.take(pc.array_sort_indices(self.keys).to_numpy().astype(np.int64))

@@ -127,14 +127,13 @@ class ChangeLoad(Load):
         work. ``former``: closed when the load ends.
         """
         super().__init__(folder, name, bytes_max)
-        self._identity, self._newer, self._former = identity, newer, former
+        self.identity, self._newer, self._former = identity, newer, former
         self.entries_total = 0 if former is None else former.directory.entries
 
     def _fill(self, file: BinaryIO) -> Generator[tuple[int, int], None, None]:
         locations = Locations(1)
-        writer = RunWriter(file, self._identity, locations)
-        former = iter(()) if self._former is None else self._former.entries(locations)
-        for part in merged(self._newer(locations), former):
+        writer = RunWriter(file, self.identity, locations)
+        for part in merged(self._newer(locations), self._former_entries(locations)):
             count = len(part)
             starts = range(0, count, _ENTRIES_PER_BLOCK)
             first_keys = [part.keys[at].as_buffer().to_pybytes() for at in starts]
@@ -142,6 +141,16 @@ class ChangeLoad(Load):
             writer.add(first_keys, part.keys, part.locations, part.ordering, ends, part.flags)
             yield count, writer.size
         writer.finish()
+
+    def _former_entries(self, locations: Locations) -> Iterator[Entries]:
+        if self._former is None:
+            return
+        is_present = self._former.directory.identity.generation == self.identity.generation
+        try:
+            for entries in self._former.entries(locations):
+                yield entries if is_present else entries.inexact()
+        finally:
+            self._former.close()
 
 
 class Loads(Protocol):

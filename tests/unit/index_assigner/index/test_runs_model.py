@@ -23,8 +23,10 @@ from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.hfile import reader as hfile_reader
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.model import ShardId
+from tidemark.index_assigner.index import change_tier
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks_layout import (
+    CHANGED_PREFIX,
     COVERAGE_PREFIX,
     ENTRY,
     STATE_PREFIX,
@@ -33,6 +35,8 @@ from tidemark.index_assigner.index.rocks_layout import (
     pack,
     shard_bytes,
 )
+from tidemark.index_assigner.index.shown_timeline import ShownTimeline
+from tidemark.index_assigner.runs import loading
 
 CAMPAIGN_S = float(os.environ.get("TIDEMARK_INDEX_CAMPAIGN_S", "0"))
 WORLDS = 10
@@ -127,7 +131,10 @@ class RunWorld(World):
         """A former version served this folder: it took all blocks over, and its bit map says so."""
         rocks = self.owner.rocks
         for lane in list(self.owner.index._held.values()):
-            for number, shard in lane.shards.items():
+            for number, shard in list(lane.shards.items()):
+                if shard.change:
+                    self.former_fills_anew(number)
+                    continue
                 base = shard.snapshot.base if self.is_there(shard) else None
                 if base is None:
                     continue
@@ -143,6 +150,16 @@ class RunWorld(World):
         self.owner.close()
         self.start(self.name)
 
+    def former_fills_anew(self, number: ShardId) -> None:
+        """It finds no record where it looks, and knows nothing of the one that names a change run."""
+        key = CHANGED_PREFIX + shard_bytes(number)
+        unknown, snapshot = self.owner.rocks.get(key) or b"", self.table.snapshot()
+        shown = ShownTimeline(snapshot.data_timeline, self.known())
+        self.owner.index._store._take_over(number, snapshot, shown, 0)
+        self.owner.rocks.write([([key], [unknown])])
+        self.former_record(number, 0)
+        self.reached["former version beside a change run"] += 1
+
     def is_there(self, shard: OpenShard) -> bool:
         try:
             shard.snapshot.check_base()
@@ -154,7 +171,8 @@ class RunWorld(World):
         rocks = self.owner.rocks
         key = shard_bytes(number)
         record = msgspec.json.decode(rocks.get(STATE_PREFIX + key) or b"", type=ShardRecord)
-        fields = {name: getattr(record, name) for name in record.__struct_fields__ if name != "life"}
+        names = [name for name in record.__struct_fields__ if name not in ("life", "change", "written")]
+        fields = {name: getattr(record, name) for name in names}
         bits = np.packbits(np.ones(blocks, np.bool_)).tobytes()
         value = msgspec.json.encode({**fields, "blocks": blocks})
         rocks.write([([STATE_PREFIX + key, COVERAGE_PREFIX + key], [value, bits])])
@@ -169,6 +187,8 @@ class RunWorld(World):
         self.reached["run serves"] += stats["run_shards"] > 0
         self.reached["given back"] += stats["run_mapped_given_back"] > 0
         self.reached["damaged"] += stats["runs_damaged"] > 0
+        self.reached["taken over"] += stats["take_overs"] > 0
+        self.reached["changes lost"] += stats["change_runs_lost"] > 0
 
     def disk(self) -> None:
         """The disk is full, or has room again."""
@@ -180,6 +200,9 @@ def play(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, reached: Coun
     with monkeypatch.context() as patched:
         patched.setattr(hfile_writer, "_block_bytes", lambda _: 1 + seed % 2 * 100)
         patched.setattr(hfile_reader, "_RUN_BYTES", 1)
+        patched.setattr(change_tier, "_WRITTEN_MIN", seed % 3)
+        patched.setattr(change_tier, "_ITEMS_AT_ONCE", 1 + seed % 2)
+        patched.setattr(loading, "_ENTRIES_PER_BLOCK", 2)
         world = RunWorld(folder, seed, patched, reached)
         for _ in range(steps):
             world.step()
@@ -195,7 +218,10 @@ def test_random_sequences_with_run_files_are_answered_as_the_model_says(
     reached: Counter[str] = Counter()
     for seed in range(WORLDS):
         play(folder / str(seed), seed, monkeypatch, reached, 25)
-    wanted = {"run serves", "given back", "damaged", "flipped", "evicted", "killed while loading"}
+    wanted = {
+        *("run serves", "given back", "damaged", "flipped", "evicted", "killed while loading"),
+        *("taken over", "changes lost", "former version beside a change run"),
+    }
     assert {name for name in wanted if reached[name] > 0} == wanted, reached
 
 
