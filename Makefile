@@ -61,6 +61,7 @@ bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about
 
 bench-size: setup ## The index cache and look-ups of many keys by themselves (SIZE_ARGS="--keys 10000000 --shards 16"); minutes
 	$(PY) -m bench.index_lookups $(SIZE_ARGS)
+	$(PY) -m bench.index_memory $(SIZE_ARGS)
 	$(PY) -m bench.lookup_stream $(SIZE_ARGS)
 
 bench-services: setup jars-interop ## Table services: merges beside Hudi's, the lock, epochs beside them (EPOCHS_ARGS=); half an hour

@@ -110,6 +110,7 @@ class IndexBench:
         batches: int = _BATCHES,
     ) -> None:
         self.folder, self.batch, self.shards, self.memory = folder, batch, shards, memory
+        self.limits = IndexLimits(memory, _DISK_BYTES)
         self.count, self.kind, self.choice = keys, kind, choice
         self.updated, self.batches = updated, batches
         self.seconds: dict[str, list[float]] = {}
@@ -272,7 +273,7 @@ class IndexBench:
         )
 
     def _index(self) -> TieredIndex:
-        limits = IndexLimits(self.memory, _DISK_BYTES)
+        limits = self.limits
         self.rocks = RocksTier(self.folder / "rocks", "bench", limits.rocks_memory)
         ordered = self.updated > 0
         mode = MergeMode.EVENT_TIME_ORDERING if ordered else MergeMode.COMMIT_TIME_ORDERING

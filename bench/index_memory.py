@@ -1,0 +1,177 @@
+"""Memory of the index over its life, in a process of its own: anonymous resident memory (RssAnon, read every
+second) while it loads its run files, promotes full epochs, and takes over another assigner's entries.
+
+    python -m bench.index_memory [--keys 1000000] [--shards 8] [--memory-mib 512] [--mapped-mib 1024]
+
+The same is done again in a control group of --group-mib (768), where one can be made: then the mapped pages
+of run files are charged to it, too, and only that the run goes on counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.anonymous_memory import AnonymousMemory, anonymous_bytes
+from bench.index_lookups import IndexBench
+from bench.index_tables import make_table_apart
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.stream_runtime.allocator import give_memory_back, use_system_allocator
+
+_MIB: Final = 1 << 20
+_GROUPS: Final = Path("/sys/fs/cgroup/memory")
+_EPOCHS: Final = 3
+_SPARE_MIB: Final = 150
+_RSS_FILE: Final = re.compile(r"^RssFile:\s+(\d+) kB$", re.MULTILINE)
+
+
+def main() -> None:
+    """Makes the table, then starts a process for each measurement."""
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = arguments.add_argument
+    add("--keys", type=int, default=1_000_000, help="keys of the table")
+    add("--shards", type=int, default=8, help="shards of the record index")
+    add("--batch", type=int, default=100_000, help="keys of a tagged transaction")
+    add("--memory-mib", type=int, default=512, help="state.memory of the index")
+    add("--mapped-mib", type=int, default=1_024, help="state.mapped of the index")
+    add("--group-mib", type=int, default=768, help="memory of the control group; 0: without one")
+    add("--kind", default="sequential", help="what the keys look like: sequential, uuid, mixed")
+    add("--folder", type=Path, help=argparse.SUPPRESS)
+    chosen = arguments.parse_args()
+    if chosen.folder is not None:
+        use_system_allocator()
+        _Life(chosen).run()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-index-memory-"))
+    try:
+        make_table_apart(folder / "table", chosen.kind, chosen.keys, chosen.shards)
+        command = [sys.executable, "-m", "bench.index_memory", *sys.argv[1:], "--folder", str(folder)]
+        print("without a control group", flush=True)
+        subprocess.run(command, check=True)
+        if chosen.group_mib:
+            _in_group(command, folder, chosen.group_mib)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _in_group(command: list[str], folder: Path, size_mib: int) -> None:
+    group = _GROUPS / f"tidemark-bench-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(size_mib * _MIB))
+    except OSError as error:
+        print(f"no control group can be made here ({error}): left out")
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        return
+    for state in folder.glob("rocks*"):
+        shutil.rmtree(state, ignore_errors=True)
+    print(f"in a control group of {size_mib} MiB", flush=True)
+    try:
+        inside = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+        done = subprocess.run(["/bin/sh", "-c", inside, "sh", *command], check=False)
+        most = int((group / "memory.max_usage_in_bytes").read_text()) / _MIB
+        print(f"  ended with code {done.returncode}; the group held at most {most:.0f} MiB, with page cache")
+    finally:
+        group.rmdir()
+
+
+class _Life(IndexBench):
+    """One index from its cold start to its takeover."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        super().__init__(
+            chosen.folder,
+            chosen.keys,
+            chosen.batch,
+            chosen.shards,
+            chosen.memory_mib * _MIB,
+            kind=chosen.kind,
+        )
+        self.limits = IndexLimits(self.memory, 100 << 30, chosen.mapped_mib * _MIB)
+        self.new_keys = chosen.keys
+        self.offset = 0
+
+    def run(self) -> None:
+        self._conditions()
+        print(f"  RssAnon {anonymous_bytes() / _MIB:.0f} MiB before the index is opened")
+        with AnonymousMemory() as memory:
+            index = self._index()
+            self._phase("load, with look-ups beside it", lambda: self._load(index))
+            self._phase(f"{_EPOCHS} full epochs promoted", lambda: self._promote(index))
+            self._phase("filled, and closed by its owner", lambda: self._fill(index))
+            self._close(index)
+            heir = self._index()
+            self._phase("another takes over, and promotes", lambda: self._promote(heir, 1))
+            self._phase("look-ups", lambda: self._look(heir))
+            self._close(heir)
+        limit = self.limits.memory_bytes / _MIB + _SPARE_MIB
+        peak = memory.peak / _MIB
+        said = "within" if peak <= limit else "ABOVE"
+        print(f"  RssAnon at most {peak:.0f} MiB: {said} state.memory + {_SPARE_MIB} MiB = {limit:.0f} MiB")
+
+    def _phase(self, what: str, act: Callable[[], object]) -> None:
+        started_s = self.clock.monotonic_s()
+        with AnonymousMemory() as memory:
+            act()
+        seconds = self.clock.monotonic_s() - started_s
+        print(
+            f"  {what:<34} {seconds:6.1f} s, RssAnon at most {memory.peak / _MIB:5.0f} MiB, "
+            f"RssFile {_file_bytes() / _MIB:5.0f} MiB",
+            flush=True,
+        )
+
+    def _load(self, index: TieredIndex) -> None:
+        index.warm(start=True)
+        while index.warm(start=False).left:
+            index.lookup(0, *self._some())
+
+    def _look(self, index: TieredIndex) -> None:
+        for _ in range(10):
+            index.lookup(0, *self._some())
+
+    def _promote(self, index: TieredIndex, epochs: int = _EPOCHS) -> None:
+        for _ in range(epochs):
+            self._fill(index)
+            index.promote(self.offset, None, self.offset)
+            give_memory_back()
+
+    def _fill(self, index: TieredIndex) -> None:
+        """Stages new keys until the uncommitted tier is full."""
+        for numbers in self._new():
+            changes = self._changes(*self._batch_of(numbers), ordering=0)
+            before = index.uncommitted_memory()
+            index.stage(0, changes)
+            self.offset += 1
+            index.counted([0], self.offset)
+            if 2 * index.uncommitted_memory() - before > self.limits.uncommitted:
+                return
+
+    def _new(self) -> Iterator[npt.NDArray[np.int64]]:
+        while True:
+            yield np.arange(self.new_keys, self.new_keys + self.batch, dtype=np.int64) * 2
+            self.new_keys += self.batch
+
+
+def _file_bytes() -> int:
+    found = _RSS_FILE.search(Path("/proc/self/status").read_text(encoding="ascii"))
+    return int(found[1]) << 10 if found is not None else 0
+
+
+if __name__ == "__main__":
+    main()
