@@ -88,7 +88,7 @@ class TieredIndex:
         stored = StoredLocations(rocks, locations)
         ids, loads = SystemIds(), loads or SteppedLoads()
         self._runs = RunTier(rocks, stored, locations, limits, loads, self._is_present, ids)
-        self._rocks = rocks
+        self._rocks, self._limits = rocks, limits
         self._tombstones = TombstoneStore(rocks, stored, ordering.tombstone_ttl_ms)
         self._slices = SliceValues(
             storage, locations, ordering.schema, ordering.mode, ordering.field, limits.slice_values
@@ -115,7 +115,6 @@ class TieredIndex:
         self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
         self._replaced = ReplacedGroups(storage, locations)
         self._held: dict[int, HeldLane] = {}
-        self._limits = limits
         self._known: Known | None = None
         self._promoted: set[str] = set()
         self._promoted_max = PROMOTED_MIN
@@ -353,8 +352,6 @@ class TieredIndex:
 
     def _held_shards(self) -> set[ShardId]:
         return {number for held in self._held.values() for number in held.shards}
-
-    # ------------------------------------------------------------------ stats
 
     def warm(self, start: bool) -> WarmProgress:
         """Tells how much is in run files, and begins to load the rest if it should."""
