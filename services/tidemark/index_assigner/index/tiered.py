@@ -183,7 +183,7 @@ class TieredIndex:
         raise self._vanishing(held)
 
     def _reload(self, held: HeldLane) -> None:
-        """Brings the lane to the newest snapshot. If that fails, the lane is closed and the error raised."""
+        """Brings the lane to the newest snapshot; if that fails, the lane is closed."""
         try:
             self._bring_to(held, MetadataTableSnapshot.load(self._storage))
         except BaseException:
@@ -329,9 +329,7 @@ class TieredIndex:
         self._promoted_max = max(PROMOTED_MIN, 2 * len(self._promoted))
 
     def _keep_to_disk_limit(self) -> None:
-        """Gives up what it must until all fits into `state.disk`: run files, then shards of lanes that are
-        not open here, then ours, which start anew from the newest snapshot.
-        """
+        """Gives up run files until all fits into `state.disk`, then others' shards, then ours, anew."""
         if self._promotion.make_room(self._held_shards()):
             return
         for held in list(self._held.values()):
@@ -369,9 +367,7 @@ class TieredIndex:
         return sum(len(held.entries) for held in self._held.values())
 
     def uncommitted_memory(self) -> int:
-        """Bytes of the lanes that have such entries. Empty lanes do not count: what no commit gives back must
-        not keep tagging at rest.
-        """
+        """Bytes of lanes with such entries: what no commit gives back must not keep tagging at rest."""
         return sum(held.entries.nbytes for held in self._held.values() if len(held.entries))
 
     def stats(self) -> dict[str, float]:
