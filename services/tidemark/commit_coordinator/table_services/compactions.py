@@ -120,7 +120,6 @@ class _Compaction:
         self._kind, self._root, self._folder = kind, root, folder
         self._placement, self._is_on = placement, is_on
         self._not_before_ms = 0
-        self._reason: str | None = None
 
     @property
     def kind(self) -> ServiceKind:
@@ -131,19 +130,16 @@ class _Compaction:
         return self._root
 
     def _looked(self, now_ms: int, groups: int, look: Callable[[], str | None]) -> str | None:
-        """What ``look`` finds in the stats of so many ``groups``, about a microsecond for each: the answer
-        for a second, or until a plan, because this round may have a step of an epoch to do.
+        """What ``look`` finds in the stats of so many ``groups``, about a microsecond for each; None when it
+        was asked just before.
         """
-        if not self._is_on:
+        if not self._is_on or now_ms < self._not_before_ms:
             return None
-        if now_ms >= self._not_before_ms:
-            self._not_before_ms = now_ms + LOOK_EVERY_MS + groups // 10
-            self._reason = look()
-        return self._reason
+        self._not_before_ms = now_ms + LOOK_EVERY_MS + groups // 10
+        return look()
 
     def _document(self, context: Context, plan: CompactionPlan | NotNow | None) -> bytes | Dropped | None:
         """The plan as a document. Without one the next look is later."""
-        self._reason = None
         if isinstance(plan, CompactionPlan):
             return encode_plan(plan)
         self._not_before_ms = context.clock.now_ms() + RETRY_AFTER_MS
