@@ -47,20 +47,27 @@ class _Load:
 
 
 def plan_index_compaction(
-    validity: InstantValidity, files: SizedFiles, instant: str
+    validity: InstantValidity, files: SizedFiles, instant: str, slices: Sequence[FileSlice] | None = None
 ) -> CompactionPlan | NotNow | None:
     """A compaction of every file group of the metadata table that has log files; None when none has.
 
     All at once: an instant leaves both timelines only behind a compaction, and then log files of it that a
     partial compaction left out would count no more (TABLE_SERVICES.md, section 2.4). ``validity``: of the
-    data timeline, and of the metadata table's listed after it. ``files``: its partitions.
+    data timeline, and of the metadata table's listed after it. ``files``: its partitions. ``slices``: what
+    `index_slices_before` finds, where the caller has it: behind 15 000 commits that takes half a second.
     """
     reason = _why_index_waits(validity, instant)
     if reason is not None:
         return NotNow(reason)
-    slices = metadata_slices(files, validity, as_of=before(instant))
+    if slices is None:
+        slices = index_slices_before(instant, validity, files)
     operations = tuple(_operation(file_slice, files) for file_slice in slices if file_slice.log_files)
     return CompactionPlan(instant, True, commit_schema(), operations) if operations else None
+
+
+def index_slices_before(instant: str, validity: InstantValidity, files: SizedFiles) -> list[FileSlice]:
+    """The metadata table's slices of what completed before the instant."""
+    return metadata_slices(files, validity, as_of=before(instant))
 
 
 def recheck_index_compaction(

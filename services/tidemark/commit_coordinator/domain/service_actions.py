@@ -182,13 +182,18 @@ def service_to_finish(state: FoldState, seen: SeenServices, now_ms: int) -> Serv
 
 
 def next_service(
-    state: FoldState, seen: SeenServices, now_ms: int, others_until_ms: int
+    state: FoldState, seen: SeenServices, now_ms: int, others_until_ms: int, may_sweep: bool = True
 ) -> ServiceAction | None:
-    """The next step of any service that is not to be finished first; None when there is nothing to do."""
+    """The next step of any service that is not to be finished first; None when there is nothing to do.
+
+    ``may_sweep``: no epoch waits for its turn at the table's lock. Slices of a sweep take it again and again,
+    so that turn would not come before their end.
+    """
     may_lock = not seen.lock_kept and now_ms >= others_until_ms
     for held in sorted(state.services.values(), key=lambda action: action.planned.service):
         for action in _steps(held, seen, now_ms, may_lock):
-            return action
+            if may_sweep or not isinstance(action, SweepService):
+                return action
     for kind, reason in seen.due.items() if may_lock else ():
         if kind not in state.services and now_ms >= seen.kind(kind).not_before_ms:
             return PlanService(kind, state.next_service, reason)

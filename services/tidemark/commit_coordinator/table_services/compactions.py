@@ -54,7 +54,6 @@ from tidemark.hudi_format.commit.instants import completed_file, instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.publication.tickets import Ticket
@@ -62,6 +61,7 @@ from tidemark.hudi_format.storage.base import join_path, name_of
 from tidemark.hudi_format.table_services.compaction_planning import (
     NotNow,
     SizedFiles,
+    index_slices_before,
     plan_data_compaction,
     plan_index_compaction,
     recheck_data_compaction,
@@ -246,11 +246,11 @@ class CompactIndex(_Compaction):
             plan = NotNow(f"the metadata table has a partition {unknown}, which is unknown")
         else:
             validity, files = _validity(step), index_files(storage)
-            # As for data: another engine may have compacted what the stats still show as due.
-            newest = metadata_slices(files, validity)
+            # As for data: the newest, and another engine may have compacted what the stats show as due.
+            newest = index_slices_before(instant, validity, files)
             stats = (listed_stats(file_slice, files[file_slice.partition_path]) for file_slice in newest)
             self._placement.listed(stats, is_index=True)
-            plan = plan_index_compaction(validity, files, instant)
+            plan = plan_index_compaction(validity, files, instant, newest)
         return self._document(step.context, plan)
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:

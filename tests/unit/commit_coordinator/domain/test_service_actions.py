@@ -18,7 +18,14 @@ from tidemark.commit_coordinator.domain.service_actions import (
     VoidService,
     pause_ms,
 )
-from tidemark.epoch_protocol.entries import CommitDecided, Counts, EpochPlanned, TransactionTagged
+from tidemark.epoch_protocol.entries import (
+    CommitDecided,
+    Counts,
+    EpochPlanned,
+    Produced,
+    Topic,
+    TransactionTagged,
+)
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import CountedTagged, FoldState
@@ -140,6 +147,19 @@ def test_while_other_writers_have_their_turn_at_the_lock_nothing_is_begun() -> N
     seen.others_until_ms = NOW + 1
     assert isinstance(following(state, seen), Wait)
     assert following(state, seen, NOW + 1) == DecideService(planned(1, TIDY))
+
+
+def test_a_sweep_stops_while_an_epoch_waits_for_its_turn_at_the_lock() -> None:
+    """Slices of a sweep take the lock again and again: the epoch would wait for the end of all of them."""
+    state, seen = world(OpenService(planned(1, TIDY), decided()), due=True)
+    rows = [Produced(Topic.DATA, 0, 0, 1, 1, 1, 0)]
+    state.tagged = [CountedTagged(5, TransactionTagged(0, "n", 0, {}, [], rows, Counts(input=1), 10, "x"))]
+    seen.services.action(1).completed = seen.services.had_turn = True
+    seen.others_until_ms = NOW + 1
+    assert isinstance(following(state, seen), Wait)
+    assert isinstance(following(state, seen, NOW + 1), Plan)
+    state.tagged = []
+    assert isinstance(following(state, seen), SweepService), "nobody waits"
 
 
 def test_a_coordinator_that_has_stopped_for_good_does_nothing() -> None:
