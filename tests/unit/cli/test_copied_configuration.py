@@ -14,7 +14,7 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.table_files import new_table, write_config
-from tidemark.cli import dead_letters as dead_letter_source
+from tidemark.cli import answering
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.stored_documents import load_document
@@ -89,7 +89,7 @@ def _nobody(_: str) -> None:
 def production(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Production:
     made = Production(tmp_path / "production")
     monkeypatch.setattr(ConfluentKafkaClient, "from_config", lambda *_, **__: made.client)
-    monkeypatch.setattr(dead_letter_source, "connect", _nobody)
+    monkeypatch.setattr(answering, "connect", _nobody)
     return made
 
 

@@ -220,6 +220,7 @@ def test_no_lane_is_read_while_a_skipped_range_waits_to_be_published() -> None:
         folds=SimpleNamespace(fold=SimpleNamespace(state=FoldState())),
         index=SimpleNamespace(uncommitted_entries=lambda: 0, uncommitted_memory=lambda: 0),
         source=SimpleNamespace(poll=lambda *_: ranges.pop(0)),
+        lookups=SimpleNamespace(wait_s=lambda timeout_s: timeout_s),
         uncommitted=UncommittedLimits(1_000),
     )
     work = AssignWork(parts)
