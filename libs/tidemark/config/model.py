@@ -95,14 +95,15 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-
-def _read_address(text: object) -> Address:
-    return Address(*values.host_and_port(text))
+    @classmethod
+    def parse(cls, text: object) -> Address:
+        """The address that `str` shows as this text. Raises BadValueError."""
+        return cls(*values.host_and_port(text))
 
 
 def _read_address_or_off(text: object) -> Address | None:
     # YAML 1.1 reads a bare `off` as false.
-    return None if text is False or text == "off" else _read_address(text)
+    return None if text is False or text == "off" else Address.parse(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,9 +282,9 @@ class ServicesConfig:
     callers, or with `allow_remote: true`.
     """
 
-    coordinator: Address = _field(_read_address, Address("127.0.0.1", 7411))
-    metrics: Address = _field(_read_address, Address("127.0.0.1", 7412))
-    http: Address | None = _field(_read_address, None)
+    coordinator: Address = _field(Address.parse, Address("127.0.0.1", 7411))
+    metrics: Address = _field(Address.parse, Address("127.0.0.1", 7412))
+    http: Address | None = _field(Address.parse, None)
     """Where the coordinator serves HTTP: metrics, health, its page. Not set: `run` takes a free port, and a
     coordinator that is started by itself serves none. Assigners and writers only use `--http`.
     """

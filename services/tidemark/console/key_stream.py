@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.console.errors import WRONG_USE, CliError
-from tidemark.errors import ErrorKind
-from tidemark.stream_runtime.rpc.errors import from_grpc
+from tidemark.stream_runtime.rpc.errors import RETRIED, from_grpc
 
 BATCH_KEYS: Final = 5_000
 BATCH_BYTES: Final = 1 << 20
@@ -28,7 +27,6 @@ BATCH_BYTES: Final = 1 << 20
 _UNDER_WAY: Final = 3
 _DEADLINE_S: Final = 24 * 3_600.0
 _PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0)
-_RETRIED: Final = frozenset({ErrorKind.RETRYABLE, ErrorKind.CONFLICT})
 COLUMNS: Final = pa.schema(
     [
         ("key", pa.string()),
@@ -108,7 +106,7 @@ class KeyStream:
             raise CliError("the coordinator ended the stream before it had answered all keys") from None
         except grpc.RpcError as error:
             failed = from_grpc("/tidemark.admin.v1.Admin/LookupStream", error)
-            if failed.kind in _RETRIED:
+            if failed.kind in RETRIED:
                 raise _NotNowError(failed) from None
             raise failed from None
         if answer.HasField("failure"):

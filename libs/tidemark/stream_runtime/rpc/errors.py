@@ -46,7 +46,8 @@ from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeE
 DOMAIN: Final = "tidemark"
 STATUS_KEY: Final = "grpc-status-details-bin"
 _RETRY_AFTER_S: Final = 1.0
-_RETRIED: Final = frozenset({ErrorKind.RETRYABLE, ErrorKind.CONFLICT})
+RETRIED: Final = frozenset({ErrorKind.RETRYABLE, ErrorKind.CONFLICT})
+"""The same request may succeed later."""
 _BYTES_MAX: Final = 3_000
 """Trailing metadata is sent in a header block, of which peers accept 8 KiB by default."""
 _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -104,7 +105,7 @@ def _status(error: BaseException, code: int, message: str, request_id: str | Non
     if request_id:
         _add(status, error_details_pb2.RequestInfo(request_id=request_id))
     retry_after_s = getattr(error, "retry_after_s", None)
-    if retry_after_s is None and kind_of(error) in _RETRIED:
+    if retry_after_s is None and kind_of(error) in RETRIED:
         retry_after_s = _RETRY_AFTER_S
     if retry_after_s is not None:
         delay = Duration()

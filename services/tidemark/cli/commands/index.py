@@ -11,6 +11,7 @@ from tidemark.console.output import Output
 from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 if TYPE_CHECKING:
+    from tidemark.config import TableConfigFile
     from tidemark.console.admin_client import AdminClient
     from tidemark.stream_runtime.clock import Clock
 
@@ -60,7 +61,8 @@ def run_warm(options: argparse.Namespace) -> int:
 
     output, clock = Output(options.json), SystemClock()
     say = _saying(output)
-    client = answering_coordinator(load_config(options.config), options.config)
+    loaded = load_config(options.config)
+    client = answering_coordinator(loaded, options.config)
     if client is not None:
         with client:
             try:
@@ -68,7 +70,7 @@ def run_warm(options: argparse.Namespace) -> int:
             except RpcError as error:
                 if error.info.reason != _NO_ASSIGNER:
                     raise
-    return _answer(output, _by_itself(options.config, output, clock, say), "folder")
+    return _answer(output, _by_itself(loaded, options.config, output, clock, say), "folder")
 
 
 def _asked(client: AdminClient, clock: Clock, say: Callable[[_Progress], None]) -> _Progress:
@@ -80,17 +82,21 @@ def _asked(client: AdminClient, clock: Clock, say: Callable[[_Progress], None]) 
     return progress
 
 
-def _by_itself(config_file: str, output: Output, clock: Clock, say: Callable[[_Progress], None]) -> _Progress:
+def _by_itself(
+    loaded: TableConfigFile,
+    config_file: str,
+    output: Output,
+    clock: Clock,
+    say: Callable[[_Progress], None],
+) -> _Progress:
     from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
     from tidemark.commit_coordinator.offline.rehearsal import check_ledger
-    from tidemark.config import load_config
     from tidemark.console.errors import CliError
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.index_assigner.offline import warm_index
     from tidemark.stream_runtime.ids import SystemIds
     from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 
-    loaded = load_config(config_file)
     if not has_kafka(loaded):
         raise CliError(
             f"{loaded.state.path} (state.path) holds no embedded Kafka, so nothing says up to where the "

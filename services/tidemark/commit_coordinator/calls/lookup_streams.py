@@ -23,27 +23,24 @@ import pyarrow as pa
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2, assigner_pb2_grpc
-from tidemark.commit_coordinator.calls.lookups import LaneHolders
+from tidemark.commit_coordinator.calls.lookups import LaneHolders, assigner_at
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.refusals import BadRequestError
-from tidemark.config.model import Address
 from tidemark.errors import ErrorKind, kind_of
+from tidemark.hudi_format.keys import KEY_BYTES_MAX
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.rpc.channel import DEADLINE_S, open_channel
-from tidemark.stream_runtime.rpc.errors import RpcError, from_grpc, reason_of
+from tidemark.stream_runtime.rpc.channel import DEADLINE_S
+from tidemark.stream_runtime.rpc.errors import RETRIED, RpcError, from_grpc, reason_of
 from tidemark.stream_runtime.rpc.interceptors import is_wanted, left_s
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 
 BATCH_KEYS_MAX: Final = 10_000
 BATCH_BYTES_MAX: Final = 3 << 20
 """Below the limit of a request of the assigner's, too, if it holds all lanes."""
-KEY_BYTES_MAX: Final = 32_767
-"""No index has longer ones: an HFile cannot hold them."""
 _OPENING_S: Final = (0.1, 0.3, 0.6, 1.0, 2.0)
 _LOOK_EVERY_S: Final = 0.25
 _NOT_HELD: Final = -1
-_RETRIED: Final = frozenset({ErrorKind.RETRYABLE, ErrorKind.CONFLICT})
 
 Positions = npt.NDArray[np.int64]
 
@@ -145,7 +142,7 @@ def _offsets(keys: pa.StringArray) -> npt.NDArray[np.int32]:
 def _failure(error: Exception) -> pb.LookupStreamResponse.Failure:
     # What an assigner refused has its own reason: LOOKUP_BUSY says more than RPC.
     reason = (error.info.reason or error.status.name) if isinstance(error, RpcError) else reason_of(error)
-    return pb.LookupStreamResponse.Failure(reason=reason, text=str(error), retry=kind_of(error) in _RETRIED)
+    return pb.LookupStreamResponse.Failure(reason=reason, text=str(error), retry=kind_of(error) in RETRIED)
 
 
 class _BatchColumns:
@@ -235,10 +232,7 @@ class _Assigners:
 
     def _stub(self, address: str) -> assigner_pb2_grpc.IndexAssignerStub:
         if address not in self._stubs:
-            host, _, port = address.rpartition(":")
-            channel = open_channel(Address(host.strip("[]"), int(port)), security=self._security)
-            self._open.callback(channel.close)
-            self._stubs[address] = assigner_pb2_grpc.IndexAssignerStub(channel)
+            self._stubs[address] = self._open.enter_context(assigner_at(address, self._security))
         return self._stubs[address]
 
     def __enter__(self) -> _Assigners:

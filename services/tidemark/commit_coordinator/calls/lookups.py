@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,16 @@ class NoAssignerError(CoordinatorError):
     """No live assigner holds the lane of a key."""
 
     kind = ErrorKind.RETRYABLE
+
+
+@contextmanager
+def assigner_at(address: str, security: ClientSecurity) -> Iterator[assigner_pb2_grpc.IndexAssignerStub]:
+    """The assigner at a member's address, as long as the context lasts."""
+    channel = open_channel(Address.parse(address), security=security)
+    try:
+        yield assigner_pb2_grpc.IndexAssignerStub(channel)
+    finally:
+        channel.close()
 
 
 class LaneHolders:
@@ -85,10 +96,7 @@ class KeyLookups:
         return [answers[key] for key in keys if key in answers]
 
     def _ask(self, address: str, keys: list[str]) -> Iterable[assigner_pb2.LookupResponse.Found]:
-        host, _, port = address.rpartition(":")
-        channel = open_channel(Address(host.strip("[]"), int(port)), security=self._security)
-        try:
-            stub = assigner_pb2_grpc.IndexAssignerStub(channel)
+        with assigner_at(address, self._security) as stub:
             found: list[assigner_pb2.LookupResponse.Found] = []
             for first in range(0, len(keys), _KEYS_AT_ONCE):
                 request = assigner_pb2.LookupRequest(
@@ -96,5 +104,3 @@ class KeyLookups:
                 )
                 found += call(stub.Lookup, request, left_s(DEADLINE_S)).found
             return found
-        finally:
-            channel.close()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.assigner.v1 import assigner_pb2, assigner_pb2_grpc
-from tidemark.commit_coordinator.calls.lookups import NoAssignerError
+from tidemark.assigner.v1 import assigner_pb2
+from tidemark.commit_coordinator.calls.lookups import NoAssignerError, assigner_at
 from tidemark.commit_coordinator.calls.members import Members
-from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Stage
-from tidemark.stream_runtime.rpc.channel import DEADLINE_S, call, open_channel
+from tidemark.stream_runtime.rpc.channel import DEADLINE_S, call
 from tidemark.stream_runtime.rpc.interceptors import left_s
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 
@@ -38,11 +37,6 @@ class IndexWarming:
         return total
 
     def _ask(self, address: str, start: bool) -> assigner_pb2.WarmResponse:
-        host, _, port = address.rpartition(":")
-        channel = open_channel(Address(host.strip("[]"), int(port)), security=self._security)
-        try:
-            stub = assigner_pb2_grpc.IndexAssignerStub(channel)
+        with assigner_at(address, self._security) as stub:
             request = assigner_pb2.WarmRequest(table=self._table, start=start)
             return call(stub.Warm, request, left_s(DEADLINE_S))
-        finally:
-            channel.close()

@@ -11,9 +11,8 @@ The invariant holds because
 
 * the changes in log files are stored when a life begins;
 * every later change is stored in one batch with the new stamp;
-* single entries are never removed, but move into a change run (`ChangeTier`). What removes all of them
-begins a
-  new life (a new random name), and no run of another life is asked.
+* single entries are never removed, but move into a change run (`ChangeTier`). What removes all of
+  them begins a new life (a new random name), and no run of another life is asked.
 """
 
 from __future__ import annotations

@@ -114,9 +114,7 @@ def test_the_next_change_run_has_the_newer_of_both_and_the_former_file_goes(assi
     assert one.index.stats()["change_run_entries"] == len({**UPDATES, **GONE, **again})
 
 
-def test_what_is_promoted_during_a_take_over_stays_newer_than_the_run(
-    assigners, table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_promoted_during_a_take_over_stays_newer_than_the_run(assigners, table) -> None:
     one = assigners(table).open(table.known())
     promoted(one, table, UPDATES, 5)
     one.ask(["k0399"])
