@@ -36,6 +36,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--rate", type=float, default=120.0, help="input records a second (default 120)")
     parser.add_argument("--faults", default="", help=f"only these, by commas, of: {', '.join(FAULTS)}")
+    parser.add_argument("--points", default="", help="only failpoints whose names contain this")
     parser.add_argument("--brokers", type=int, choices=(1, 3), help="always as many (default: every third 3)")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
     parser.add_argument("--spark", action="store_true", help="Hudi on Spark reads beside hudi-rs")
@@ -101,7 +102,11 @@ class Plan:
         """Those of one round."""
         only = set(filter(None, self._chosen.faults.split(",")))
         every = catalogue(settings.nodes, world.disks.keys(), settings.no_spark, settings.services)
-        orders = [order for order in every if not only or order.fault in only]
+        orders = [
+            order
+            for order in every
+            if (not only or order.fault in only) and self._chosen.points in order.point
+        ]
         random = Random(settings.seed)
         if self._chosen.each_kind_once and self._once is None:
             self._once = list(once(random, orders))

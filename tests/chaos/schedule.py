@@ -74,6 +74,13 @@ class Order:
         return self.target.partition(">")[0].partition(":")[0]
 
     @property
+    def point(self) -> str:
+        """The failpoint; empty where there is none."""
+        if self.fault == "freeze-coordinator-at":
+            return self.target
+        return self.target.partition(":")[2] if self.fault in ("exit-at", "freeze-at") else ""
+
+    @property
     def kind(self) -> tuple[str, ...]:
         """Alike for what differs only in which assigner, in the failpoint, or in what is cut off: one of
         each kind is every fault on every role, each way of a cut, each way of a clock.

@@ -27,6 +27,7 @@ from tests.interop.served_story import (
     every_case,
     free_lock,
     holds,
+    instants,
     is_merge_on_read,
     may_act,
     old_story,
@@ -106,6 +107,41 @@ def test_spark_acts_between_our_plan_and_our_decision(
     may_act(story, INDEX, kind)
     spark.write(story.changed((2, 61)), "upsert")
     spark.close()
+    holds(judge, story)
+
+
+@pytest.mark.parametrize("kind", [*CLEANS, ARCHIVE])
+@pytest.mark.parametrize("table_type", TableType)
+def test_spark_makes_a_savepoint_between_our_plan_and_our_decision(
+    judge: HudiJudge, tmp_path: Path, table_type: TableType, kind: ServiceKind
+) -> None:
+    """Of a write whose files or instant we were about to take; then it restores to it."""
+    story = old_story(tmp_path, table_type)
+    kept, instant = dict(story.live), instants(story)[-1]
+    compact(story)
+    story.commit((2, 40), deletes=(7,))
+    story.commit((3, 41))
+    compact(story)
+    story.served.list_files()
+    assert story.served.plan(kind), story.served.dropped
+    free_lock(story)
+    spark = spark_of(judge, story)
+    spark.savepoint(instant)
+    if story.served.decide(kind):
+        story.served.sweep(kind)
+    free_lock(story)
+    holds(judge, story)
+    story.commit((1, 42))
+    compact(story)
+    may_act(story, *CLEANS, ARCHIVE, ARCHIVE)
+    spark.restore(instant)
+    spark.delete_savepoint(instant)
+    spark.close()
+    story.live = kept
+    holds(judge, story)
+    story.commit((2, 43), deletes=(11,))
+    compact(story)
+    may_act(story, *CLEANS, ARCHIVE, ARCHIVE)
     holds(judge, story)
 
 

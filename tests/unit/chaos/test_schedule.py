@@ -76,3 +76,15 @@ def test_what_needs_a_small_disk_or_one_broker_is_left_out_without():
     three = catalogue(3, SIZES_MIB)
     assert not [each for each in three if ">kafka" in each.target]
     assert [each.target for each in three if each.fault == "restart-kafka"] == ["1", "2", "3"]
+
+
+def test_each_order_knows_its_failpoint():
+    orders = catalogue(1, SIZES_MIB, services=True)
+    voided = [str(order) for order in orders if "service_voided" in order.point]
+    assert sorted(voided) == [
+        "exit-at coordinator:after_service_voided",
+        "exit-at coordinator:before_service_voided",
+        "freeze-coordinator-at after_service_voided",
+        "freeze-coordinator-at before_service_voided",
+    ]
+    assert {order.point for order in orders if order.fault == "kill"} == {""}
