@@ -9,15 +9,18 @@ use is told by `hoodie.table.metadata.partitions` instead. Rewriting the file ke
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tidemark.hudi_format.errors import FileMissingError, damage_in
+from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError, damage_in
 from tidemark.hudi_format.parsed_avro import parsed_json
 from tidemark.hudi_format.storage.base import Storage
 
 INDEX_DEFINITIONS_PATH: Final = ".hoodie/.index_defs/index.json"
 RECORD_INDEX: Final = "record_index"
+COLUMN_STATS: Final = "column_stats"
+# Hudi indexes these meta columns in every table that has column stats.
+STATS_META_COLUMNS: Final = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
 _TOP_KEY: Final = "indexDefinitions"
 
 
@@ -45,6 +48,37 @@ def is_record_index_partitioned(definitions: dict[str, dict[str, Any]]) -> bool:
     """Whether the record index is kept per partition. A missing option means the global one."""
     options = definitions.get(RECORD_INDEX, {}).get("indexOptions") or {}
     return str(options.get("isPartitioned", "false")).lower() == "true"
+
+
+def column_stats_definition(columns: Sequence[str]) -> dict[str, Any]:
+    """The definition of column stats of these columns of the user's, as Hudi 1.2.0 writes it."""
+    return {
+        "indexName": COLUMN_STATS,
+        "indexType": COLUMN_STATS,
+        "indexFunction": COLUMN_STATS,
+        "sourceFields": [*STATS_META_COLUMNS, *columns],
+        "indexOptions": {},
+        "version": "V2",
+    }
+
+
+def stats_columns(definitions: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The columns that have column stats, meta columns among them; empty where there are none.
+
+    Readers leave files out by these columns, so a writer writes records of exactly these. Raises
+    `UnsupportedTableError` for a definition of another version than V2, whose records differ.
+    """
+    definition = definitions.get(COLUMN_STATS)
+    if definition is None:
+        return []
+    version = definition.get("version")
+    if version != "V2":
+        raise UnsupportedTableError(
+            f"{INDEX_DEFINITIONS_PATH}: {COLUMN_STATS} has version {version or 'none'}; V2 is served",
+            "Run `tidemark table adopt --drop-stats`",
+        )
+    with damage_in(INDEX_DEFINITIONS_PATH, f"the definition of {COLUMN_STATS}"):
+        return [str(name) for name in definition["sourceFields"]]
 
 
 def remove_index_definitions(storage: Storage, names: Iterable[str]) -> bool:

@@ -20,6 +20,7 @@ from tidemark.hudi_format.parsed_avro import parsed_json, parsed_record, parsed_
 
 RECORD_TYPE_ALL_PARTITIONS: Final = 1
 RECORD_TYPE_FILES: Final = 2
+RECORD_TYPE_COLUMN_STATS: Final = 3
 RECORD_TYPE_RECORD_INDEX: Final = 5
 META_FIELD_COUNT: Final = 5
 _META_PREFIX: Final = "_hoodie_"
