@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cryptography.hazmat.primitives import serialization
-
 from tidemark.stream_writer.errors import EngineSettingError
 
 # Settings with the same name and values in both clients.
@@ -78,6 +76,9 @@ def _key(section: Mapping[str, str]) -> str:
     """The private key, decrypted and in PKCS #8. Java 17 can read neither the usual encryption of PEM keys
     nor their older forms.
     """
+    # Who has no key to decrypt starts without it.
+    from cryptography.hazmat.primitives import serialization
+
     content, password = _pem(section, "ssl.key"), section.get("ssl.key.password")
     if content is None:
         raise EngineSettingError("kafka.ssl.key.location is missing: the certificate needs its key")

@@ -2,6 +2,8 @@
 
 With a wrong file a TLS library only fails its handshakes. So the files are checked before: they can be read
 and are certificates, valid now; the key belongs to the certificate, and other users cannot read it.
+
+The library that does it is imported by who has a file to check: a process without TLS starts without it.
 """
 
 from __future__ import annotations
@@ -10,16 +12,16 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.config.security_model import TlsConfig
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.security.errors import SecurityConfigError
 from tidemark.stream_runtime.security.secret_file import read_file, read_secret
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 _SOON: Final = timedelta(days=14)
 _log = logging.getLogger("tidemark.security")
@@ -63,6 +65,8 @@ def load_authority(tls: TlsConfig, clock: Clock) -> bytes | None:
 
 
 def _certificates(content: bytes, path: Path, setting: str) -> Sequence[x509.Certificate]:
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError:
@@ -70,6 +74,8 @@ def _certificates(content: bytes, path: Path, setting: str) -> Sequence[x509.Cer
 
 
 def _private_key(content: bytes, path: Path) -> PrivateKeyTypes:
+    from cryptography.hazmat.primitives import serialization
+
     try:
         return serialization.load_pem_private_key(content, password=None)
     except TypeError:
@@ -82,6 +88,8 @@ def _private_key(content: bytes, path: Path) -> PrivateKeyTypes:
 
 
 def _public(key: object) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
     content: bytes = key.public_bytes(  # type: ignore[attr-defined]
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
