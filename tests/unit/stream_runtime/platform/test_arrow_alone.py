@@ -1,4 +1,6 @@
-"""Services start without pandas; who wants it gets it. Likewise what reads certificates. In a process of its own: imports are for ever."""
+"""Services start without pandas; who wants it gets it. Likewise what reads certificates. In a process of its
+own: imports are for ever.
+"""
 
 from __future__ import annotations
 
