@@ -49,6 +49,7 @@ from tidemark.commit_coordinator.domain.next_action import (
     Observed,
     attempts_exhausted,
     next_action,
+    rest_s,
 )
 from tidemark.commit_coordinator.domain.service_actions import ServiceAction
 from tidemark.commit_coordinator.errors import AttemptLostError, is_curable
@@ -71,9 +72,8 @@ from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
 
-_POLL_S: Final = 0.02
-# A shorter wait while a writer writes: its report comes over gRPC, and does not end a wait for the topics.
-_REPORT_POLL_S: Final = 0.005
+# New entries end this wait; requests of other threads do not.
+_POLL_S: Final = 0.05
 _HEARTBEAT_MS: Final = 20_000
 _RETRY_MS: Final = 500
 _log = logging.getLogger("tidemark.coordinator")
@@ -157,7 +157,7 @@ class Coordinator:
         try:
             self.keep_alive()
             context.log.settle()
-            context.log.poll(self._poll_s(poll_s))
+            context.log.poll(self._wait_s(poll_s))
             self._act()
         except (KafkaError, DeadlineExceededError) as error:
             # Nothing was decided, or it is not known yet: `settle` finds out before the next decision.
@@ -208,10 +208,14 @@ class Coordinator:
         self.doing = Wait(f"halted: {self.seen.halted}")
         _log.error("the coordinator has stopped: %s", self.seen.halted)
 
-    def _poll_s(self, longest_s: float) -> float:
-        if not isinstance(self.doing, Wait):
-            return 0.0
-        return min(longest_s, _REPORT_POLL_S) if self._context.fold().state.planned is not None else longest_s
+    def _wait_s(self, longest_s: float) -> float:
+        """How long to wait for entries. A writer that writes is waited for here."""
+        state = self._context.fold().state
+        wait_s = rest_s(self.doing, state, longest_s, self._context.clock.now_ms())
+        if state.planned is None or not wait_s:
+            return wait_s
+        self._attempts.wait_for_news(wait_s)
+        return 0.0
 
     def _act(self) -> None:
         context = self._context

@@ -3,7 +3,7 @@
 1. The loop offers the open attempt: `offer`.
 2. A writer waits for it in `NextEpoch`: `wait_for_unreported`; then reads it in `Begin`: `open_attempt`.
 3. The writer reports success or failure: `report`, `fail`.
-4. The loop takes that between two actions: `collect`, `report_of`.
+4. The loop waits for that (`wait_for_news`), and takes it between two actions: `collect`, `report_of`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class AttemptHandoff:
         self._open: OpenAttemptView | None = None
         self._report: tuple[tuple[int, int], Report] | None = None
         self._problem: tuple[tuple[int, int], AttemptProblem] | None = None
+        self._has_news = False
 
     def offer(self, attempt: OpenAttemptView | None) -> None:
         """The loop offers its open attempt to writers; None: there is none any more."""
@@ -85,6 +86,7 @@ class AttemptHandoff:
                 return False
             if self._report is None or self._report[0] != (epoch, attempt):
                 self._report = ((epoch, attempt), report)
+                self._tell()
             return True
 
     def fail(self, epoch: int, attempt: int, instant: str, problem: AttemptProblem) -> bool:
@@ -100,11 +102,18 @@ class AttemptHandoff:
             self._problem = ((epoch, attempt), problem)
             # The loop will void it. Offered until then, a writer would only fail with it again.
             self._open = None
+            self._tell()
             return True
+
+    def wait_for_news(self, timeout_s: float) -> None:
+        """Waits up to ``timeout_s`` for a report or failure that `collect` has not copied."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_news, timeout_s)
 
     def collect(self, seen: Observed) -> None:
         """Copies the latest report and failure into what the loop has observed."""
         with self._changed:
+            self._has_news = False
             if self._report is not None:
                 seen.reported = self._report[0]
             if self._problem is not None:
@@ -116,6 +125,10 @@ class AttemptHandoff:
             assert self._report is not None
             assert self._report[0] == (planned.epoch, planned.attempt)
             return self._report[1]
+
+    def _tell(self) -> None:
+        self._has_news = True
+        self._changed.notify_all()
 
     def _unreported(self) -> OpenAttemptView | None:
         view = self._open

@@ -61,6 +61,7 @@ AWAITED_LOOK_MS: Final = 2_000
 SETTLE_MS_MAX: Final = 3_600_000
 # A plan waits a little if the records that are still being tagged are at least this share of the tagged ones.
 _WORTH_WAITING_SHARE: Final = 0.25
+_REPORT_S: Final = 0.02
 _LEFT_TO_OTHERS: Final = "other writers get the table's lock"
 
 
@@ -207,6 +208,19 @@ def _for_epochs(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
     if seen.rewind_due is not None:
         return RewindLanes(seen.rewind_due, hold_lock=state.rewinds_in_row >= HOLD_LOCK_AFTER_REWINDS)
     return _on_idle(state, seen, limits, now_ms)
+
+
+def rest_s(doing: NextAction, state: FoldState, longest_s: float, now_ms: int) -> float:
+    """For how long nothing has to be done unless something arrives: at most ``longest_s``, and less while
+    somebody works on an epoch or a service, whose report comes by another way than the topics' entries.
+    """
+    if not isinstance(doing, Wait):
+        return 0.0
+    if state.planned is not None or state.services:
+        longest_s = min(longest_s, _REPORT_S)
+    if doing.until_ms is None:
+        return longest_s
+    return min(longest_s, max(doing.until_ms - now_ms, 0) / 1_000)
 
 
 def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str | None:

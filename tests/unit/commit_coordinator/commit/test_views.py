@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -34,6 +35,8 @@ from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.table_status.messages import epoch_message, epoch_of
+
+WAIT_S = 60.0
 
 
 def plan(epoch: int, attempt: int) -> EpochPlanned:
@@ -177,6 +180,22 @@ def test_a_failed_attempt_is_a_problem_once_and_a_withdrawn_one_is_not_open() ->
     assert seen.problem is None
     attempts.offer(None)
     assert not attempts.report(1, 1, "T11", Report((), ()))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_writer_reports_ends_the_wait_of_the_loop_until_it_is_collected(fails: bool) -> None:
+    attempts = AttemptHandoff()
+    attempts.offer(OpenAttemptView(plan(1, 1), "token", ()))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(attempts.wait_for_news, 3_600.0)
+        if fails:
+            assert attempts.fail(1, 1, "T11", AttemptProblem("disk full", rewind=False))
+        else:
+            assert attempts.report(1, 1, "T11", Report((), ()))
+        waiting.result(WAIT_S)
+        pool.submit(attempts.wait_for_news, 3_600.0).result(WAIT_S)
+    attempts.collect(Observed())
+    attempts.wait_for_news(0.0)
 
 
 def test_an_attempt_that_failed_is_not_handed_out_again() -> None:

@@ -13,6 +13,7 @@ from tidemark.commit_coordinator.domain.actions import (
     CloseEmpty,
     Decide,
     Finish,
+    FreeLock,
     NextAction,
     OpenAttempt,
     Plan,
@@ -30,6 +31,7 @@ from tidemark.commit_coordinator.domain.next_action import (
     choose_through,
     has_rows,
     next_action,
+    rest_s,
 )
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned
 from tidemark.epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, LaneState, VoidedAttempt
@@ -105,6 +107,25 @@ def test_precedence_over_all_states() -> None:
         seen = Observed(halted="x" if halted else None, rewind_due="y" if due else None)
         rank = [decided and planned, planned, dirty, halted, due, True].index(True)
         assert isinstance(chosen(state, seen), ranks[rank])
+
+
+@pytest.mark.parametrize(
+    ("doing", "state", "expected"),
+    [
+        (Wait("nothing new counts"), FoldState(), 5.0),
+        (Wait("not due", until_ms=NOW + 1_500), FoldState(), 1.5),
+        (Wait("not due", until_ms=NOW + 60_000), FoldState(), 5.0),
+        (Wait("was due", until_ms=NOW - 1), FoldState(), 0.0),
+        (Wait("the writer has not reported"), FoldState(planned=PLANNED), 0.02),
+        (FreeLock(), FoldState(), 0.0),
+        (OpenAttempt(PLANNED), FoldState(planned=PLANNED), 0.0),
+    ],
+)
+def test_nothing_is_done_until_something_arrives_or_is_due(
+    doing: NextAction, state: FoldState, expected: float
+) -> None:
+    assert rest_s(doing, state, 5.0, NOW) == expected
+    assert rest_s(doing, state, 0.0, NOW) == 0.0
 
 
 def test_a_void_attempt_that_is_not_settled_is_asked_again_at_its_time() -> None:
