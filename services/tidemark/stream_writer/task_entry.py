@@ -22,7 +22,6 @@ from typing import Any, Final, cast
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
 
 from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.failpoint import FailpointRegistry
@@ -46,6 +45,9 @@ class TaskEntry(msgspec.Struct, frozen=True):
     attempts_max: int
 
     def __call__(self, tasks: Iterable[bytes]) -> Iterator[bytes]:
+        # There already in Spark's workers. Processes that merge without Spark are not to load it.
+        from pyspark import TaskContext
+
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         runner = find_runner(self.runner)
