@@ -30,8 +30,8 @@ from tests.compose.stack import CONFIG, ROOT, SERVICES, WAREHOUSE, Stack, StackE
 from tidemark.stream_runtime.platform.broker_files import free_ports
 
 MONTHS: Final = 1
-# The flights take 140 s then, all kills 80 s on two busy cores: they meet a stream, its end is near.
-RATE: Final = 600
+# The flights take 112 s then, all kills 85 s on two busy cores: they meet a stream, its end is near.
+RATE: Final = 750
 LIMIT_S: Final = 30 * 60
 VERSION: Final = "test"
 LOGS: Final = ROOT / "build" / "compose-test"
