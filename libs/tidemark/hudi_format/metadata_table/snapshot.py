@@ -6,9 +6,10 @@ Loading lists in this order:
 2. the metadata table's timeline. That it comes after the first makes the rule of `validity` sound,
 3. the folders of the partitions,
 4. the metadata table's timeline again. If it shows a compaction, clean or rollback that step 2 did not, the
-   folders may have changed while they were listed.
+   folders may have changed while they were listed. So they may if the record index is another one than before
+   step 3 (`index_life`).
 
-In that case, and where the first listing is older than what a compaction has merged, everything is listed
+In these cases, and where the first listing is older than what a compaction has merged, everything is listed
 again, at most `_LOADS_MAX` times.
 
 A snapshot does not change. Its files may be cleaned away later: reading then raises FileMissingError, and the
@@ -25,6 +26,7 @@ from typing import Any, Final
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
 from tidemark.hudi_format.file_group.slicing import all_slices, build_slices
+from tidemark.hudi_format.metadata_table.index_life import index_life
 from tidemark.hudi_format.metadata_table.log_records import slice_entries
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.files import FILES, ListedFiles
@@ -60,6 +62,8 @@ class MetadataTableSnapshot:
     validity: InstantValidity
     slices: dict[str, list[FileSlice]]
     changes: ShardChanges
+    index_life: str = ""
+    """Which building of the record index it shows (`index_life`)."""
 
     @classmethod
     def load(cls, storage: Storage) -> MetadataTableSnapshot:
@@ -74,14 +78,16 @@ class MetadataTableSnapshot:
         for _ in range(_LOADS_MAX):
             data = load_timeline(storage, DATA_ROOT)
             validity = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
+            life = index_life(storage)
             names = {
                 partition.name: storage.names(join_path(METADATA_TABLE_PATH, partition.name))
                 for partition in PARTITIONS
             }
             again = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             early = validity.folded_too_early()
-            if not early and again.services() == validity.services():
-                return cls._of_names(storage, validity, names)
+            changed = again.services() != validity.services() or index_life(storage) != life
+            if not early and not changed:
+                return cls._of_names(storage, validity, names, life)
         if early:
             raise TimelineConflictError(
                 f"{storage.base_uri}: the compacted metadata table holds changes of {', '.join(early[:5])}, "
@@ -94,13 +100,13 @@ class MetadataTableSnapshot:
 
     @classmethod
     def _of_names(
-        cls, storage: Storage, validity: InstantValidity, names: dict[str, list[str]]
+        cls, storage: Storage, validity: InstantValidity, names: dict[str, list[str]], life: str
     ) -> MetadataTableSnapshot:
         slices: dict[str, list[FileSlice]] = {}
         for partition, of_partition in names.items():
             slices[partition] = metadata_slices({partition: of_partition}, validity)
         changes = ShardChanges.of_names(storage, RECORD_INDEX_FOLDER, validity, names[RECORD_INDEX.name])
-        return cls(storage, validity, slices, changes)
+        return cls(storage, validity, slices, changes, life)
 
     @property
     def data_timeline(self) -> Timeline:

@@ -16,7 +16,7 @@ class OpenShard:
 
     ``life``: random name of the shard's content in RocksDB; whatever drops that content begins a new one.
     ``blocks_read``: blocks of the base file that look-ups have read since the opening. ``may_load``: False
-    after a load of this opening failed. ``change``, ``written``: as in `ShardRecord`. ``taken_since``: what
+    after a load of this opening failed. ``change``, ``written``, ``index``: as in `ShardRecord`. ``taken_since``: what
     was written since the running take-over began to read; None: there is none.
     """
 
@@ -31,6 +31,7 @@ class OpenShard:
     may_load: bool = True
     change: str = ""
     written: int = 0
+    index: str = ""
     taken_since: Puts | None = None
 
     def record(self) -> ShardRecord:
@@ -46,4 +47,5 @@ class OpenShard:
             self.life,
             self.change,
             self.written,
+            self.index,
         )

@@ -58,7 +58,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     changes. ``life``: random name of the entries, which begins anew when they are dropped; "" in records of
     earlier versions. Run files of another life are never asked. ``change``: random name of the change run
     over which the entries lie; "": there is none. ``written``: how many entries were written since that run
-    was made, -1: an earlier version did not count.
+    was made, -1: an earlier version did not count. ``index``: which building of the record index the entries
+    are of (`index_life`); "" where it could not be told, and in records of earlier versions.
     """
 
     stamp: str
@@ -71,6 +72,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     life: str = ""
     change: str = ""
     written: int = -1
+    index: str = ""
 
 
 def shard_bytes(shard: ShardId) -> bytes:

@@ -95,9 +95,13 @@ class ShardStore:
             return self._take_over(number, snapshot, shown, 0)
         fresh = snapshot.shard(number)
         fresh.check_base()
-        changes = _changes_since(record, fresh, shown)
+        life = snapshot.index_life
+        is_another = bool(record.index and life) and record.index != life
+        # The former index may have been wrong, and its successor is not what changes to it would give.
+        changes = None if is_another else _changes_since(record, fresh, shown)
         if changes is None:
-            _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
+            why = "the index was built anew" if is_another else f"changes after {record.stamp} are gone"
+            _log.info("shard %d: %s, it is filled again", number, why)
             self.forget(number)
             return self._take_over(number, snapshot, shown, record.generation + 1)
         moved_on = commits_after(snapshot.data_timeline, record.stamp) or snapshot.changes.any_after(
@@ -113,6 +117,7 @@ class ShardStore:
             shown.unseen,
             change=record.change,
             written=record.written,
+            index=life or record.index,
         )
         self._runs.open(number, shard.life, shard.change)
         if shard.record() != record or changes:
@@ -201,7 +206,14 @@ class ShardStore:
         fresh = snapshot.shard(number)
         fresh.check_base()
         shard = OpenShard(
-            number, fresh, shown.stamp, generation, self._ids.uuid(), _fold_generation(shown), shown.unseen
+            number,
+            fresh,
+            shown.stamp,
+            generation,
+            self._ids.uuid(),
+            _fold_generation(shown),
+            shown.unseen,
+            index=snapshot.index_life,
         )
         self._runs.changes.wrote(shard, [], len(changes))
         self._rocks.write(record_puts(shard), former_records(number, shard.change))

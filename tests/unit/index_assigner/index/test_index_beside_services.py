@@ -20,6 +20,7 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
+from tidemark.hudi_format.metadata_table.index_life import LIFE_PATH
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX
 from tidemark.hudi_format.publication.unfenced import Unfenced
@@ -348,6 +349,27 @@ def test_an_index_that_was_built_anew_under_the_same_name_counts_and_no_entry_of
         3,
         MANY["k0002"][0],
     ]
+
+
+def test_an_index_that_was_built_anew_and_compacted_before_anybody_looked_is_another_one(assigners) -> None:
+    """Its base file has a newer time than the known one, as after a compaction of the known index."""
+    table = DataTable(shards=1)
+    table.commit_rows(MANY)
+    right = MANY["k0001"][0]
+    table.live["k0001"] = wrong = 1 + right % 3
+    rebuild_index(table)
+    one = assigners(table, limits=IndexLimits(1 << 20, 1 << 30)).open(table.known())
+    load_runs(one, ["k0001", "k0002"])
+    assert one.ask(["k0001"])["k0001"].group == wrong
+    one.close()
+    table.live["k0001"] = right
+    table.storage.replace(LIFE_PATH, b"commitTime=2 by another engine")
+    rebuild_index(table)
+    table.commit_rows({"new": (2, 1)})
+    table.compact_index(clean=False)
+    two = assigners(table).open(table.known())
+    found = two.ask(["k0001", "k0002", "new"])
+    assert [found[key].group for key in ("k0001", "k0002", "new")] == [right, MANY["k0002"][0], 2]
 
 
 def test_a_shard_that_lost_its_newest_entries_with_the_power_does_not_miss_what_was_taken_back(

@@ -1,0 +1,28 @@
+"""Tells one building of the record index from another, for whoever keeps copies of what the index said.
+
+Names do not tell: an index that is built anew has the file groups of the former one, its instant is a
+constant (`00000000000000001`), and once it was compacted its base file has a newer time than what was known
+of the former one, as after any compaction. Example: a cache knows the index up to 10:00. At 10:05 another
+engine drops the index, builds it anew because it was wrong, and compacts it. Timelines and names look as if
+the known index had been compacted.
+
+What tells is `.hoodie_partition_metadata` in the index's folder. Every engine makes it with the folder and
+never writes it again, and Hudi drops an index with its folder. `tidemark table rebuild-index`, which keeps
+the folder, replaces that file. A copy of the table that does not keep times of files counts as another index:
+caches are filled again then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.storage.base import Storage, join_path
+
+LIFE_PATH: Final = join_path(RECORD_INDEX_FOLDER, ".hoodie_partition_metadata")
+
+
+def index_life(storage: Storage) -> str:
+    """A name of the index as it was built; "" where that cannot be told."""
+    info = storage.stat(LIFE_PATH)
+    return "" if info is None else info.version
