@@ -52,9 +52,13 @@ class InstantValidity:
         )
 
     def is_valid_base(self, instant: str) -> bool:
-        """Whether base files of that instant count: it is a completed compaction, or its logs would count."""
+        """Whether base files of that instant count: it is a completed compaction, or its logs would count.
+
+        The metadata table's only commits are compactions. One whose plan is not there is named by its
+        completed file alone: a rebuild of the record index makes the plan behind that file.
+        """
         found = self.metadata.find(instant)
-        if found is not None and found.action is Action.COMPACTION:
+        if found is not None and found.action in (Action.COMPACTION, Action.COMMIT):
             return found.is_completed
         archived = self.metadata.is_archived(instant) and not self.data.contains(instant)
         return archived or self.is_valid(instant)

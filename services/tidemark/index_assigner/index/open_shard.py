@@ -16,8 +16,8 @@ class OpenShard:
 
     ``life``: random name of the shard's content in RocksDB; whatever drops that content begins a new one.
     ``blocks_read``: blocks of the base file that look-ups have read since the opening. ``may_load``: False
-    after a load of this opening failed. ``change``, ``written``, ``index``: as in `ShardRecord`. ``taken_since``: what
-    was written since the running take-over began to read; None: there is none.
+    after a load of this opening failed. ``change``, ``written``, ``index``: as in `ShardRecord`.
+    ``taken_since``: what was written since the running take-over began to read; None: there is none.
     """
 
     number: ShardId
