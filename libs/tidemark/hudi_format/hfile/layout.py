@@ -15,6 +15,7 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.hfile.inflating import gunzip
 
 TRAILER_BYTES: Final = 4096
 HEADER_BYTES: Final = 33
@@ -159,35 +160,13 @@ def unpack_payload(data: bytes, header: BlockHeader, codec: Codec, name: str, of
     stored = data[HEADER_BYTES : HEADER_BYTES + header.compressed_size]
     if len(stored) < header.compressed_size:
         raise CorruptFileError(f"{name}: block at offset {offset} is cut off")
-    payload = stored if codec is Codec.NONE else _gunzip(stored, header.uncompressed_size, name, offset)
+    payload = stored if codec is Codec.NONE else gunzip(stored, header.uncompressed_size, name, offset)
     if len(payload) != header.uncompressed_size:
         raise CorruptFileError(
             f"{name}: block at offset {offset} holds {len(payload)} bytes, "
             f"its header says {header.uncompressed_size}"
         )
     return payload
-
-
-def _gunzip(stored: bytes, expected_size: int, name: str, offset: int) -> bytes:
-    """Decompresses all gzip members of a payload (Hadoop's gzip stream may write several)."""
-    parts: list[bytes] = []
-    size = 0
-    while stored:
-        member = zlib.decompressobj(31)
-        try:
-            part = member.decompress(stored, max(expected_size - size, 0) + 1)
-        except zlib.error as error:
-            raise CorruptFileError(
-                f"{name}: block at offset {offset} does not decompress: {error}"
-            ) from error
-        size += len(part)
-        if not member.eof or size > expected_size:
-            raise CorruptFileError(
-                f"{name}: block at offset {offset} is not {expected_size} bytes of whole gzip members"
-            )
-        parts.append(part)
-        stored = member.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def hadoop_vint(value: int) -> bytes:
