@@ -34,8 +34,8 @@ _LENGTHS: Final = struct.Struct(">iih")
 _LENGTH_PAIR: Final = struct.Struct(">ii")
 _KEY_LENGTH: Final = struct.Struct(">h")
 _KEY_BYTES_MAX: Final = 2**15 - 1
-# Blocks whose keys have more than this many distinct lengths are decoded by following the lengths.
-_KEY_LENGTHS_MAX: Final = 64
+# After so many rounds of guessing where entries begin, the rest is found by following the lengths.
+_ROUNDS_MAX: Final = 64
 _HEAD: Final = np.dtype([("key_part", ">i4"), ("value", ">i4"), ("key", ">i2")])
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -197,29 +197,56 @@ def _columns(data: npt.NDArray[np.uint8], starts: Int64Array, name: str, offset:
 def _marked_starts(data: npt.NDArray[np.uint8]) -> Int64Array | None:
     """The positions of all entries, found by the constant bytes between key and value.
 
-    One round per distinct key length: the first entry of unknown position tells the length (it begins where
-    the entry before it ends), and that length is tried for all such entries at once. Bytes in a key or value
-    that look like the constant can mislead this, but never unnoticed, because the entries must fill the data
-    without a gap. None: the positions are not certain, follow the lengths instead.
+    The first entry of unknown position begins where the entry before it ends. That tells the length of its
+    key, and the gap between the constant bytes of the entry before and its own begin, that is the length of
+    the value there. Both are tried for all entries of unknown position at once: keys of any widths
+    usually have values of few widths, and the other way round. Bytes in a key or value that look like the
+    constant can mislead this, but never unnoticed, because the entries must fill the data without a gap.
+    None: the positions are not certain, follow the lengths instead.
     """
     key_ends = _positions_of_between(data)
     starts = np.full(len(key_ends), -1, np.int64)
     unknown = np.arange(len(key_ends))
-    for _ in range(_KEY_LENGTHS_MAX):
+    for _ in range(_ROUNDS_MAX):
         if not unknown.size:
             break
         first = int(unknown[0])
         begin = 0 if first == 0 else int(_entry_ends(data, starts[first - 1 : first])[0])
         length = int(key_ends[first]) - begin - _HEAD_BYTES
-        fits = _fitting(data, key_ends[unknown], length)
-        if not fits[0]:
+        if length < 0:
             return None
-        starts[unknown[fits]] = key_ends[unknown[fits]] - length - _HEAD_BYTES
-        unknown = unknown[~fits]
+        unknown = _place(data, starts, key_ends, unknown, key_ends[unknown] - length - _HEAD_BYTES)
+        if unknown.size and unknown[0] == first:
+            return None
+        if first > 0:
+            gap = begin - int(key_ends[first - 1])
+            unknown = _place(data, starts, key_ends, unknown, key_ends[unknown - 1] + gap)
     if unknown.size or not starts.size or starts[0] != 0:
         return None
     ends = _entry_ends(data, starts)
     return starts if np.array_equal(ends, np.append(starts[1:], len(data))) else None
+
+
+def _place(
+    data: npt.NDArray[np.uint8],
+    starts: Int64Array,
+    key_ends: Int64Array,
+    unknown: Int64Array,
+    begins: Int64Array,
+) -> Int64Array:
+    """Notes the begins, one for each of these entries, that an entry's head stands at; returns the entries
+    that are still unknown.
+    """
+    lengths = key_ends[unknown] - begins - _HEAD_BYTES
+    inside = np.flatnonzero((begins >= 0) & (lengths >= 0))
+    heads, wanted = _heads(data, begins[inside]), lengths[inside]
+    fit = (heads["key"] == wanted) & (heads["key_part"] == wanted + 12) & (heads["value"] >= 0)
+    placed = inside[fit]
+    starts[unknown[placed]] = begins[placed]
+    left = np.ones(len(unknown), np.bool_)
+    left[placed] = False
+    still_unknown: Int64Array = unknown[left]
+    return still_unknown
 
 
 def _positions_of_between(data: npt.NDArray[np.uint8]) -> Int64Array:
@@ -230,15 +257,6 @@ def _positions_of_between(data: npt.NDArray[np.uint8]) -> Int64Array:
     at = np.flatnonzero(data[1 : len(rows) + 1] == _BETWEEN[1])
     positions: Int64Array = at[rows[at] == _BETWEEN]
     return positions
-
-
-def _fitting(data: npt.NDArray[np.uint8], key_ends: Int64Array, length: int) -> npt.NDArray[np.bool_]:
-    """Per key end whether the head of an entry with a key of this length precedes it."""
-    starts = key_ends - length - _HEAD_BYTES
-    fits = (starts >= 0) & (length >= 0)
-    heads = _heads(data, starts[fits])
-    fits[fits] = (heads["key"] == length) & (heads["key_part"] == length + 12) & (heads["value"] >= 0)
-    return fits
 
 
 def _entry_ends(data: npt.NDArray[np.uint8], starts: Int64Array) -> Int64Array:

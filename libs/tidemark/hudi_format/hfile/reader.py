@@ -8,9 +8,12 @@ for either of them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +41,12 @@ from tidemark.hudi_format.storage.base import Storage
 _TAIL_BYTES = 64 * 1024
 _READ_AHEAD_BYTES = 8 * 1024 * 1024
 _RUN_BYTES = 1024 * 1024
+# Blocks that nobody asked for are read as well where they lie between others and are smaller than a further
+# read costs.
+_GAP_BYTES = 64 * 1024
+# So many blocks are inflated by one thread at a time, and the next ones are read meanwhile.
+_BLOCKS_AT_ONCE = 16
+_AHEAD = 4
 _INDEX_LEVELS_MAX = 8
 
 
@@ -220,7 +229,7 @@ class HFileReader:
     def runs(self, numbers: Sequence[int]) -> Iterator[BlockRun]:
         """Yields the entries of these data blocks; `numbers` ascend.
 
-        Neighbouring blocks are read together (up to 8 MiB), and decoded together (from 1 MiB on).
+        Near blocks are read together (up to 8 MiB), and decoded together (from 1 MiB on).
         """
         begin, payloads, size = 0, list[bytes](), 0
         for end, payload in enumerate(self._payloads(numbers), 1):
@@ -232,9 +241,11 @@ class HFileReader:
                 yield BlockRun(some, *decode_blocks(payloads, self.name, offsets))
                 begin, payloads, size = end, [], 0
 
-    def find(self, keys: pa.StringArray) -> FoundValues:
+    def find(self, keys: pa.StringArray, inflating: Executor | None = None) -> FoundValues:
         """The values of these keys, without decoding other entries. Each block that can hold some of them is
-        read; neighbouring ones are read together (up to 8 MiB).
+        read; near ones are read together (up to 8 MiB).
+
+        ``inflating``: has threads that inflate blocks while the caller reads and searches others.
         """
         by_utf8, by_utf16 = self._search.candidates(keys)
         both = np.flatnonzero((by_utf16 != by_utf8) & (by_utf16 >= 0))
@@ -250,7 +261,7 @@ class HFileReader:
         positions, values = list[int](), list[bytes]()
         ranges = zip(begins.tolist(), [*begins.tolist(), len(members)][1:], strict=True)
         offsets = [self._blocks[number].offset for number in numbers.tolist()]
-        payloads = self._payloads(numbers.tolist())
+        payloads = self._payloads(numbers.tolist(), inflating)
         for payload, (begin, end), offset in zip(payloads, ranges, offsets, strict=True):
             for position, value in find_values(payload, names[begin:end], self.name, offset):
                 positions.append(begin + position)
@@ -268,7 +279,7 @@ class HFileReader:
         return self._blocks[number].size
 
     def stored(self, numbers: Sequence[int]) -> Iterator[StoredBlock]:
-        """Yields these data blocks as they lie in the file; `numbers` ascend. Neighbouring blocks are read
+        """Yields these data blocks as they lie in the file; `numbers` ascend. Near blocks are read
         together (up to 8 MiB). Their payloads are not looked at.
         """
         for number, data in self._chunks(numbers):
@@ -287,22 +298,41 @@ class HFileReader:
         keys = self.read_block(number).keys
         return bytes(keys.cast(pa.binary())[-1].as_py()) if len(keys) else self._blocks[number].key
 
-    def _payloads(self, numbers: Sequence[int]) -> Iterator[bytes]:
-        for number, data in self._chunks(numbers):
-            yield self._payload(self._blocks[number], data)
+    def _payloads(self, numbers: Sequence[int], inflating: Executor | None = None) -> Iterator[bytes]:
+        stored = self._chunks(numbers)
+        if inflating is None or len(numbers) <= _BLOCKS_AT_ONCE:
+            for number, data in stored:
+                yield self._payload(self._blocks[number], data)
+            return
+        under_way = deque[Future[list[bytes]]]()
+        try:
+            while some := list(islice(stored, _BLOCKS_AT_ONCE)):
+                under_way.append(inflating.submit(self._inflated, some))
+                if len(under_way) > _AHEAD:
+                    yield from under_way.popleft().result()
+            while under_way:
+                yield from under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+    def _inflated(self, stored: Sequence[tuple[int, bytes]]) -> list[bytes]:
+        return [self._payload(self._blocks[number], data) for number, data in stored]
 
     def _chunks(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """(number, bytes) of each of these blocks; neighbouring ones are read at once."""
+        """(number, bytes) of each of these blocks; neighbouring ones, and those with small gaps between them,
+        are read at once.
+        """
         at = 0
         while at < len(numbers):
-            begin, end = self._blocks[numbers[at]].offset, at + 1
-            while end < len(numbers) and numbers[end] == numbers[end - 1] + 1:
+            begin, end, behind = self._blocks[numbers[at]].offset, at, 0
+            while end < len(numbers):
                 entry = self._blocks[numbers[end]]
-                if entry.offset + entry.size - begin > _READ_AHEAD_BYTES:
+                stop = entry.offset + entry.size
+                if end > at and (entry.offset - behind > _GAP_BYTES or stop - begin > _READ_AHEAD_BYTES):
                     break
-                end += 1
-            last = self._blocks[numbers[end - 1]]
-            chunk = self._source.read(begin, last.offset + last.size - begin)
+                end, behind = end + 1, stop
+            chunk = self._source.read(begin, behind - begin)
             for number in numbers[at:end]:
                 entry = self._blocks[number]
                 yield number, chunk[entry.offset - begin : entry.offset - begin + entry.size]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from itertools import count
 from typing import Final
 
@@ -164,6 +165,11 @@ class RunTier:
         self._folder.set_aside(name)
 
     # ------------------------------------------------------------------ loading
+
+    @property
+    def inflating(self) -> Executor | None:
+        """Threads that inflate blocks for look-ups, which read them where no run answers."""
+        return self._loads.inflating
 
     def was_read(self, shard: OpenShard, blocks: int) -> None:
         """Counts blocks of the shard's base file that a look-up has read."""

@@ -170,7 +170,7 @@ class ShardStore:
         if base is None:
             return located
         try:
-            found = base.find(keys)
+            found = base.find(keys, self._runs.inflating)
             located[found.positions] = self._values.locations(found.values, base.schema, base.name)
         except CorruptFileError:
             shard.snapshot.check_base()

@@ -7,9 +7,11 @@ file under a temporary name. Whether that file is published is decided on the in
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO, Final, Protocol
 
 from tidemark.hudi_format.errors import CorruptFileError
@@ -24,6 +26,7 @@ from tidemark.index_assigner.runs.run import RunFile
 from tidemark.index_assigner.runs.writing import RunWriter
 
 _ENTRIES_PER_BLOCK: Final = 512
+_INFLATING_THREADS_MAX: Final = 8
 
 
 class Load(ABC):
@@ -154,7 +157,13 @@ class ChangeLoad(Load):
 
 
 class Loads(Protocol):
-    """Carries out one load at a time."""
+    """What works beside look-ups: one load at a time, and threads that inflate blocks for a look-up which has
+    to read many.
+    """
+
+    @property
+    def inflating(self) -> Executor | None:
+        """Threads that inflate blocks. None: a look-up inflates them itself."""
 
     @property
     def is_busy(self) -> bool:
@@ -175,6 +184,8 @@ class Loads(Protocol):
 
 class SteppedLoads:
     """Each `take_ended` does one step first."""
+
+    inflating: Executor | None = None
 
     def __init__(self) -> None:
         self._load: Load | None = None
@@ -204,13 +215,20 @@ class SteppedLoads:
 
 class ThreadedLoads:
     """A thread for each load. It holds the interpreter's lock for a part of each step only: look-ups go on
-    while it reads, inflates and writes.
+    while it reads, inflates and writes. As many threads as there are cores inflate for look-ups; they
+    begin with the first look-up that reads many blocks.
     """
 
     def __init__(self) -> None:
+        threads = min(os.cpu_count() or 1, _INFLATING_THREADS_MAX)
+        self._inflating = ThreadPoolExecutor(threads, thread_name_prefix="inflating")
         self._load: Load | None = None
         self._thread: threading.Thread | None = None
         self._given_up = threading.Event()
+
+    @property
+    def inflating(self) -> Executor | None:
+        return self._inflating
 
     @property
     def is_busy(self) -> bool:
@@ -236,6 +254,7 @@ class ThreadedLoads:
 
     def close(self) -> None:
         self.end()
+        self._inflating.shutdown(cancel_futures=True)
         if self._thread is not None:
             self._thread.join()
         self._forget_given_up()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,13 @@ from hypothesis import strategies as st
 
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.hfile import HFileOptions, HFileReader, write_hfile
-from tidemark.hudi_format.hfile.key_values import encode_entries, find_values
+from tidemark.hudi_format.hfile.key_values import (
+    _marked_starts,
+    _walked_starts,
+    encode_entries,
+    find_values,
+)
+from tidemark.hudi_format.storage import LocalStorage
 
 BETWEEN = b"\x00" + (2**63 - 1).to_bytes(8, "big") + b"\x04"
 KEYS = st.text("ab\0é\uff41\U0001f600", max_size=4)
@@ -81,3 +89,60 @@ def test_lengths_that_lead_nowhere_are_an_error(entry: int) -> None:
     payload[size * entry + 4 : size * entry + 8] = struct.pack(">i", -5)
     with pytest.raises(CorruptFileError):
         find_values(bytes(payload), [b"c"], "f", 0)
+
+
+class CountedStorage(LocalStorage):
+    """Counts the reads of ranges."""
+
+    reads = 0
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        self.reads += 1
+        return super().read_range(path, offset, length)
+
+
+def many_blocks(folder: Path, value_bytes: int = 100) -> tuple[CountedStorage, list[str]]:
+    """A file `f` of 200 keys, one in each block, whose values do not compress."""
+    keys = [f"key-{number:04d}" for number in range(200)]
+    random = np.random.default_rng(1)
+    values = [random.bytes(value_bytes) for _ in keys]
+    options = HFileOptions(data_block_bytes=1)
+    (folder / "f").write_bytes(write_hfile(pa.array(keys), pa.array(values, pa.binary()), "", options))
+    return CountedStorage(str(folder)), keys
+
+
+def test_threads_that_inflate_change_no_answer_and_hide_no_damage(tmp_path: Path) -> None:
+    storage, keys = many_blocks(tmp_path)
+    asked = pa.array([*keys[::-2], "key-00005", "zz"])
+    with ThreadPoolExecutor(2) as inflating:
+        alone, beside = (HFileReader.open(storage, "f").find(asked, pool) for pool in (None, inflating))
+        assert beside.positions.tolist() == alone.positions.tolist()
+        assert beside.values.equals(alone.values)
+        assert (len(beside.positions), beside.blocks_read) == (100, alone.blocks_read)
+        data = bytearray((tmp_path / "f").read_bytes())
+        data[len(data) // 8] ^= 1
+        with pytest.raises(CorruptFileError, match="block at offset"):
+            HFileReader.from_bytes(bytes(data), "f").find(pa.array(keys), inflating)
+
+
+def test_near_blocks_are_read_at_once_and_far_ones_are_not(tmp_path: Path) -> None:
+    storage, keys = many_blocks(tmp_path, 8_000)
+    reader = HFileReader.open(storage, "f")
+    assert reader.block_count == 200
+    for apart, reads in ((1, 1), (5, 1), (20, 9)):
+        storage.reads = 0
+        # The file's tail, with the index and the last blocks, is in memory since it was opened.
+        assert len(reader.find(pa.array(keys[0:180:apart])).positions) == len(keys[0:180:apart])
+        assert storage.reads == reads, apart
+
+
+def test_entries_of_many_widths_are_found_without_following_their_lengths() -> None:
+    random = np.random.default_rng(2)
+    content = {
+        f"{number:04d}{'k' * width}": b"v" * (60 + width % 3)
+        for number, width in enumerate(random.integers(0, 200, 500).tolist())
+    }
+    payload = payload_of(content)
+    starts = _marked_starts(np.frombuffer(payload, np.uint8))
+    assert starts is not None
+    assert starts.tolist() == _walked_starts(payload, "f", 0).tolist()
