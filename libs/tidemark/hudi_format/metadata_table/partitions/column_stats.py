@@ -87,8 +87,8 @@ def _hash_text(text: str) -> str:
 def file_records(partition_path: str, file_name: str, ranges: Iterable[ColumnRange]) -> dict[str, bytes]:
     """Key -> value of the records of one new file."""
     return {
-        column_stats_key(each.column, partition_path, file_name): encode_stats(ColumnStats(file_name, each))
-        for each in ranges
+        column_stats_key(found.column, partition_path, file_name): encode_stats(ColumnStats(file_name, found))
+        for found in ranges
     }
 
 

@@ -153,7 +153,7 @@ def merge_stats(older: ColumnStats, newer: ColumnStats, source: str) -> ColumnSt
     if newer.is_tight or newer.is_deleted or older.is_deleted:
         return newer
     first, second = older.range, newer.range
-    kinds = {each.type for each in (first, second) if each.type.kind is not ValueType.NULL}
+    kinds = {found.type for found in (first, second) if found.type.kind is not ValueType.NULL}
     if len(kinds) > 1:
         raise CorruptFileError(
             f"{source}: column {second.column} of {newer.file_name} has ranges of the types "
