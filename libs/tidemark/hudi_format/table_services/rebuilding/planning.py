@@ -134,8 +134,10 @@ def plan_rebuild(storage: Storage, shards: int, instants: InstantGenerator) -> R
     compaction = plan_index_compaction(snapshot.validity, files, instant)
     if isinstance(compaction, NotNow):
         raise TimelineConflictError(f"the metadata table cannot be compacted now: {compaction.reason}")
-    others = [each for each in (compaction.operations if compaction else ()) if not _is_index(each)]
-    held = {each.file_id: each for each in index_slices_before(instant, snapshot.validity, files)}
+    others = [
+        operation for operation in (compaction.operations if compaction else ()) if not _is_index(operation)
+    ]
+    held = {found.file_id: found for found in index_slices_before(instant, snapshot.validity, files)}
     ids = [record_index_file_id(shard) for shard in shard_ids(shards)]
     operations = [*others, *(_operation(file_id, held.get(file_id), files, instant) for file_id in ids)]
     view = TableView.of(storage, data)
@@ -194,7 +196,10 @@ _LOG_ENTRY_BYTES = 20
 
 
 def _index_files(storage: Storage) -> SizedFiles:
-    listing = {each.name: storage.list(join_path(METADATA_TABLE_PATH, each.name)) for each in PARTITIONS}
+    listing = {
+        partition.name: storage.list(join_path(METADATA_TABLE_PATH, partition.name))
+        for partition in PARTITIONS
+    }
     known = {".hoodie", *listing}
     for info in storage.list(METADATA_TABLE_PATH):
         if info.is_dir and info.name not in known:
