@@ -133,6 +133,7 @@ class AssignCluster:
             AssignParts(
                 topics=n,
                 schema=SCHEMA,
+                shards=SHARDS,
                 folds=folds,
                 source=source,
                 locations=locations,

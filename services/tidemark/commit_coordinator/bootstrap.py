@@ -17,7 +17,7 @@ from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.commit_coordinator.opening.ledger_identity import check_identity, ledger_id
 from tidemark.commit_coordinator.opening.schemas import SchemaRegistry
 from tidemark.commit_coordinator.opening.table_open import open_beside_predecessor, open_table
-from tidemark.commit_coordinator.opening.takeover import take_over
+from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
 from tidemark.commit_coordinator.opening.topics_setup import (
     check_lane_source,
     check_recorded,
@@ -81,6 +81,7 @@ class CoordinatorService:
         owner = f"coordinator-{ids.uuid()}"
         publication = open_publication(parts.ports.storage, parts.ports.clock, ids)
         term = take_over(publication, parts.log, parts.fold, owner, opened.ledger, opened.table.num_shards)
+        settle_rebuild(term, parts.fold().state.shards)
         parts.served.taken_over(term, owner)
         opened.table.keep_columns(term)
         opened.inputs.took_over(term, recorded)

@@ -74,6 +74,7 @@ def assign_work(context: StageContext) -> StageWork:
         AssignParts(
             topics=context.topics,
             schema=context.schema,
+            shards=facts.num_shards,
             folds=context.folds,
             source=context.keyed_source(),
             locations=locations,

@@ -48,6 +48,32 @@ class RebuildJob(msgspec.Struct, frozen=True):
         return len(self.paths)
 
 
+def run_rows(job: bytes, slices: bytes) -> Iterator[tuple[int, bytes]]:
+    """`entry_pieces` of encoded arguments (`job_work`)."""
+    return entry_pieces(_decode_job(job), msgspec.json.decode(slices, type=list[FileSlice]))
+
+
+def run_shards(job: bytes, number: int, tasks: int, pieces: Iterable[tuple[int, bytes]]) -> list[bytes]:
+    """`shard_files` of the shards with the remainder ``number`` among so many ``tasks``."""
+    decoded = _decode_job(job)
+    return shard_files(decoded, range(number, decoded.shards, tasks), pieces)
+
+
+def job_work(slices: Sequence[FileSlice], tasks: int) -> list[bytes]:
+    """The slices, dealt out to so many ``tasks`` at most; none is empty."""
+    parts = (list(slices[number::tasks]) for number in range(min(tasks, len(slices))))
+    return [msgspec.json.encode(part) for part in parts]
+
+
+def encode_job(job: RebuildJob) -> bytes:
+    """The job for `run_rows` and `run_shards`."""
+    return msgspec.json.encode(job)
+
+
+def _decode_job(data: bytes) -> RebuildJob:
+    return msgspec.json.decode(data, type=RebuildJob)
+
+
 def entry_pieces(job: RebuildJob, slices: Iterable[FileSlice]) -> Iterator[tuple[int, bytes]]:
     """(shard, some of its entries) of the slices' live rows. Memory: the keys of one slice, and
     `_PIECE_BYTES` for each shard.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,15 @@ from tidemark.stream_runtime.platform.spark_env import (
 from tidemark.stream_writer import cluster
 from tidemark.stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
 from tidemark.stream_writer.executor_archive import write_archive
-from tidemark.stream_writer.task_entry import BIN_RUNNER, BinEntry, TaskEntry
+from tidemark.stream_writer.task_entry import (
+    BIN_RUNNER,
+    ROWS_RUNNER,
+    SHARDS_RUNNER,
+    BinEntry,
+    RowsEntry,
+    ShardsEntry,
+    TaskEntry,
+)
 
 CLASS_PATH: Final = "spark.driver.extraClassPath"
 JARS: Final = "spark.jars"
@@ -53,6 +61,8 @@ _SPARKS_MEMORY_KEY: Final = re.compile(
 )
 _GROUP: Final = "tidemark-epoch"
 _SERVICES_GROUP: Final = "tidemark-services"
+_REBUILD_GROUP: Final = "tidemark-rebuild"
+_TELL_EVERY_S: Final = 5.0
 _SERVICES_POOL: Final = "services"
 # Services that are behind get so much, whatever share is configured.
 SHARE_BEHIND: Final = 0.5
@@ -220,6 +230,47 @@ class SparkEngine:
         if len(reports) != len(bins):
             raise EngineFailedError(f"Spark returned {len(reports)} reports of {len(bins)} bins")
         return reports
+
+    def run_rebuild(
+        self, job: bytes, work: Sequence[bytes], tasks: int, say: Callable[[str], None]
+    ) -> list[bytes]:
+        """Runs both halves of an index rebuild: ``work`` is file slices, each of which becomes a task;
+        ``tasks``: of the second half. Returns the documents of all shards. ``say`` is told of tasks that
+        ended, on a thread of its own.
+
+        Raises EngineFailedError if Spark gave the job up, EngineLostError if the session is gone.
+        """
+        ended = threading.Event()
+        teller = threading.Thread(target=self._tell, args=(ended, say), name="progress", daemon=True)
+        teller.start()
+        try:
+            self._context.setJobGroup(_REBUILD_GROUP, "tidemark index rebuild", interruptOnCancel=True)
+            rows = self._context.parallelize(work, max(len(work), 1)).mapPartitions(
+                RowsEntry(ROWS_RUNNER, job)
+            )
+            shards = ShardsEntry(SHARDS_RUNNER, job, tasks)
+            # A shard is a small number, so `int` gives the task shard mod tasks.
+            by_shard = rows.partitionBy(tasks, int).mapPartitionsWithIndex(shards)
+            documents: list[bytes] = by_shard.collect()
+            return documents
+        except (Py4JError, OSError) as error:
+            raise self._failure(error, "") from error
+        finally:
+            ended.set()
+            teller.join()
+
+    def _tell(self, ended: threading.Event, say: Callable[[str], None]) -> None:
+        tracker, told = self._context.statusTracker(), ""
+        while not ended.wait(_TELL_EVERY_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            text = ", ".join(
+                f"{stage.name.partition(' ')[0]}: {stage.numCompletedTasks} of {stage.numTasks} tasks done"
+                for stage in stages
+                if stage is not None
+            )
+            if text and text != told:
+                told = text
+                say(text)
 
     def cancel_bins(self) -> None:
         """Cancels the running job of table services, if there is one; its `run_bins` raises

@@ -32,6 +32,8 @@ from tidemark.stream_writer.worker_context import WorkerContext, worker_context
 
 TaskRunner = Callable[[bytes, WorkerContext], TaskSucceeded]
 BIN_RUNNER: Final = "tidemark.stream_writer.table_services.in_child:run_bin"
+ROWS_RUNNER: Final = "tidemark.stream_writer.index_rebuild:run_rows"
+SHARDS_RUNNER: Final = "tidemark.stream_writer.index_rebuild:run_shards"
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _runners: dict[str, Callable[..., Any]] = {}
@@ -66,6 +68,33 @@ class BinEntry(msgspec.Struct, frozen=True):
         runner = _found(self.runner)
         for work in bins:
             yield runner(work)
+
+
+class RowsEntry(msgspec.Struct, frozen=True):
+    """The function that `mapPartitions` calls for the first half of an index rebuild. Its runner is given
+    ``job`` and the bytes of some file slices, and yields (shard, bytes).
+    """
+
+    runner: str
+    job: bytes
+
+    def __call__(self, work: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+        runner = _found(self.runner)
+        for slices in work:
+            yield from runner(self.job, slices)
+
+
+class ShardsEntry(msgspec.Struct, frozen=True):
+    """The function that `mapPartitionsWithIndex` calls for the second half: its runner is given ``job``, the
+    number of the task, of how many, and the pieces of all shards with that remainder; it returns documents.
+    """
+
+    runner: str
+    job: bytes
+    tasks: int
+
+    def __call__(self, number: int, pieces: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+        yield from _found(self.runner)(self.job, number, self.tasks, pieces)
 
 
 def run_one(

@@ -1,5 +1,5 @@
-"""`tidemark table create`, `adopt`, `describe`: creates, takes over or describes the Hudi table; no service
-runs.
+"""`tidemark table create`, `adopt`, `rebuild-index`, `describe`: creates, takes over or describes the Hudi
+table, or builds its record index anew; no service runs.
 """
 
 from __future__ import annotations
@@ -57,6 +57,22 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="delete Tidemark's own topics and begin a new ledger at the input positions of the newest "
         "commit; from there on input is applied at least once, and tombstones are lost",
+    )
+    rebuild = add_command(
+        group,
+        "table rebuild-index",
+        run_rebuild_index,
+        "build the record index anew from the rows, with another number of shards; no service may run",
+        "  tidemark table rebuild-index -c flights.yaml --shards 64 --dry-run   check, and estimate disk\n"
+        "  tidemark table rebuild-index -c flights.yaml --shards 64             build, compare, switch\n\n"
+        "Readers find the former index until the new one is there, whole. The number has to be a multiple\n"
+        "of table.index.lanes, and at least the present one. If the command is killed, run it again or\n"
+        "start Tidemark: both find a whole index. What other writers commit meanwhile throws the new index\n"
+        "away. docs/rebuild-index.md has more.",
+    )
+    rebuild.add_argument("--shards", type=int, required=True, metavar="N", help="shards of the new index")
+    rebuild.add_argument(
+        "--dry-run", action="store_true", help="only check, and say what it would take; changes nothing"
     )
     add_command(
         group,
@@ -124,6 +140,18 @@ def run_adopt(options: argparse.Namespace) -> int:
     else:
         document, lines = adopt_table(config, clock, ids, options.drop_stats)
     output.answer(document, lines)
+    return 0
+
+
+def run_rebuild_index(options: argparse.Namespace) -> int:
+    """Builds the record index anew. Raises CliError while services of the table run."""
+    from tidemark.cli.index_rebuild import rebuild
+    from tidemark.config import load_config
+
+    if options.shards < 1:
+        raise CliError(f"--shards {options.shards}: an index has at least one shard", WRONG_USE)
+    output = Output(options.json)
+    output.answer(*rebuild(load_config(options.config), options.shards, options.dry_run, output.say))
     return 0
 
 

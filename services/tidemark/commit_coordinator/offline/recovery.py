@@ -1,6 +1,7 @@
 """`tidemark recover`: takes the table over in a term of its own, ends what is open, and plans no epoch.
 
 1. Claim the table, which fences any other coordinator.
+   A rebuild of the record index that a killed command left is ended first.
 2. Finish a decided epoch. Void an attempt that is planned and not decided; its input stays in the topics, and
    the next coordinator plans it again.
 3. Roll void attempts back.
@@ -25,7 +26,7 @@ from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.commit_coordinator.offline.open_services import end_open_services
 from tidemark.commit_coordinator.offline.term_context import term_context
 from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, ledger_id, location_of
-from tidemark.commit_coordinator.opening.takeover import take_over
+from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.storage.base import Storage
@@ -60,7 +61,7 @@ def recover(
     MissingTopicError.
     """
     topics = TopicNames(config.table.name)
-    _require_ledger(kafka, topics)
+    require_ledger(kafka, topics)
     reader = FoldReader(
         kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
     )
@@ -75,14 +76,16 @@ def recover(
             open_publication(storage, clock, ids), log, lambda: reader.fold, f"recover-{ids.uuid()}", ledger
         )
         check_agreement(storage, load_timelines(storage), reader.fold.state)
+        settle_rebuild(term, reader.fold.state.shards)
         context = term_context(config, term, clock, ids, log, reader)
-        return _end_what_is_open(context, config)
+        return end_what_is_open(context, config)
     finally:
         log.close()
         reader.close()
 
 
-def _require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
+def require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
+    """Raises MissingTopicError where the table has no ledger on this Kafka."""
     admin = kafka.admin()
     try:
         missing = [name for name in (topics.ledger, topics.epochs) if admin.partitions(name) is None]
@@ -95,7 +98,8 @@ def _require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
         )
 
 
-def _end_what_is_open(context: Context, config: TableConfigFile) -> Recovered:
+def end_what_is_open(context: Context, config: TableConfigFile) -> Recovered:
+    """Steps 2 to 5, in a term of the caller's."""
     state = context.fold().state
     planned, decided = state.planned, state.decided
     finished = None

@@ -27,6 +27,7 @@ from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.hudi_format.table_services.rebuilding.switching import shards_of_topics
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
@@ -41,7 +42,8 @@ def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClien
         admin.check_broker()
         known = check_ledger(config, storage, client, clock)
         if known.shards and storage.exists(PROPERTIES_PATH):
-            check_number(known.shards, MetadataTableSnapshot.load(storage).num_shards)
+            of_topics = shards_of_topics(storage, known.shards)
+            check_number(of_topics, MetadataTableSnapshot.load(storage).num_shards)
         looking, unwritten = cast(Admin, _Looking(admin)), cast(Storage, _Unwritten(storage))
         open_inputs(config, unwritten, looking)
         check_recorded(unwritten, ensure_topics(config, looking))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import Final
 
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import check_number
@@ -12,7 +14,12 @@ from tidemark.epoch_protocol.fold import Fold
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.publication.port import Publication, Term
 from tidemark.hudi_format.publication.tickets import TermId
+from tidemark.hudi_format.table_services.rebuilding.documents import begun_rebuild
+from tidemark.hudi_format.table_services.rebuilding.switching import settle, shards_of_topics
 from tidemark.ledger_client.errors import SupersededError
+
+_LOCK_WAIT_MS: Final = 30_000
+_log = logging.getLogger("tidemark.coordinator")
 
 
 def take_over(
@@ -25,7 +32,8 @@ def take_over(
 ) -> Term:
     """Takes the table over, and returns the term, which is the right to make files:
 
-    1. Check that the record index has the number of shards that the topics are made for.
+    1. Check that the record index has the number of shards that the topics are made for. A rebuild of the
+       index that switched, and died before its claim, left a document that says another number is right.
     2. Append the claim; its offset is the term. The producer of the former coordinator is fenced by it.
     3. End all older terms in the table's folder, and begin this one.
     4. Read the topics once more. If this coordinator was frozen between 2 and 3, and replaced, it stops here
@@ -37,7 +45,7 @@ def take_over(
     another number of shards, SupersededError, DivergedError for topics of another ledger.
     """
     if shards:
-        check_number(fold().state.shards, shards)
+        check_number(shards_of_topics(publication.storage, fold().state.shards), shards)
     term = log.claim(owner, ledger, location_of(publication.storage) if ledger else None, shards)
     try:
         opened = publication.open_term(TermId(term, ledger))
@@ -48,6 +56,23 @@ def take_over(
         raise SupersededError("a newer coordinator has claimed this table")
     opened.remove_older(keep=[action.planned.service for action in fold().state.services.values()])
     return opened
+
+
+def settle_rebuild(term: Term, claimed: int) -> None:
+    """Ends what a rebuild of the record index left when its command died. Takes the table's lock only if
+    there is something to end. ``claimed``: the number of shards that the newest claim named, 0 if none did.
+
+    Raises LockHeldError where another engine holds the lock, FencedOutError, CorruptFileError.
+    """
+    if begun_rebuild(term.storage) is None:
+        return
+    term.lock.acquire(_LOCK_WAIT_MS, ends_epoch=True)
+    try:
+        step = settle(term, claimed)
+        _log.warning("a rebuild of the record index did not end in order: %s", step)
+    finally:
+        term.lock.release()
+        term.lock.free()
 
 
 def _foreign_term_text(term: int, error: AlreadyExistsError) -> str:

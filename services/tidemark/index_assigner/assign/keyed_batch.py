@@ -5,13 +5,14 @@ tags.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from tidemark.epoch_protocol.batches import KEY, KEYED_COLUMNS, OP, ORDERING, PARTITION, SHARD
 from tidemark.epoch_protocol.entries import Consumed
+from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import SchemaError, TableSchema
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
@@ -80,6 +81,18 @@ def keyed_batch(slices: Sequence[KeyedSlice], schema: TableSchema, locations: Lo
         records=sum(slice_.records for slice_ in slices),
         dead_letters=sum(len(slice_.dead_letters) for slice_ in slices),
     )
+
+
+def with_shards(batch: KeyedBatch, shards: int) -> KeyedBatch:
+    """The batch with the rows' shards in a record index of so many ``shards``.
+
+    Rows that were shuffled before the index was rebuilt name their shard in the former one. Their lane is the
+    same in both (`rebuilding.numbers`).
+    """
+    numbers = pa.array(record_index_shard(batch.rows.column(KEY), shards))
+    at = batch.rows.schema.get_field_index(SHARD)
+    rows = batch.rows.set_column(at, batch.rows.schema.field(at), numbers)
+    return replace(batch, rows=rows)
 
 
 def consumed_ranges(slices: Sequence[KeyedSlice]) -> list[Consumed]:

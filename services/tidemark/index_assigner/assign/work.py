@@ -32,7 +32,7 @@ from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, Stopped
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.assign.emit import Emitter, outgoing, tagged_entry
-from tidemark.index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch
+from tidemark.index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch, with_shards
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.assign.placement import Placement
@@ -67,6 +67,7 @@ class AssignParts:
 
     topics: TopicNames
     schema: TableSchema
+    shards: int
     folds: FoldReader
     source: KeyedSource
     locations: Locations
@@ -255,7 +256,8 @@ class AssignWork:
         parts = self._parts
         parts.placement.follow(parts.folds.fold.state.generation)
         try:
-            tagged = parts.tagger.tag(keyed_batch(self._slices, parts.schema, parts.locations))
+            rows = with_shards(keyed_batch(self._slices, parts.schema, parts.locations), parts.shards)
+            tagged = parts.tagger.tag(rows)
             batches = parts.emitter.encode(tagged)
         except LaneNotOpenError as error:
             _log.warning("all lanes are opened again: %s", error)
