@@ -56,6 +56,8 @@ class WarningKind(StrEnum):
     """Table services do not keep up with the writing."""
     SERVICE_HELD_BACK = "service-held-back"
     """Something of another writer, or a savepoint, keeps a table service from all of its work."""
+    LARGE_SHARDS = "large-shards"
+    """Shards of the record index have more entries than is good; `rebuild-index` divides them."""
     SERVICE_ENDED = "service-ended"
     """A service ends again and again after `tidemark run` starts it, or `tidemark run` has given it up."""
     OTHER = "other"

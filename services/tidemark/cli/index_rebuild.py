@@ -111,8 +111,8 @@ def _settings_lines(config: TableConfigFile, before: Before, shards: int) -> lis
     if index.shards == shards and index.lanes == before.lanes:
         return []
     return [
-        f"before the next start set table.index: {{shards: {shards}, lanes: {before.lanes}}} in {config.file}, "
-        "and both filegroup counts in the options of other writers (`tidemark table describe`)"
+        f"before the next start set in {config.file} table.index: {{shards: {shards}, lanes: {before.lanes}}}"
+        ", and both filegroup counts in the options of other writers (`tidemark table describe`)"
     ]
 
 

@@ -152,6 +152,7 @@ def _offline(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, A
         client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
         doubled.setattr(ConfluentKafkaClient, "from_config", lambda *_, **__: client)
         yield _run("table", "adopt", *old, "--new-ledger", "--yes")
+        yield _run("table", "rebuild-index", *old, "--shards", "4", "--dry-run")
     Damage(folder / "old" / "table").index("k1", None)
     yield _run("verify", *old, code=1)
     lock = folder / "old" / "table" / ".hoodie" / "lock"

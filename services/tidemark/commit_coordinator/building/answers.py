@@ -196,6 +196,7 @@ class Answers:
             inputs=opened.inputs,
             unfilled_columns=opened.schemas.unfilled_columns,
             dead_letters=parts.metrics.dead_letters,
+            large_shards=partial(parts.metrics.large_shards, config.table.index.lanes),
         )
 
 

@@ -147,7 +147,9 @@ def rebuild_index(
         ledger = ledger_id(storage, ids)
         check_belongs(reader.fold.state, config.table.name, ledger, location_of(storage))
         publication = open_publication(storage, clock, ids)
-        term = take_over(publication, log, lambda: reader.fold, f"rebuild-{ids.uuid()}", ledger)
+        # A switch that a killed command left is claimed first: another one may only begin behind its claim.
+        number = MetadataTableSnapshot.load(storage).num_shards
+        term = take_over(publication, log, lambda: reader.fold, f"rebuild-{ids.uuid()}", ledger, number)
         check_agreement(storage, load_timelines(storage), reader.fold.state)
         settle_rebuild(term, reader.fold.state.shards)
         context = term_context(config, term, clock, ids, log, reader)

@@ -80,6 +80,8 @@ class StatusSource:
     """Reason -> number of refused calls (`tidemark.stream_runtime.security.access`)."""
     unfilled_columns: Callable[[], Sequence[str]] = list
     """Columns of the table that `table.schema` lacks."""
+    large_shards: Callable[[], Sequence[str]] = list
+    """Warnings of shards of the record index with too many entries."""
 
     def take(self, kafka_s: float = ASK_S) -> Status:
         """The status now. ``kafka_s``: how long Kafka may take; what it does not say is in `missing`."""
@@ -125,6 +127,7 @@ class StatusSource:
                 *self.verification.warnings(),
                 *_warnings(WarningKind.PROCESS_GAVE_UP, map(_gave_up, left)),
                 *_warnings(WarningKind.READERS_BLOCKED, blocked_readers(blocker, self.lease_ms)),
+                *_warnings(WarningKind.LARGE_SHARDS, self.large_shards()),
                 *services.warnings,
                 *service_warnings(view.services),
             ],

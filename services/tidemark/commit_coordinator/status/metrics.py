@@ -248,6 +248,11 @@ class CoordinatorMetrics:
         """How many dead letters are kept, as of the last sample; None before the first."""
         return None if self._watched is None else self._watched[1].dead_letters
 
+    def large_shards(self, lanes: int) -> list[str]:
+        """The warnings of shards with too many entries, as of the last sample."""
+        table = None if self._watched is None else self._watched[1].table
+        return [] if table is None or table.sizes is None else table.sizes.warnings(lanes)
+
     def _dead_letters(self, dead_letters: LetterRetention | None) -> Iterable[Metric]:
         if dead_letters is None:
             return

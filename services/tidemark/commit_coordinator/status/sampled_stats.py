@@ -18,6 +18,7 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.input.age import InputAge
 from tidemark.commit_coordinator.input.lag import InputLag
 from tidemark.commit_coordinator.status.document import StatusSource
+from tidemark.commit_coordinator.status.shard_sizes import ShardSizeLooks, ShardSizes
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_PARTITION
@@ -42,10 +43,13 @@ class Lags:
 
 @dataclass(frozen=True)
 class TableStats:
-    """Pending instants by timeline; log files of the record index by shard, for the shards with most."""
+    """Pending instants by timeline; log files of the record index by shard, for the shards with most; how
+    large its shards are.
+    """
 
     pending: Mapping[str, int] = field(default_factory=dict)
     log_files: Mapping[str, int] = field(default_factory=dict)
+    sizes: ShardSizes | None = None
 
 
 class SampledStats:
@@ -71,7 +75,7 @@ class SampledStats:
         self._ends: Mapping[str, int] = {}
         self._lag = InputLag(lambda: self._ends, holds_records, status.clock)
         self._inputs, self._keyed = InputAge(), InputAge()
-        self._table_due_s = 0.0
+        self._table_due_s, self._sizes = 0.0, ShardSizeLooks()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stats", daemon=True)
         self.lags: Lags | None = None
@@ -147,6 +151,7 @@ class SampledStats:
         return TableStats(
             {"data": len(timelines.data.pending()), "metadata": len(timelines.metadata.pending())},
             {shard: counts[shard] for shard in most},
+            self._sizes.look(snapshot),
         )
 
 
