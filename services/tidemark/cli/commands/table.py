@@ -58,6 +58,17 @@ def add(commands: Commands) -> None:
         help="delete Tidemark's own topics and begin a new ledger at the input positions of the newest "
         "commit; from there on input is applied at least once, and tombstones are lost",
     )
+    _add_rebuild(group)
+    add_command(
+        group,
+        "table describe",
+        run_describe,
+        "describe the table: keys, index, files, newest commit, lock, and what other writers must set",
+        "  tidemark table describe -c flights.yaml",
+    )
+
+
+def _add_rebuild(group: Commands) -> None:
     rebuild = add_command(
         group,
         "table rebuild-index",
@@ -73,13 +84,6 @@ def add(commands: Commands) -> None:
     rebuild.add_argument("--shards", type=int, required=True, metavar="N", help="shards of the new index")
     rebuild.add_argument(
         "--dry-run", action="store_true", help="only check, and say what it would take; changes nothing"
-    )
-    add_command(
-        group,
-        "table describe",
-        run_describe,
-        "describe the table: keys, index, files, newest commit, lock, and what other writers must set",
-        "  tidemark table describe -c flights.yaml",
     )
 
 

@@ -134,12 +134,17 @@ def plan_rebuild(storage: Storage, shards: int, instants: InstantGenerator) -> R
     compaction = plan_index_compaction(snapshot.validity, files, instant)
     if isinstance(compaction, NotNow):
         raise TimelineConflictError(f"the metadata table cannot be compacted now: {compaction.reason}")
-    others = [
-        operation for operation in (compaction.operations if compaction else ()) if not _is_index(operation)
-    ]
-    held = {found.file_id: found for found in index_slices_before(instant, snapshot.validity, files)}
+    others = [merge for merge in (compaction.operations if compaction else ()) if not _is_index(merge)]
+    slices = index_slices_before(instant, snapshot.validity, files)
+    held = {(found.partition_path, found.file_id): found for found in slices}
     ids = [record_index_file_id(shard) for shard in shard_ids(shards)]
-    operations = [*others, *(_operation(file_id, held.get(file_id), files, instant) for file_id in ids)]
+    operations = [
+        *others,
+        *(
+            _operation(file_id, held.get((RECORD_INDEX_PARTITION, file_id)), files, instant)
+            for file_id in ids
+        ),
+    ]
     view = TableView.of(storage, data)
     return RebuildPlan(
         CompactionPlan(instant, True, commit_schema(), tuple(operations)),
