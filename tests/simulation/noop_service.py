@@ -49,6 +49,7 @@ class Noop:
     """`ServiceHandler`. ``wanted``: how many actions are due. ``holds``: whether plans still hold."""
 
     has_tasks = True
+    sweeps_with_lock = False
     stats_are_old = True
     kind = ServiceKind.COMPACT_DATA
     timeline: str | None = DATA_ROOT
@@ -59,11 +60,11 @@ class Noop:
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
         return "wanted" if facts.state.next_service <= self.wanted else None
 
-    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+    def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         paths = tuple(f".hoodie/.aux/noop/{number}-{instant}" for number in range(FILES))
         return msgspec.json.encode(NoopPlan(instant, paths))
 
-    def prepare(self, context: Context, plan: bytes) -> None:
+    def prepare(self, context: Context, plan: bytes | None) -> None:
         """Nothing is needed."""
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:

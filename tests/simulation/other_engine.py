@@ -29,6 +29,8 @@ from tidemark.hudi_format.model import InstantGenerator, ShardId, is_bootstrap_i
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_services import archiving
+from tidemark.hudi_format.table_services.archive_planning import ArchivedName, ArchivePlan
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import (
     DATA_ROOT,
@@ -38,6 +40,13 @@ from tidemark.hudi_format.timeline import (
     State,
     load_timeline,
 )
+from tidemark.hudi_format.timeline.archive_files import (
+    VERSION_NAME,
+    ArchiveFile,
+    Manifest,
+    manifest_name,
+)
+from tidemark.hudi_format.timeline.archive_rows import encode_archive_file
 from tidemark.hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -202,6 +211,23 @@ class OtherEngine:
             "restoreInstantInfo": [],
         }
         complete(Unfenced(self._storage), inflight, self._instants.next(), encode("restore", document))
+
+    def archive(self) -> None:
+        """Moves all instants before the newest completed write of the data timeline to its archive."""
+        storage, folder = self._storage, archiving.history_of(DATA_ROOT)
+        done = load_timeline(storage).completed()
+        newest = max(instant.requested for instant in done if instant.action.is_write)
+        old = [instant for instant in done if instant.requested < newest]
+        names = [ArchivedName(each.requested, str(each.completion), each.action.value) for each in old]
+        plan = ArchivePlan(False, tuple(names))
+        before = archiving.newest_manifest(storage, DATA_ROOT)
+        content = encode_archive_file(archiving.archived_rows(storage, plan))
+        files = (*before.files, ArchiveFile(plan.file_name, len(content)))
+        version = (before.version or 0) + 1
+        storage.create(join_path(folder, plan.file_name), content)
+        storage.create(join_path(folder, manifest_name(version)), Manifest(version, files).encode())
+        storage.replace(join_path(folder, VERSION_NAME), str(version).encode())
+        assert archiving.delete_instants(storage, plan, storage.delete, lambda _: None, lambda: False)
 
     def _look(self) -> None:
         if not self._follows:

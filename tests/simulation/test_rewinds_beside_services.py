@@ -4,10 +4,19 @@ anew for it, also where it is archived, or its coordinator dead, before anybody 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.simulation.rewriting_engine import RewritingEngine
+from tests.simulation.test_deaths_of_services import check
+from tests.simulation.watched_life import At, WatchedLife
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.timeline import Action, load_timeline
+from tidemark.stream_runtime.failpoint import FailpointHitError
 
 ROUND = "round\n"
 COMPACTION_ARCHIVED = f"""
@@ -78,3 +87,38 @@ def test_an_archival_that_died_before_the_first_version_file_rewinds_nothing() -
     assert outcome.violations == ()
     assert outcome.reached["foreign archive"] == outcome.reached["archive done"] == 1
     assert "rewind" not in outcome.reached
+
+
+def test_our_rollback_that_another_engine_archived_before_its_action_ended_rewinds_nothing(
+    tmp_path: Path,
+) -> None:
+    """Nor does that engine's compaction, which it archived, too."""
+    life, died = WatchedLife(tmp_path / "t"), list[str]()
+
+    def die_once(at: At, name: str) -> None:
+        if at.kind is ServiceKind.ROLLBACK and name == CoordinatorFailpoint.BEFORE_SERVICE_COMMITTED:
+            died.append(name)
+            if len(died) == 1:
+                raise FailpointHitError(name)
+
+    life.on_hit = die_once
+    for _ in range(4):
+        life.second()
+    life.leave_dead_write()
+    while not died:
+        life.step_coordinator()
+    rolled_back = load_timeline(life.plain).completed(Action.ROLLBACK)[-1]
+    engine = RewritingEngine(life.plain, life.clock, Action.DELTA_COMMIT)
+    for _ in range(2):
+        engine.compact(("d0", life.group_ids[0]))
+    engine.archive()
+    archive = load_timeline(life.plain).archive
+    assert archive is not None
+    assert rolled_back.file_name in archive.identities()
+    before = life.state()
+    for _ in range(4):
+        life.second()
+    after = life.state()
+    assert (after.generation, after.committed.epoch > before.committed.epoch) == (before.generation, True)
+    assert len(died) == 2
+    check(life)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.simulation.noop_service import FILES, USELESS, Noop, work
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.service_path import ServicePath
 from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
+from tidemark.commit_coordinator.table_services.handler import Dropped, LockedStep
 from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
     ServiceKind,
@@ -235,6 +238,32 @@ def test_tasks_that_fail_again_and_again_void_the_action_and_the_next_one_waits(
     assert isinstance(path.ended()[2], ServiceCommitted)
     check_services(path)
     check_end(path)
+
+
+def test_what_holds_a_plan_up_is_logged_and_the_next_one_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[int] = []
+
+    class Held(Noop):
+        def plan(self, step: LockedStep, instant: str) -> Dropped:
+            asked.append(step.context.clock.now_ms())
+            return Dropped("another engine is about to do it")
+
+    path = begun(tmp_path)
+    path.handlers = lambda _: [Held()]
+    with caplog.at_level(logging.WARNING, "tidemark.coordinator"):
+        for _ in range(40):
+            path.step()
+    said = [each for each in caplog.messages if "another engine is about to do it" in each]
+    assert set(said) == {
+        "no service action (compact-data) could be planned: another engine is about to do it"
+    }
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert len(said) == len(asked) > 2
+    assert pauses == sorted(pauses)
+    assert pauses[-1] >= 1.5 * pauses[0]
+    assert path.planned_services() == {}
 
 
 def test_a_plan_that_does_not_hold_at_the_decision_is_void(tmp_path: Path) -> None:

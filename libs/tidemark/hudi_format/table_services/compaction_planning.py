@@ -53,8 +53,8 @@ def plan_index_compaction(
 
     All at once: an instant leaves both timelines only behind a compaction, and then log files of it that a
     partial compaction left out would count no more (TABLE_SERVICES.md, section 2.4). ``validity``: of the
-    data timeline, and of the metadata table's listed after it. ``files``: its partitions. ``slices``: what
-    `index_slices_before` finds, where the caller has it: behind 15 000 commits that takes half a second.
+    data timeline, and of the metadata table's listed after it. ``files``: its partitions. ``slices``: of what
+    completed before the instant, where the caller has them: behind 15 000 commits that takes half a second.
     """
     reason = _why_index_waits(validity, instant)
     if reason is not None:
@@ -71,10 +71,15 @@ def index_slices_before(instant: str, validity: InstantValidity, files: SizedFil
 
 
 def recheck_index_compaction(
-    plan: CompactionPlan, validity: InstantValidity, files: SizedFiles
+    plan: CompactionPlan,
+    validity: InstantValidity,
+    files: SizedFiles,
+    slices: Sequence[FileSlice] | None = None,
 ) -> CompactionPlan | NotNow:
-    """The plan, if it would be made again. A compaction of the metadata table is whole or void."""
-    again = plan_index_compaction(validity, files, plan.instant)
+    """The plan, if it would be made again (arguments: as `plan_index_compaction`). A compaction of the
+    metadata table is whole or void.
+    """
+    again = plan_index_compaction(validity, files, plan.instant, slices)
     if isinstance(again, NotNow):
         return again
     if again is None or again.operations != plan.operations:

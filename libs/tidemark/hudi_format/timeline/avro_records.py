@@ -17,6 +17,7 @@ from tidemark.hudi_format.timeline.avro_container import AvroRecord, decode_cont
 
 OPERATION_UPSERT: Final = "UPSERT"
 OPERATION_COMPACT: Final = "COMPACT"
+OPERATION_LOG_COMPACT: Final = "LOG_COMPACT"
 SCHEMA_KEY: Final = "schema"
 
 

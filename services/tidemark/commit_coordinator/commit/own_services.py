@@ -6,6 +6,7 @@ taken into a cache or a tag, so neither is another writer's work that asks for a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -73,9 +74,16 @@ class DecidedByOurs:
         """Whether the instant is a rollback of ours. One of another engine that took the same write away
         before the decision is none. Raises CorruptFileError.
         """
-        if rollback.action is not Action.ROLLBACK or not self.dead or rollback.requested <= self.dead_from:
+        if rollback.action is not Action.ROLLBACK or not self._is_after(rollback.requested):
             return False
         return self.dead.issuperset(rolled_back_by(storage, rollback))
+
+    def undid(self, requested: str, undone: Collection[str]) -> bool:
+        """`undoes`, of an archived rollback that was requested then and names these instants."""
+        return self._is_after(requested) and self.dead.issuperset(undone)
+
+    def _is_after(self, requested: str) -> bool:
+        return bool(self.dead) and requested > self.dead_from
 
 
 def _dead(storage: Storage, decided: ServiceDecided) -> tuple[str, ...]:

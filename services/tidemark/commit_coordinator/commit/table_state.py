@@ -126,6 +126,13 @@ def rolled_back_by(storage: Storage, rollback: Instant) -> list[str]:
     """
     if rollback.state is State.COMPLETED:
         path = instant_path(rollback)
-        return [instant for instant, _ in decode_rollback_metadata(storage.read(path), path).rolled_back]
+        return undone_by(storage.read(path), path)
     plan = pending_plan(storage, rollback)
     return [] if plan is None else [plan.instant_to_rollback]
+
+
+def undone_by(metadata: bytes, path: str) -> list[str]:
+    """Requested times of the instants that a completed rollback with this metadata names. Raises
+    CorruptFileError, which names ``path``.
+    """
+    return [instant for instant, _ in decode_rollback_metadata(metadata, path).rolled_back]

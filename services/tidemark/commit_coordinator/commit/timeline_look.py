@@ -10,20 +10,29 @@ The caller holds the table's lock if its decision rests on the answer.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from tidemark.commit_coordinator.commit.own_services import DecidedByOurs
-from tidemark.commit_coordinator.commit.table_state import Timelines, rolled_back_by
+from tidemark.commit_coordinator.commit.table_state import Timelines, rolled_back_by, undone_by
 from tidemark.epoch_protocol.entries import TimelineSeen
-from tidemark.epoch_protocol.seen import SeenInstants, completion_of, requested_of
+from tidemark.epoch_protocol.seen import SeenInstants, action_of, completion_of, name_of, requested_of
 from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.timeline import Action, Instant
+from tidemark.hudi_format.timeline import Action, Instant, Timeline
+from tidemark.hudi_format.timeline.avro_records import (
+    OPERATION_COMPACT,
+    OPERATION_LOG_COMPACT,
+    decode_commit_metadata,
+)
 from tidemark.hudi_format.timeline.identity import is_judged, judged_instants
 
 # Compactions move no key and change no row, so they need no rewind (ARCHITECTURE.md, "Void and rewind").
 _HARMLESS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
+_COMPACTED: Final = frozenset(action.completed_word for action in _HARMLESS)
+_COMPACTING: Final = frozenset({OPERATION_COMPACT, OPERATION_LOG_COMPACT})
 _UNDOING: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
 _NAMES_PER_ENTRY: Final = 5_000
 
@@ -116,7 +125,8 @@ def look(
         times = [requested_of(name) for name in gone]
         archived = data.archive.identities(min([seen.start, *times]), max([start, *times]))
     own = decided.compacted | ({own_instant} if own_instant is not None else set())
-    foreign = [*active_foreign, *_archived_unseen(archived, seen, start, own, shown)]
+    unseen = frozenset(_archived_unseen(archived, seen, start, own, shown))
+    foreign = [*active_foreign, *unseen.difference(_archived_harmless(data, unseen, ours, decided))]
     undone = tuple(name for name in gone if name not in archived and _tells(name))
     return TimelineLook(
         start=start,
@@ -157,6 +167,27 @@ def _archived_unseen(
             continue
         if is_judged(name) and requested not in own:
             yield name
+
+
+def _archived_harmless(
+    data: Timeline, names: Collection[str], ours: set[str | None], decided: DecidedByOurs
+) -> Iterator[str]:
+    """Those of these archived instants that would be ``harmless`` if they were active. A row that does not
+    tell what it was is none.
+    """
+    if data.archive is None or not names:
+        return
+    for row in data.archive.instants_at({requested_of(name) for name in names}):
+        name = name_of(row.requested, row.completion, row.action)
+        with suppress(CorruptFileError):
+            if action_of(name) == Action.ROLLBACK.completed_word:
+                undone = undone_by(row.metadata, name)
+                if ours.issuperset(undone) or decided.undid(row.requested, undone):
+                    yield name
+            elif action_of(name) in _COMPACTED:
+                operation = decode_commit_metadata(row.metadata, name).operation_type
+                if operation in _COMPACTING:
+                    yield name
 
 
 def _tells(name: str) -> bool:

@@ -62,7 +62,6 @@ SETTLE_MS_MAX: Final = 3_600_000
 # A plan waits a little if the records that are still being tagged are at least this share of the tagged ones.
 _WORTH_WAITING_SHARE: Final = 0.25
 _REPORT_S: Final = 0.02
-_LEFT_TO_OTHERS: Final = "other writers get the table's lock"
 
 
 @dataclass(frozen=True)
@@ -190,8 +189,7 @@ def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
         return finishing
     action = _for_epochs(state, seen, limits, now_ms)
     if isinstance(action, Wait) or (isinstance(action, Plan) and not seen.services.had_turn):
-        may_sweep = not (isinstance(action, Wait) and action.reason == _LEFT_TO_OTHERS)
-        return next_service(state, seen.services, now_ms, seen.others_until_ms, may_sweep) or action
+        return next_service(state, seen.services, now_ms, seen.others_until_ms) or action
     return action
 
 
@@ -312,7 +310,7 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> N
         return Wait("more of the same input is being tagged", until_ms=gathered_ms)
     rows = has_rows([t for t in state.tagged if t.offset <= through])
     if rows and now_ms < seen.others_until_ms:
-        return Wait(_LEFT_TO_OTHERS, until_ms=seen.others_until_ms)
+        return Wait("other writers get the table's lock", until_ms=seen.others_until_ms)
     return Plan(
         epoch=state.committed.epoch + 1,
         attempt=state.attempts + 1,

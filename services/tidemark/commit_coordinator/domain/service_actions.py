@@ -117,12 +117,14 @@ class SeenServices:
     """What this coordinator has seen of table services since it started; safety never rests on it.
 
     ``due``: kind -> why an action is to be begun, in the order in which they are planned. ``tasks``: the
-    kinds that have tasks. ``lock_kept``: an epoch keeps the table's lock, so services leave it alone.
+    kinds that have tasks. ``locked_sweeps``: the kinds whose sweep takes the table's lock. ``lock_kept``: an
+    epoch keeps the lock, so services leave it alone.
     ``had_turn``: a service has acted since the last epoch was planned.
     """
 
     due: Mapping[ServiceKind, str] = field(default_factory=dict)
     tasks: Collection[ServiceKind] = ()
+    locked_sweeps: Collection[ServiceKind] = ()
     lock_kept: bool = False
     had_turn: bool = False
     actions: dict[int, SeenAction] = field(default_factory=dict)
@@ -182,22 +184,27 @@ def service_to_finish(state: FoldState, seen: SeenServices, now_ms: int) -> Serv
 
 
 def next_service(
-    state: FoldState, seen: SeenServices, now_ms: int, others_until_ms: int, may_sweep: bool = True
+    state: FoldState, seen: SeenServices, now_ms: int, others_until_ms: int
 ) -> ServiceAction | None:
     """The next step of any service that is not to be finished first; None when there is nothing to do.
 
-    ``may_sweep``: no epoch waits for its turn at the table's lock. Slices of a sweep take it again and again,
-    so that turn would not come before their end.
+    Sweeps that delete under the lock come last, and leave it to others as all other steps do. They take it
+    for slice after slice, for seconds where the disk is slow: a slice that took it at once would begin the
+    time anew that the next epoch's plan leaves to other writers, and neither they nor the epoch would get a
+    turn before the last file is deleted.
     """
-    may_lock = not seen.lock_kept and now_ms >= others_until_ms
+    is_our_turn = now_ms >= others_until_ms
+    may_lock = is_our_turn and not seen.lock_kept
+    waiting = []
     for held in sorted(state.services.values(), key=lambda action: action.planned.service):
         for action in _steps(held, seen, now_ms, may_lock):
-            if may_sweep or not isinstance(action, SweepService):
+            if not isinstance(action, SweepService) or action.planned.kind not in seen.locked_sweeps:
                 return action
+            waiting.append(action)
     for kind, reason in seen.due.items() if may_lock else ():
         if kind not in state.services and now_ms >= seen.kind(kind).not_before_ms:
             return PlanService(kind, state.next_service, reason)
-    return None
+    return waiting[0] if waiting and is_our_turn else None
 
 
 def _steps(held: OpenService, seen: SeenServices, now_ms: int, may_lock: bool) -> Iterator[ServiceAction]:

@@ -34,6 +34,7 @@ from tidemark.commit_coordinator.table_services.instant_steps import slice_lock
 from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.config.table_services_model import ArchiveConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
+from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import (
     FencedOutError,
@@ -95,6 +96,7 @@ class Archive:
 
     kind: Final = ServiceKind.ARCHIVE
     has_tasks: Final = False
+    sweeps_with_lock: Final = True
     timeline: Final = None
 
     def __init__(self, config: ArchiveConfig, executor: Executor) -> None:
@@ -113,14 +115,14 @@ class Archive:
             return "the timelines were not looked at for a while"
         if self._index_next:
             return "the data table's timeline was archived"
-        writes, epoch = self._known_writes
-        writes += facts.state.committed.epoch - epoch
+        writes, known = self._known_writes
+        writes += _instants_known(facts.state) - known
         return f"{writes} writes are on the timeline" if writes > self._config.max else None
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         context, data = step.context, step.timelines.data
         writes = sum(instant.action.is_write for instant in data.completed())
-        self._known_writes = writes, context.fold().state.committed.epoch
+        self._known_writes = writes, _instants_known(context.fold().state)
         self._looked_ms = context.clock.now_ms()
         is_due = step.asked or writes > self._config.max
         if is_due and (plan := self._plan(step, False)) is not None:
@@ -142,8 +144,7 @@ class Archive:
             if not is_index:
                 _log.info("archival of the timeline is held back by %s", found.held_by)
             return None
-        root = METADATA_TABLE_ROOT if is_index else DATA_ROOT
-        taken = _bounded(step.context.storage, root, found.instants)
+        taken = _bounded(step.context.storage, METADATA_TABLE_ROOT if is_index else DATA_ROOT, found.instants)
         names = (
             ArchivedName(instant.requested, str(instant.completion), instant.action.value)
             for instant in taken
@@ -192,7 +193,9 @@ class Archive:
         self._gone.add(replacing.file_name)
         return True
 
-    def prepare(self, context: Context, plan: bytes) -> None:
+    def prepare(self, context: Context, plan: bytes | None) -> None:
+        if plan is None:
+            return
         document = decode_archive_plan(plan, "the plan")
         try:
             self._ready = plan, encode_archive_file(archiving.archived_rows(context.storage, document))
@@ -242,10 +245,9 @@ class Archive:
         with slice_lock(context) as delete:
             if not doing.deleted:
                 hit = context.hit
-                gone = archiving.delete_instants(
+                doing.deleted = archiving.delete_instants(
                     storage, plan, delete, lambda _: hit(CoordinatorFailpoint.IN_SWEEP), is_over
                 )
-                doing.deleted = gone
                 return False
         if doing.merges_left:
             self._merge(context, plan.root, doing)
@@ -320,6 +322,11 @@ def _merged_in_memory(context: Context, merge: Merge) -> Ticket:
     sink = io.BytesIO()
     archiving.write_merged(context.storage, merge, sink)
     return context.publishing.prepare(merge.path, sink.getvalue())
+
+
+def _instants_known(state: FoldState) -> int:
+    """How many instants of the data table's timeline an epoch's plan has seen, whoever made them."""
+    return len(state.seen.names) if state.seen is not None else state.committed.epoch
 
 
 def _has_unseen(step: LockedStep) -> bool:

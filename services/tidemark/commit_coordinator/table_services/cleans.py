@@ -89,6 +89,7 @@ class _Clean:
     """What both cleans share. ``folder``: that of the table's partitions."""
 
     has_tasks: Final = False
+    sweeps_with_lock: bool = False
     stats_are_old: Final = False
 
     def __init__(
@@ -127,7 +128,7 @@ class _Clean:
             self._not_before_ms = step.context.clock.now_ms() + self._interval_ms
         return None
 
-    def prepare(self, context: Context, plan: bytes) -> None:
+    def prepare(self, context: Context, plan: bytes | None) -> None:
         """Nothing: a clean has no files of its own but those of its instant."""
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
@@ -245,6 +246,8 @@ class CleanData(_Clean):
     """`clean-data`: superseded slices and replaced file groups of the data table, and side files that belong
     to no instant.
     """
+
+    sweeps_with_lock = True
 
     def __init__(self, config: TableServicesConfig, placement: Placement) -> None:
         super().__init__(ServiceKind.CLEAN_DATA, DATA_ROOT, "", config, config.clean.retain_ms)

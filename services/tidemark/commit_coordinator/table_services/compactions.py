@@ -32,6 +32,7 @@ from tidemark.commit_coordinator.table_services.handler import (
     LockedStep,
     ServiceFacts,
 )
+from tidemark.commit_coordinator.table_services.index_look import IndexLook, look, look_ahead
 from tidemark.commit_coordinator.table_services.instant_steps import (
     begin_instant,
     complete_instant,
@@ -43,7 +44,6 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
 )
 from tidemark.commit_coordinator.table_services.listings import (
     group_files,
-    index_files,
     unknown_index,
     view_of,
 )
@@ -54,14 +54,12 @@ from tidemark.hudi_format.commit.instants import completed_file, instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import join_path, name_of
 from tidemark.hudi_format.table_services.compaction_planning import (
     NotNow,
     SizedFiles,
-    index_slices_before,
     plan_data_compaction,
     plan_index_compaction,
     recheck_data_compaction,
@@ -112,6 +110,7 @@ class _Compaction:
     """What both compactions share. ``folder``: that of the table's partitions."""
 
     has_tasks: Final = True
+    sweeps_with_lock: Final = False
     stats_are_old: Final = True
 
     def __init__(
@@ -145,7 +144,7 @@ class _Compaction:
         self._not_before_ms = context.clock.now_ms() + RETRY_AFTER_MS
         return None if plan is None else Dropped(plan.reason)
 
-    def prepare(self, context: Context, plan: bytes) -> None:
+    def prepare(self, context: Context, plan: bytes | None) -> None:
         """The tasks have prepared everything."""
 
     def commit(self, step: LockedStep, action: DecidedAction) -> None:
@@ -225,6 +224,7 @@ class CompactIndex(_Compaction):
     def __init__(self, config: IndexCompactionConfig, placement: Placement) -> None:
         root, folder = METADATA_TABLE_ROOT, METADATA_TABLE_PATH
         super().__init__(ServiceKind.COMPACT_INDEX, root, folder, placement, is_on=config.enabled)
+        self._ahead: IndexLook | None = None
         self._rule = IndexCompactionRule(
             log_ratio=config.log_ratio,
             ratio_from_bytes=config.ratio_from_bytes,
@@ -239,25 +239,31 @@ class CompactIndex(_Compaction):
         look = partial(self._rule.reason, slices.index, now_ms, since_last_ms)
         return self._looked(now_ms, len(slices.index), look) if slices.is_listed else None
 
+    def prepare(self, context: Context, plan: bytes | None) -> None:
+        instant = None if plan is None else decode_plan(plan, "the plan").instant
+        self._ahead = look_ahead(context.storage, instant)
+
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         storage = step.context.storage
         plan: CompactionPlan | NotNow | None
         if (unknown := unknown_index(storage)) is not None:
             plan = NotNow(f"the metadata table has a partition {unknown}, which is unknown")
         else:
-            validity, files = _validity(step), index_files(storage)
+            seen = self._look(step, instant)
             # As for data: the newest, and another engine may have compacted what the stats show as due.
-            newest = index_slices_before(instant, validity, files)
-            stats = (listed_stats(file_slice, files[file_slice.partition_path]) for file_slice in newest)
-            self._placement.listed(stats, is_index=True)
-            plan = plan_index_compaction(validity, files, instant, newest)
+            self._placement.listed(seen.stats(), is_index=True)
+            plan = plan_index_compaction(seen.validity, seen.files, instant, seen.slices)
         return self._document(step.context, plan)
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
-        found = recheck_index_compaction(
-            decode_plan(plan, planned.plan_path), _validity(step), index_files(step.context.storage)
-        )
+        seen = self._look(step, planned.instant)
+        document = decode_plan(plan, planned.plan_path)
+        found = recheck_index_compaction(document, seen.validity, seen.files, seen.slices)
         return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
+
+    def _look(self, step: LockedStep, instant: str) -> IndexLook:
+        seen, self._ahead = look(step.context.storage, step.timelines, instant, self._ahead), None
+        return seen
 
 
 class CompactData(_Compaction):
@@ -315,8 +321,10 @@ class CompactData(_Compaction):
         )
         return self._document(context, plan)
 
-    def prepare(self, context: Context, plan: bytes) -> None:
+    def prepare(self, context: Context, plan: bytes | None) -> None:
         """Looks up how large the files of the plan's groups are, and parses their names, which are kept."""
+        if plan is None:
+            return
         groups = _groups_of(decode_plan(plan, "the plan"))
         self._found = group_files(context.storage, groups, context.storage.names)
         for name in (name for names in self._found.values() for name in names):
@@ -365,10 +373,6 @@ def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> 
     ]
     scored.sort(key=lambda scored: (-scored[0], scored[1].group))
     return {stats.group for _, stats in scored[: rule.max_groups]}
-
-
-def _validity(step: LockedStep) -> InstantValidity:
-    return InstantValidity(step.timelines.data, step.timelines.metadata)
 
 
 def _delete_other_outputs(step: LockedStep, merged: _Merged, instant: str) -> None:

@@ -101,6 +101,11 @@ class ServiceHandler(Protocol):
         ...
 
     @property
+    def sweeps_with_lock(self) -> bool:
+        """Whether each slice of its sweep takes the table's lock."""
+        ...
+
+    @property
     def stats_are_old(self) -> bool:
         """Whether a plan that found nothing to do means that another engine has changed the table's files
         since they were listed, so that they are to be listed anew.
@@ -127,10 +132,10 @@ class ServiceHandler(Protocol):
         """
         ...
 
-    def prepare(self, context: Context, plan: bytes) -> None:
-        """Makes ready what the commit of this plan will need, before the lock is taken: what reads or writes
-        much is done here. Nothing of it holds before the plan was rechecked under the lock. A commit does the
-        same by itself where nothing is ready.
+    def prepare(self, context: Context, plan: bytes | None) -> None:
+        """Makes ready what a plan (None), or the commit of this plan, will need, before the lock is taken:
+        what reads or writes much is done here. Nothing of it holds before it was compared under the lock. A
+        plan and a commit do the same by themselves where nothing is ready.
         """
         ...
 
@@ -164,7 +169,7 @@ class ServiceHandler(Protocol):
     def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
         """Deletes what the action made useless; returns whether nothing is left to do. Stops at ``until_ms``
         (Unix epoch) and goes on in a later round. Runs without the lock; a kind whose deletions need it takes
-        it. ``by_other``: another engine completed the instant; files of ours that its commit does not name
-        are deleted, too.
+        it (`sweeps_with_lock`). ``by_other``: another engine completed the instant; files of ours that its
+        commit does not name are deleted, too.
         """
         ...

@@ -15,8 +15,9 @@ from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.model import instant_to_ms, is_instant_time
 from tidemark.hudi_format.timeline import Action, Instant
 
-ARCHIVE_LOOKS_MS: Final = 300_000
-"""Archival counts the writes of other engines when it looks at the timeline: after so long at the latest."""
+ARCHIVE_LOOKS_MS: Final = 60_000
+"""Archival counts the writes of other engines that the fold knows. While no epoch is planned it looks at the
+timeline itself, after so long."""
 _USUAL_MS: Final = 60_000
 _REPLACING: Final = (Action.REPLACE_COMMIT, Action.CLUSTERING)
 

@@ -25,9 +25,17 @@ from tidemark.hudi_format.timeline.clean_records import decode_savepoint
 _TIMELINE_FOLDER: Final = ".hoodie"
 
 
-def index_files(storage: Storage) -> SizedFiles:
-    """The files of the metadata table by partition."""
-    return sized_files(storage, [partition.name for partition in PARTITIONS], METADATA_TABLE_PATH)
+def index_files(storage: Storage, known: SizedFiles = MappingProxyType({})) -> SizedFiles:
+    """The files of the metadata table by partition. ``known``: what was found before; nobody changes a file
+    under its name, so sizes are taken from there.
+    """
+    partitions = [partition.name for partition in PARTITIONS]
+    if not known:
+        return sized_files(storage, partitions, METADATA_TABLE_PATH)
+    return {
+        partition: _sized(storage, join_path(METADATA_TABLE_PATH, partition), known.get(partition, {}))
+        for partition in partitions
+    }
 
 
 def unknown_index(storage: Storage) -> str | None:
@@ -65,12 +73,18 @@ def group_files(
     found: dict[str, dict[str, int]] = {}
     for partition, file_ids in sorted(wanted.items()):
         names = names_of(names_in(partition), file_ids)
-        before = known.get(partition, {})
-        new = storage.sizes(partition, [name for name in names if name not in before])
-        found[partition] = {
-            name: size for name in names if (size := before.get(name, new.get(name))) is not None
-        }
+        found[partition] = _sizes(storage, partition, names, known.get(partition, {}))
     return found
+
+
+def _sized(storage: Storage, folder: str, known: Mapping[str, int]) -> dict[str, int]:
+    """The files of a folder of the metadata table, which has no folders in it but hidden ones."""
+    return _sizes(storage, folder, sorted(storage.names(folder)), known)
+
+
+def _sizes(storage: Storage, folder: str, names: list[str], known: Mapping[str, int]) -> dict[str, int]:
+    new = storage.sizes(folder, [name for name in names if name not in known])
+    return {name: size for name in names if (size := known.get(name, new.get(name))) is not None}
 
 
 def group_ids(names: Iterable[str]) -> set[str]:

@@ -34,6 +34,7 @@ class RollBackDead:
     """`rollback`: has no tasks, and an instant of its own for each write that it undoes."""
 
     has_tasks: Final = False
+    sweeps_with_lock: Final = False
     stats_are_old: Final = False
     timeline: Final[str | None] = None
 
@@ -59,7 +60,7 @@ class RollBackDead:
             return None
         return msgspec.json.encode(DeadInstants(tuple(dead)))
 
-    def prepare(self, context: Context, plan: bytes) -> None:
+    def prepare(self, context: Context, plan: bytes | None) -> None:
         """Nothing: a rollback is planned and made from the timeline."""
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:

@@ -73,8 +73,6 @@ class ServiceRules:
 NO_BACKPRESSURE: Final = Backpressure()
 
 Answer: TypeAlias = Callable[[int, str], None]
-
-
 Show: TypeAlias = Callable[[FoldState, SeenServices, int], OwnServices]
 """(state, what was seen, Unix epoch ms) -> the services as operators see them."""
 
@@ -157,7 +155,9 @@ class ServiceRunner:
         kept.
         """
         seen = observed.services
-        seen.tasks = [kind for kind, handler in self.handlers.items() if handler.has_tasks]
+        kinds = self.handlers.items()
+        seen.tasks = [kind for kind, handler in kinds if handler.has_tasks]
+        seen.locked_sweeps = [kind for kind, handler in kinds if handler.sweeps_with_lock]
         seen.lock_kept = self._context.lock.is_held
         self._forget_ended(state, seen)
         self._void_unknown(state, seen)
@@ -291,8 +291,8 @@ class ServiceRunner:
         planned = steps.plan(self._context, handler, action.number, asked)
         now_ms = self._context.clock.now_ms()
         if isinstance(planned, Dropped):
-            seen.kind_failed(action.kind, planned.reason, now_ms)
-            self._answer(action.kind, 0, planned.reason)
+            _log.warning("%s: %s", _words(action), planned.reason)
+            self._step_failed(action, seen, planned.reason)
             return
         if planned is None:
             kind = seen.kind(action.kind)

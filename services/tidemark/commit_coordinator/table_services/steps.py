@@ -85,6 +85,7 @@ def plan(
     context: Context, handler: ServiceHandler, number: int, asked: bool = False
 ) -> ServicePlanned | Dropped | None:
     """Plans an action; None when there is nothing to do, `Dropped` when nothing may be planned now."""
+    handler.prepare(context, None)
     with _locked(context) as step:
         check_still_servable(context.storage, context.table.accepted_properties)
         reason = _half_committed(step, handler)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -18,8 +19,9 @@ from tidemark.commit_coordinator.commit.timeline_look import TimelineLook, look
 from tidemark.epoch_protocol.seen import SeenInstants
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
-from tidemark.epoch_protocol.state import FoldState
+from tidemark.epoch_protocol.state import FoldState, VoidedAttempt
 from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tidemark.hudi_format.timeline.service_records import (
     RollbackMetadata,
     RollbackPlan,
@@ -37,14 +39,22 @@ def name(n: int, completion: int, word: str = "deltacommit") -> str:
 
 
 def looked(
-    shown: list[str], seen: SeenInstants | None, archived: Sequence[str] = (), **state: Any
+    shown: list[str],
+    seen: SeenInstants | None,
+    archived: Sequence[str] = (),
+    told: Mapping[str, bytes] = MappingProxyType({}),
+    **state: Any,
 ) -> TimelineLook:
-    """``shown``: names of completed files; ``archived``: identities in the archive."""
+    """``shown``: names of completed files; ``archived``: identities in the archive. ``told``: path or
+    identity -> content, of documents and of archived instants.
+    """
     storage = InMemoryStorage()
     for each in shown:
         storage.create(f".hoodie/timeline/{each}", b"")
+    for path in told.keys() - set(archived):
+        storage.create(path, told[path])
     if archived:
-        rows = [(each[:17], each[18:35], each.rpartition(".")[2], b"") for each in archived]
+        rows = [(each[:17], each[18:35], each.rpartition(".")[2], told.get(each, b"")) for each in archived]
         write_archive(storage, rows)
     return look(storage, load_timelines(storage), FoldState(seen=seen, **state))
 
@@ -96,6 +106,17 @@ def decided_service(kind: ServiceKind, instant: str, plan: bytes, data_completio
     )
 
 
+def rollback_of(undone: int, requested: int) -> bytes:
+    return encode_rollback_metadata(
+        RollbackMetadata(
+            start_rollback_time=t(requested),
+            time_taken_ms=1,
+            rolled_back=((t(undone), "deltacommit"),),
+            partitions=(),
+        )
+    )
+
+
 def test_our_compaction_that_is_archived_before_its_action_ended_is_no_surprise() -> None:
     archived, shown = [name(1, 2), name(3, 8, "commit")], [name(9, 10)]
     before = seen(*archived[:1], *shown, start=t(1), newest=t(10))
@@ -116,13 +137,7 @@ def test_our_rollback_of_a_dead_write_is_no_surprise(
 ) -> None:
     """It was requested after the decision, and undoes what was decided on. Any other one is a surprise."""
     storage, rollback = InMemoryStorage(), name(requested, 9, "rollback")
-    metadata = RollbackMetadata(
-        start_rollback_time=t(requested),
-        time_taken_ms=1,
-        rolled_back=((t(4), "deltacommit"),),
-        partitions=(),
-    )
-    storage.create(f".hoodie/timeline/{rollback}", encode_rollback_metadata(metadata))
+    storage.create(f".hoodie/timeline/{rollback}", rollback_of(4, requested))
     plan = msgspec.json.encode(DeadInstants(tuple(map(t, dead))))
     action = decided_service(ServiceKind.ROLLBACK, t(5), plan, t(6))
     storage.create("decided", msgspec.json.encode(DecidedService(ServiceKind.ROLLBACK, t(5), plan)))
@@ -130,6 +145,44 @@ def test_our_rollback_of_a_dead_write_is_no_surprise(
     found = look(storage, load_timelines(storage), state)
     assert (found.harmless, found.foreign) == (((rollback,), ()) if ours else ((), (rollback,)))
     assert found.forget_stamps is not ours
+    services = {ServiceKind.ROLLBACK: action}
+    told = {"decided": storage.read("decided"), rollback: rollback_of(4, requested)}
+    archived = looked([name(20, 21)], seen(name(20, 21), start=t(1)), [rollback], told, services=services)
+    assert archived.surprises == (() if ours else (rollback,))
+
+
+@pytest.mark.parametrize(
+    ("word", "content", "harmless"),
+    [
+        ("commit", encode_commit_metadata(CommitMetadata(operation_type="COMPACT", compacted=True)), True),
+        ("deltacommit", encode_commit_metadata(CommitMetadata(operation_type="LOG_COMPACT")), True),
+        ("deltacommit", encode_commit_metadata(CommitMetadata(operation_type="UPSERT")), False),
+        ("replacecommit", encode_commit_metadata(CommitMetadata(operation_type="COMPACT")), False),
+        ("commit", encode_commit_metadata(CommitMetadata(operation_type=None)), False),
+        ("commit", b"", False),
+        ("rollback", b"cut", False),
+    ],
+)
+def test_what_another_engine_archived_before_anybody_saw_it_may_move_no_key(
+    word: str, content: bytes, harmless: bool
+) -> None:
+    archived, start = name(3, 4, word), seen(name(9, 10), start=t(3), newest=t(10))
+    found = looked([name(9, 10)], start, [archived], {archived: content})
+    assert found.surprises == (() if harmless else (archived,))
+    assert found.forget_stamps is not harmless
+
+
+def test_a_rollback_of_our_void_attempt_may_be_archived_before_anybody_saw_it() -> None:
+    rollback, shown = name(5, 6, "rollback"), [name(9, 10)]
+    for undone, harmless in [(4, True), (3, False)]:
+        found = looked(
+            shown,
+            seen(*shown, start=t(3)),
+            [rollback],
+            {rollback: rollback_of(undone, 5)},
+            voided=(VoidedAttempt(1, 1, t(4)),),
+        )
+        assert found.surprises == (() if harmless else (rollback,))
 
 
 def test_a_ledger_without_identities_takes_over_what_it_had_handled_alone() -> None:

@@ -52,7 +52,7 @@ def world(*services: OpenService, due: bool = False) -> tuple[FoldState, Observe
     if due:
         entry = TransactionTagged(0, "n", 0, {}, [], [], Counts(input=1), 10, "x")
         state.tagged = [CountedTagged(5, entry)]
-    seen = Observed(services=SeenServices(tasks=[MERGE]))
+    seen = Observed(services=SeenServices(tasks=[MERGE], locked_sweeps=[TIDY]))
     return state, seen
 
 
@@ -149,8 +149,8 @@ def test_while_other_writers_have_their_turn_at_the_lock_nothing_is_begun() -> N
     assert following(state, seen, NOW + 1) == DecideService(planned(1, TIDY))
 
 
-def test_a_sweep_stops_while_an_epoch_waits_for_its_turn_at_the_lock() -> None:
-    """Slices of a sweep take the lock again and again: the epoch would wait for the end of all of them."""
+def test_a_sweep_under_the_lock_leaves_it_to_other_writers_and_to_an_epoch_that_waits_for_it() -> None:
+    """Its slices take the lock again and again: they would wait for the end of all of them."""
     state, seen = world(OpenService(planned(1, TIDY), decided()), due=True)
     rows = [Produced(Topic.DATA, 0, 0, 1, 1, 1, 0)]
     state.tagged = [CountedTagged(5, TransactionTagged(0, "n", 0, {}, [], rows, Counts(input=1), 10, "x"))]
@@ -159,7 +159,24 @@ def test_a_sweep_stops_while_an_epoch_waits_for_its_turn_at_the_lock() -> None:
     assert isinstance(following(state, seen), Wait)
     assert isinstance(following(state, seen, NOW + 1), Plan)
     state.tagged = []
-    assert isinstance(following(state, seen), SweepService), "nobody waits"
+    assert isinstance(following(state, seen), Wait), "other writers may wait"
+    assert isinstance(following(state, seen, NOW + 1), SweepService)
+
+
+def test_a_sweep_under_the_lock_comes_behind_all_other_steps_and_one_without_it_at_once() -> None:
+    state, seen = world(OpenService(planned(1, TIDY), decided()), OpenService(planned(2), decided(2)))
+    for number in (1, 2):
+        seen.services.action(number).completed = True
+    assert following(state, seen) == SweepService(planned(2), decided(2))
+    del state.services[MERGE]
+    seen.services.due = {MERGE: "large"}
+    assert isinstance(following(state, seen), PlanService)
+    seen.services.due = {}
+    assert following(state, seen) == SweepService(planned(1, TIDY), decided())
+    state, seen = world(OpenService(planned(), decided()))
+    seen.services.action(1).completed = True
+    seen.others_until_ms = NOW + 1
+    assert isinstance(following(state, seen), SweepService), "it takes no lock"
 
 
 def test_a_coordinator_that_has_stopped_for_good_does_nothing() -> None:

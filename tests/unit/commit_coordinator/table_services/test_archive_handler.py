@@ -22,7 +22,6 @@ from tidemark.commit_coordinator.table_services import archivals, steps
 from tidemark.commit_coordinator.table_services.archivals import Archive
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.epoch_protocol.state import Committed
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
 from tidemark.hudi_format.file_group.names import LogFileName, parse_data_file
 from tidemark.hudi_format.metadata_table.delta_commit import (
@@ -115,22 +114,6 @@ def test_the_data_tables_timeline_goes_first_and_the_metadata_tables_follows(sto
 
 def facts(story: Story) -> ServiceFacts:
     return ServiceFacts(story.served.state, {})
-
-
-def test_it_is_due_by_the_number_of_commits_and_looks_again_after_a_while(story: Story) -> None:
-    story.served.config = replace(
-        story.served.config, archive=replace(story.served.config.archive, min=10, max=20, batch=5)
-    )
-    story.served.begin()
-    handler, now_ms = story.served.handlers[ARCHIVE], story.clock.now_ms()
-    assert handler.due(facts(story), now_ms), "nothing is known yet"
-    assert not story.served.act(ARCHIVE)
-    assert handler.due(facts(story), now_ms + 1) is None
-    assert handler.due(facts(story), now_ms + 60_000) is None
-    story.served.state.committed = Committed(epoch=16)
-    assert handler.due(facts(story), now_ms + 60_000) == "22 writes are on the timeline"
-    story.served.state.committed = Committed()
-    assert handler.due(facts(story), now_ms + 300_000) is not None
 
 
 STEPS = [

@@ -285,11 +285,11 @@ def test_archival_says_what_holds_it_back_once_there_is_more_than_it_leaves() ->
     assert "compact-index comes first" in reasons(701, compacted=False)[0]
 
 
-@pytest.mark.parametrize(("age_s", "named"), [(4_250, False), (4_270, True)])
+@pytest.mark.parametrize(("age_s", "named"), [(4_010, False), (4_030, True)])
 def test_archival_names_a_replacecommit_whose_groups_should_be_cleaned_by_now(
     age_s: int, named: bool
 ) -> None:
-    """An hour is the readers'; the next clean comes within five minutes, and so does archival's next look."""
+    """An hour is the readers'; the next clean comes within five minutes, archival's next look within one."""
     world = World()
     replacing = Instant(time_of(4_500), Action.REPLACE_COMMIT, State.COMPLETED, time_of(age_s))
     world.timelines = timelines(replacing, *commits(701))
