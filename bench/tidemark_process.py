@@ -126,4 +126,4 @@ class TidemarkRun:
 
 
 def _command() -> list[str]:
-    return [sys.executable, "-m", "tidemark.cli.main"]
+    return [sys.executable, "-m", "tidemark.cli.entry"]

@@ -104,7 +104,7 @@ class Pipeline:
         if "coordinator" in self._processes:
             self.wait("the coordinator", self.coordinator_answers, READY_S)
 
-    def start_process(self, name: str, config: Path, *arguments: str, by: str = "tidemark.cli.main") -> None:
+    def start_process(self, name: str, config: Path, *arguments: str, by: str = "tidemark.cli.entry") -> None:
         """One service as a process with a configuration of its own; its output goes to `<name>.log`.
 
         `by` is the module that is run, where it is not the product's.
@@ -189,7 +189,7 @@ class Pipeline:
 
         `prefix` is a command that runs it.
         """
-        tidemark = [sys.executable, "-m", "tidemark.cli.main", *arguments, "-c", str(config or self.file)]
+        tidemark = [sys.executable, "-m", "tidemark.cli.entry", *arguments, "-c", str(config or self.file)]
         command = [*prefix, *tidemark]
         return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
 

@@ -35,7 +35,7 @@ def check_rows(table: Path, expected: Mapping[str, Row]) -> Iterator[str]:
 
 def check_verify(config: Path) -> Iterator[str]:
     """G2: record index = rows, by `tidemark verify`."""
-    command = [sys.executable, "-m", "tidemark.cli.main", "verify", "-c", str(config), "--full", "--json"]
+    command = [sys.executable, "-m", "tidemark.cli.entry", "verify", "-c", str(config), "--full", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
     if done.returncode or not json.loads(done.stdout)["agrees"]:
         yield f"tidemark verify ended with {done.returncode}: {done.stdout or done.stderr}"

@@ -56,7 +56,7 @@ class Seat:
     _start_at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.command = self.command or ("tidemark.cli.main", self.role)
+        self.command = self.command or ("tidemark.cli.entry", self.role)
 
     @property
     def log(self) -> Path:

@@ -207,7 +207,7 @@ def test_speculative_copies_and_what_they_copy_publish_each_file_once(
 ) -> None:
     archive = tmp_path / "env.zip"
     packed = subprocess.run(
-        [sys.executable, "-m", "tidemark.cli.main", "archive", "--dependencies", "-o", str(archive)],
+        [sys.executable, "-m", "tidemark.cli.entry", "archive", "--dependencies", "-o", str(archive)],
         capture_output=True,
         timeout=120,
         check=False,

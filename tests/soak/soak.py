@@ -280,7 +280,7 @@ class Soak:
 
     def _start(self) -> None:
         self._process = child.spawn(
-            [sys.executable, "-m", "tidemark.cli.main", "run", "-c", str(self._config)],
+            [sys.executable, "-m", "tidemark.cli.entry", "run", "-c", str(self._config)],
             self._folder / "run.log",
             # Temporary files lie where they are measured.
             environment={**os.environ, "TMPDIR": str(self._temporary)},
@@ -316,7 +316,7 @@ class Soak:
 
     def _command(self, *arguments: str, timeout_s: float = 300.0) -> Any:
         return subprocess.run(
-            [sys.executable, "-m", "tidemark.cli.main", *arguments, "-c", str(self._config), "--json"],
+            [sys.executable, "-m", "tidemark.cli.entry", *arguments, "-c", str(self._config), "--json"],
             capture_output=True,
             text=True,
             timeout=timeout_s,

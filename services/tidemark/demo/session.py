@@ -94,7 +94,7 @@ def play(options: DemoOptions) -> int:
     with open_view(sys.stderr, os.environ) as view:
         view.say(f"everything is below {options.folder}; services log to {config.state.path / 'logs'}")
         console = options.folder / "run.log"
-        services = child.spawn([sys.executable, "-m", "tidemark.cli.main", "run", "-c", str(file)], console)
+        services = child.spawn([sys.executable, "-m", "tidemark.cli.entry", "run", "-c", str(file)], console)
         try:
             stream = EventStream(options.months)
             model = TableModel(stream.event_tables())
