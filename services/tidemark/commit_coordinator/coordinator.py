@@ -73,7 +73,7 @@ from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
 
 # New entries end this wait; requests of other threads do not.
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.1
 _HEARTBEAT_MS: Final = 20_000
 _RETRY_MS: Final = 500
 _log = logging.getLogger("tidemark.coordinator")
