@@ -10,14 +10,14 @@ from typing import Final
 from tests.compose.stack import Stack, StackError
 
 IMAGES: Final = ("kafka", "service", "spark", "writer")
-_EVERY_S: Final = 5.0
+_EVERY_S: Final = 15.0
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _MEMORY: Final = re.compile(r"([0-9.]+)([KMG]?i?B) /")
 
 
 class MemoryWatch:
     """The greatest memory of each container, in bytes, as the engine shows it (`docker stats`: without the
-    page cache that could be given back at once), looked at every five seconds on a thread of its own.
+    page cache that could be given back at once), looked at every fifteen seconds on a thread of its own.
     `timeouts`: looks that the engine answered too late.
     """
 
