@@ -264,7 +264,7 @@ class SparkEngine:
         while not ended.wait(_TELL_EVERY_S):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             text = ", ".join(
-                f"{stage.name.partition(' ')[0]}: {stage.numCompletedTasks} of {stage.numTasks} tasks done"
+                f"{_half(stage.name)}: {stage.numCompletedTasks} of {stage.numTasks} tasks done"
                 for stage in stages
                 if stage is not None
             )
@@ -307,6 +307,11 @@ class SparkEngine:
             return bool(self._context._jsc.sc().isStopped())
         except (Py4JNetworkError, OSError, AttributeError):
             return True
+
+
+def _half(stage: str) -> str:
+    """What a stage of `run_rebuild` does. Spark names it by the call that made it."""
+    return "writing shards" if stage.startswith("collect") else "reading rows"
 
 
 def start_engine(

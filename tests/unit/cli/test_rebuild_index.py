@@ -1,0 +1,95 @@
+"""`tidemark table rebuild-index` from its arguments to the new index. What Spark would run runs here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tidemark.cli.index_rebuild as command
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
+from tests.unit.table_files import new_table, orders, write_config
+from tidemark.cli.main import main
+from tidemark.config import TableConfigFile
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_services.rebuilding.documents import ShardFile, decode_shard_file
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_writer.index_rebuild import RebuildJob, encode_job, job_work, run_rows, run_shards
+from tidemark.stream_writer.offline import IndexBuild
+from tidemark.table_verification.verify import verify_table
+
+
+def built_here(config: TableConfigFile, build: IndexBuild, say: Callable[[str], None]) -> list[ShardFile]:
+    paths = tuple(build.paths)
+    job = encode_job(
+        RebuildJob(
+            config.table.path, config.table.name, build.schema, build.instant, paths, build.token, 32 << 20
+        )
+    )
+    pieces = [piece for work in job_work(build.slices, 4) for piece in run_rows(job, work)]
+    return [decode_shard_file(document) for document in run_shards(job, 0, 1, pieces)]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configuration of a table with a ledger, in a Kafka in memory."""
+    client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
+    monkeypatch.setattr(ConfluentKafkaClient, "from_config", lambda *_, **__: client)
+    monkeypatch.setattr(command, "build_index", built_here)
+    rows = [(f"k{n}", f"2026-01-0{n % 3 + 1}", 1) for n in range(20)]
+    new_table(tmp_path / "table").commit(orders(*rows))
+    file = write_config(tmp_path)
+    assert main(["table", "adopt", "-c", str(file), "--new-ledger", "--yes"]) == 0
+    return file
+
+
+def run(file: Path, *more: str) -> int:
+    return main(["table", "rebuild-index", "-c", str(file), *more])
+
+
+def shards(file: Path) -> int:
+    return MetadataTableSnapshot.load(LocalStorage(file.parent / "table")).num_shards
+
+
+def test_the_index_gets_the_number_and_the_answer_says_what_to_set(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(file, "--shards", "8") == 0
+    said = capsys.readouterr().out
+    assert "8 shards (before: 2) and 20 entries" in said
+    assert "{shards: 8, lanes: 2}" in said
+    assert shards(file) == 8
+    found = verify_table(LocalStorage(file.parent / "table"), lambda _: None)
+    assert (found.agrees, found.entries) == (True, 20)
+    # The configuration still names 2, as a person's does who runs it twice.
+    assert run(file, "--shards", "8", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["former_shards"], document["shards"], document["rebuilt"]) == (8, 8, True)
+
+
+def test_a_dry_run_estimates_and_changes_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(file, "--shards", "8", "--dry-run") == 0
+    assert "nothing was changed" in capsys.readouterr().out
+    assert shards(file) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [("1", "cannot get fewer"), ("7", "Choose 6 or 8"), ("0", "at least one shard")]
+)
+def test_a_number_that_cannot_be_had_is_refused(
+    file: Path, capsys: pytest.CaptureFixture[str], number: str, why: str
+) -> None:
+    assert run(file, "--shards", number) != 0
+    assert why in capsys.readouterr().err
+    assert shards(file) == 2
+
+
+def test_a_disk_without_room_is_named(file: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(command.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
+    assert run(file, "--shards", "8") != 0
+    assert "0 MiB free" in capsys.readouterr().err
