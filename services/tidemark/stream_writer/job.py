@@ -251,8 +251,7 @@ class SparkEngine:
             shards = ShardsEntry(SHARDS_RUNNER, job, tasks)
             # A shard is a small number, so `int` gives the task shard mod tasks.
             by_shard = rows.partitionBy(tasks, int).mapPartitionsWithIndex(shards)
-            documents: list[bytes] = by_shard.collect()
-            return documents
+            return list(by_shard.collect())
         except (Py4JError, OSError) as error:
             raise self._failure(error, "") from error
         finally:
@@ -268,9 +267,8 @@ class SparkEngine:
                 for stage in stages
                 if stage is not None
             )
-            if text and text != told:
-                told = text
-                say(text)
+            if text not in ("", told):
+                say(told := text)
 
     def cancel_bins(self) -> None:
         """Cancels the running job of table services, if there is one; its `run_bins` raises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,7 +90,9 @@ def test_a_number_that_cannot_be_had_is_refused(
     assert shards(file) == 2
 
 
-def test_a_disk_without_room_is_named(file: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    monkeypatch.setattr(command.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
+def test_a_disk_without_room_is_named(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
     assert run(file, "--shards", "8") != 0
     assert "0 MiB free" in capsys.readouterr().err
