@@ -81,7 +81,9 @@ def is_switched(storage: Storage, rebuild: Rebuild) -> bool:
     """Whether the new index counts."""
     if completed_file(storage, rebuild.instant, METADATA_TABLE_ROOT) is not None:
         return True
-    return load_timeline(storage, METADATA_TABLE_ROOT).is_archived(rebuild.instant)
+    # Being older than the timeline's start does not tell: an instant that never was is older one day, too.
+    archive, instant = load_timeline(storage, METADATA_TABLE_ROOT).archive, rebuild.instant
+    return archive is not None and instant in archive.completion_times(instant, instant)
 
 
 def shards_of_topics(storage: Storage, claimed: int) -> int:
