@@ -40,6 +40,12 @@ from tidemark.hudi_format.metadata_table.checked_index import (
 from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.hudi_format.table_services.rebuilding.documents import (
+    REBUILD_PATH,
+    Rebuild,
+    begun_rebuild,
+    encode,
+)
 from tidemark.index_assigner.index import rocks_layout
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
@@ -51,7 +57,7 @@ SHORT_LIVED = {
     "attempt_voided": b'{"type":"attempt_voided","term":7,"epoch":3,"attempt":1,"reason":"r","undecides":""}',
     "voided": b'{"epoch":3,"attempt":1,"instant":"20261123000000000"}',
 }
-PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas"}
+PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas", "index-rebuild.json"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 CACHE_KINDS = {
     "LOCATION_PREFIX": "entries",
@@ -231,6 +237,18 @@ def test_every_document_in_the_tables_folder_is_recorded(kinds: Kinds):
     named = documents_of_the_code()
     assert {"table-id", "sign-of-life", "store", "schemas", "verified.json"} <= named, "the search finds none"
     assert named - PASSING - set(kinds.documents) == set(), "record a table that has these"
+
+
+def test_a_switch_to_a_rebuilt_index_that_did_not_end_is_read():
+    content = (
+        b'{"instant":"20261128000000000","former":2,"shards":4,"paths":[".hoodie/metadata/x"],'
+        b'"requested":"AAE="}'
+    )
+    storage = InMemoryStorage()
+    storage.create(REBUILD_PATH, content)
+    rebuild = Rebuild("20261128000000000", 2, 4, (".hoodie/metadata/x",), b"\x00\x01")
+    assert begun_rebuild(storage) == rebuild
+    assert encode(rebuild) == content
 
 
 def test_the_replacecommits_that_were_found_right_are_read(kinds: Kinds):

@@ -25,7 +25,7 @@ from tidemark.commit_coordinator.offline.index_rebuild import (
 )
 from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
 from tidemark.config import TableConfigFile, load_config
-from tidemark.hudi_format.errors import FencedOutError, TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.errors import TimelineConflictError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import open_publication, read_lock
 from tidemark.hudi_format.table_config import TableType
@@ -35,6 +35,7 @@ from tidemark.hudi_format.table_services.rebuilding.documents import (
     decode_shard_file,
 )
 from tidemark.hudi_format.table_services.rebuilding.switching import RebuildFailpoint
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.stream_runtime.kafka.ports import TopicSpec
 from tidemark.stream_writer.index_rebuild import RebuildJob, encode_job, job_work, run_rows, run_shards
@@ -175,7 +176,7 @@ def test_a_coordinator_that_starts_meanwhile_keeps_its_table(
         start(path)
         return files
 
-    with pytest.raises(FencedOutError):
+    with pytest.raises(SupersededError, match="a coordinator started while the index was rebuilt"):
         rebuilt(path, config, build=started_meanwhile)
     check_goes_on(path, SHARDS, monkeypatch)
 

@@ -15,8 +15,8 @@ everything.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -55,6 +55,7 @@ from tidemark.hudi_format.table_services.rebuilding.switching import RebuildFail
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
 from tidemark.hudi_format.validation import check_servable
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
@@ -132,8 +133,8 @@ def rebuild_index(
 ) -> RebuiltIndex:
     """Rebuilds the index with so many ``shards``, which `look_before` has permitted. Repeatable.
 
-    Raises what `recover` raises, FencedOutError and SupersededError (a coordinator started),
-    TimelineConflictError (another writer wrote, or is about to), and what ``build`` raises.
+    Raises what `recover` raises, SupersededError (a coordinator started meanwhile), TimelineConflictError
+    (another writer wrote, or is about to), and what ``build`` raises.
     """
     topics = TopicNames(config.table.name)
     reader = FoldReader(
@@ -154,8 +155,9 @@ def rebuild_index(
         settle_rebuild(term, reader.fold.state.shards)
         context = term_context(config, term, clock, ids, log, reader)
         _make_ready(context, config, say)
-        plan, files, written = _built(context, storage, shards, build, say)
-        _switch(context, plan, files, written, hit)
+        with _superseded_first(context):
+            plan, files, written = _built(context, storage, shards, build, say)
+            _switch(context, plan, files, written, hit)
         say(f"switched: the record index has {shards} shards")
         found = MetadataTableSnapshot.load(storage).num_shards
         owner = f"rebuilt-{ids.uuid()}"
@@ -172,6 +174,22 @@ def rebuild_index(
     finally:
         log.close()
         reader.close()
+
+
+@contextmanager
+def _superseded_first(context: Context) -> Iterator[None]:
+    """A coordinator that started in between is the reason of whatever failed: its name is said instead."""
+    try:
+        yield
+    except Exception as error:
+        context.log.catch_up()
+        if context.fold().state.coordinator_term != context.term:
+            raise SupersededError(
+                "a coordinator started while the index was rebuilt, and goes on with the index that is there "
+                "(`tidemark table describe` says its shards). If it is the former one: stop all services of "
+                "the table, then run the command again"
+            ) from error
+        raise
 
 
 def _make_ready(context: Context, config: TableConfigFile, say: Callable[[str], None]) -> None:

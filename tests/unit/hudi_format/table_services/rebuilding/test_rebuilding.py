@@ -11,6 +11,7 @@ from tests.unit.index_rebuilds import KilledError, held_term, killed_at, rebuild
 from tests.unit.table_files import orders
 from tests.unit.table_verification.damage import DAYS, changed_table
 from tidemark.hudi_format.errors import TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.metadata_table.index_life import index_life
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -56,9 +57,10 @@ def test_a_rebuilt_index_is_that_of_the_rows_and_is_written_on(
     tmp_path: Path, table_type: TableType, wanted: int
 ) -> None:
     writer = changed_table(tmp_path, table_type)
-    before = ReadTable(tmp_path).record_index()
+    before, life = ReadTable(tmp_path).record_index(), index_life(LocalStorage(tmp_path))
     rebuild(tmp_path, wanted)
     assert shards_of(tmp_path) == wanted
+    assert index_life(LocalStorage(tmp_path)) not in ("", life), "caches see another index"
     assert ReadTable(tmp_path).record_index() == before
     writer.commit(orders(("k1", DAYS[2], 30), ("new", DAYS[0], 1)), [("k3", 90)])
     assert_agrees(tmp_path)
