@@ -117,7 +117,10 @@ class MemoryKafkaClient:
         return MemoryPlainProducer(self._broker, self._message_bytes_max)
 
     def partition_reader(
-        self, isolation: Isolation = Isolation.READ_COMMITTED, group: str | None = None
+        self,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        group: str | None = None,
+        follows: bool = False,
     ) -> MemoryPartitionReader:
         return MemoryPartitionReader(self._broker, isolation)
 

@@ -82,6 +82,7 @@ class CoordinatorService:
         publication = open_publication(parts.ports.storage, parts.ports.clock, ids)
         term = take_over(publication, parts.log, parts.fold, owner, opened.ledger, opened.table.num_shards)
         settle_rebuild(term, parts.fold().state.shards)
+        parts.log.follow()
         parts.served.taken_over(term, owner)
         opened.table.keep_columns(term)
         opened.inputs.took_over(term, recorded)

@@ -255,6 +255,7 @@ class AssignerService:
         while not stop.is_set():
             try:
                 reader.catch_up(1.0)
+                reader.follow()
                 break
             except (DeadlineExceededError, KafkaError) as error:
                 # An open transaction keeps readers from the end, or a new topic has no leader yet.

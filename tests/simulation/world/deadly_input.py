@@ -118,8 +118,8 @@ class _Client:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def partition_reader(self, *args: Any) -> _Reader:
-        return _Reader(self._inner.partition_reader(*args), self._deadly, self._process)
+    def partition_reader(self, *args: Any, **more: Any) -> _Reader:
+        return _Reader(self._inner.partition_reader(*args, **more), self._deadly, self._process)
 
     def last_of_batch(self, place: TopicPartition, offset: int) -> int:
         last = self._deadly.last_of(place, offset)

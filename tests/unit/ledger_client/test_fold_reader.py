@@ -92,6 +92,30 @@ def test_a_claim_of_a_new_generation_waits_for_the_rewind(cluster: MemoryCluster
     assert [a.verdict for a in reader.catch_up()] == [Verdict.APPLIED, Verdict.CLAIMED]
 
 
+def test_a_reader_that_follows_goes_on_where_it_was(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    term = cluster.decide(CoordinatorClaimed("c"))
+    at = cluster.ledger(claim(["0"]))
+    reader = cluster.reader()
+    reader.catch_up()
+    cluster.decide(plan(term, through=at + 1))
+    assert reader.poll(0.0) == [], "the plan is held back for the ledger"
+
+    def no_leader(*_: object) -> None:
+        raise KafkaUnavailableError("no leader yet")
+
+    with monkeypatch.context() as away:
+        away.setattr(MemoryPartitionReader, "assign", no_leader)
+        with pytest.raises(KafkaUnavailableError):
+            reader.follow()
+    reader.follow()
+    cluster.ledger(tagged({"0": (0, 5)}, {"0": at}))
+    assert [a.verdict for a in reader.poll(0.0)] == [Verdict.COUNTS, Verdict.APPLIED]
+    assert reader.resets == 0
+    assert reader.catch_up() == []
+
+
 def test_an_open_transaction_hides_the_end_from_catch_up(cluster: MemoryCluster) -> None:
     producer = cluster.client.producer("assign-0")
     producer.init()
@@ -137,6 +161,7 @@ def test_a_new_reader_starts_from_the_snapshot_and_comes_to_the_same_state(clust
 def test_a_reader_that_fell_behind_is_reset_to_the_snapshot(cluster: MemoryCluster) -> None:
     behind = cluster.reader()
     behind.start()
+    behind.follow()
     _, expected = trimmed(cluster)
     behind.catch_up()
     assert behind.resets == 1

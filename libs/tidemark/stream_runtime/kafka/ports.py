@@ -338,9 +338,17 @@ class KafkaClient(Protocol):
         ...
 
     def partition_reader(
-        self, isolation: Isolation = Isolation.READ_COMMITTED, group: str | None = None
+        self,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        group: str | None = None,
+        follows: bool = False,
     ) -> PartitionReader:
-        """A new reader without an assignment. `group` is only its name; it joins no consumer group."""
+        """A new reader without an assignment. `group` is only its name; it joins no consumer group.
+
+        `follows`: for a reader that is kept for long. While nothing comes it asks the broker two times a
+        second, not ten. Messages come as soon as otherwise; up to half a second later come those of a
+        partition that was added beside others, and a position behind markers alone.
+        """
         ...
 
     def range_reader(self) -> RangeReader:

@@ -132,6 +132,10 @@ class DecisionsLog:
         for applied in self._reader.poll(timeout_s):
             self._observe(applied)
 
+    def follow(self) -> None:
+        """After the takeover: reading costs little while nothing comes (`FoldReader.follow`)."""
+        self._reader.follow()
+
     def catch_up(self) -> None:
         """Applies every entry of both topics up to the high watermarks as they are now."""
         for applied in self._reader.catch_up():

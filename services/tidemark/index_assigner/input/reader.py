@@ -45,7 +45,7 @@ class InputReader:
 
     def __init__(self, client: KafkaClient, admin: Admin, careful: CarefulLanes | None = None) -> None:
         """``admin`` is not closed here. Without ``careful`` suspect partitions are read like all others."""
-        self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._reader = client.partition_reader(Isolation.READ_COMMITTED, follows=True)
         self._admin = admin
         self._careful = careful
         self._apart: dict[TopicPartition, int] = {}

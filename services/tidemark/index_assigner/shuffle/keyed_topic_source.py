@@ -100,7 +100,7 @@ class KeyedTopicSource:
         self._ledger = ledger
         self._read_ahead_bytes = read_ahead_bytes
         self._batch_bytes = batch_bytes
-        self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._reader = client.partition_reader(Isolation.READ_COMMITTED, follows=True)
         self._admin = client.admin()
         self._lanes: dict[int, _Lane] = {}
         self._held_bytes = 0

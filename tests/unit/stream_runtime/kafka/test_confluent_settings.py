@@ -56,6 +56,16 @@ def test_a_fetch_brings_little_since_it_is_unpacked_at_once():
     assert few["isolation.level"] == "read_committed"
 
 
+def test_a_reader_that_follows_asks_seldom_and_gets_messages_at_once():
+    """By a broker's default a fetch is answered as soon as there is one byte."""
+    settings = ClientSettings(NOBODY)
+    short, follows = (
+        settings.partition_reader(Isolation.READ_COMMITTED, "g", each) for each in (False, True)
+    )
+    assert follows["fetch.wait.max.ms"] >= 5 * short["fetch.wait.max.ms"]
+    assert "fetch.min.bytes" not in follows
+
+
 @pytest.mark.parametrize("key", ["acks", "isolation.level", "enable.idempotence", "transactional.id"])
 def test_setting_that_correctness_rests_on_is_refused(key):
     with pytest.raises(KafkaConfigError, match=f"kafka.{key} is set by Tidemark"):

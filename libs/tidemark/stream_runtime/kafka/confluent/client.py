@@ -67,9 +67,12 @@ class ConfluentKafkaClient:
         return ConfluentPlainProducer(self._settings)
 
     def partition_reader(
-        self, isolation: Isolation = Isolation.READ_COMMITTED, group: str | None = None
+        self,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        group: str | None = None,
+        follows: bool = False,
     ) -> ConfluentPartitionReader:
-        return ConfluentPartitionReader(self._settings, isolation, group or _READER_GROUP)
+        return ConfluentPartitionReader(self._settings, isolation, group or _READER_GROUP, follows)
 
     def range_reader(self) -> ConfluentRangeReader:
         return ConfluentRangeReader(self._settings, self._clock)

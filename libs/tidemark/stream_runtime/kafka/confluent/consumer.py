@@ -188,8 +188,11 @@ class ConfluentPartitionReader:
     next poll raises the error.
     """
 
-    def __init__(self, settings: ClientSettings, isolation: Isolation, group: str) -> None:
-        self._consumer = AssignedConsumer(settings.partition_reader(isolation, group), f"reader {group}")
+    def __init__(
+        self, settings: ClientSettings, isolation: Isolation, group: str, follows: bool = False
+    ) -> None:
+        section = settings.partition_reader(isolation, group, follows)
+        self._consumer = AssignedConsumer(section, f"reader {group}")
         self._positions: dict[TopicPartition, int] = {}
         self._failure: KafkaError | None = None
 

@@ -80,12 +80,14 @@ class ClientSettings:
         )
         return settings
 
-    def partition_reader(self, isolation: Isolation, group: str) -> dict[str, Any]:
+    def partition_reader(self, isolation: Isolation, group: str, follows: bool = False) -> dict[str, Any]:
         return self._consumer(
             isolation,
             group,
             {
-                "fetch.wait.max.ms": 100,
+                # The broker answers at once when there is something. An answer without messages tells that
+                # the partition has ended, for which those wait that read up to an end.
+                "fetch.wait.max.ms": 500 if follows else 100,
                 "fetch.queue.backoff.ms": 20,
                 # Limits of compressed bytes. A fetch is unpacked as a whole: 4 MiB at 50 to 1 are 200 MiB.
                 "fetch.message.max.bytes": 1 << 20,
