@@ -160,6 +160,14 @@ class Pipeline:
         self._producer.flush()
         return count
 
+    def feed_partitions(self, parts: Mapping[int, Iterable[Message]]) -> None:
+        """Produces to each partition of the first input topic, and then waits for all: waited for one by one
+        they would become several transactions of each stage.
+        """
+        for partition, part in parts.items():
+            self._producer.produce_batch(self.topic, part, partition)
+        self._producer.flush()
+
     def flush(self, timeout_ms: int = FLUSH_MS) -> dict[str, Any]:
         """Returns when all that was fed is committed: {"epoch", "instant"}."""
         try:

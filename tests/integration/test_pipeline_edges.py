@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from tests.input_model import DELETE_FIELD, SCHEMA, Delete, Event, InputModel, RandomStream, Upsert, messages
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
-from tests.pipeline import Pipeline
+from tests.pipeline import Message, Pipeline
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
@@ -55,8 +56,7 @@ def row(key: str, region: str, ts: int, name: str = "") -> dict[str, Any]:
 def feed(pipeline: Pipeline, model: InputModel, events: Iterable[Event], partitions: int = 2) -> None:
     given = list(events)
     model.apply(given)
-    for partition, part in messages(given, partitions).items():
-        pipeline.feed_partition(partition, part)
+    pipeline.feed_partitions(messages(given, partitions))
 
 
 def check(pipeline: Pipeline, model: InputModel) -> None:
@@ -139,10 +139,11 @@ def test_input_partitioned_by_shard_skips_the_shuffle(make: Make) -> None:
 
     def feed_lanes(events: list[Event]) -> None:
         model.apply(events)
+        parts: dict[int, list[Message]] = defaultdict(list)
         for event in events:
             name = event.row["id"] if isinstance(event, Upsert) else event.key
-            for part in messages([event], 1).values():
-                pipeline.feed_partition(lane(name), part)
+            parts[lane(name)] += messages([event], 1)[0]
+        pipeline.feed_partitions(parts)
 
     pipeline.start()
     feed_lanes(list(stream.events(500)))

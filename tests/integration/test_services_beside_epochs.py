@@ -68,8 +68,7 @@ def run_until_compacted(pipeline: Pipeline, model: InputModel, stream: RandomStr
     while not deadline.is_over:
         events = list(stream.events(40))
         model.apply(events)
-        for partition, part in messages(events, 2).items():
-            pipeline.feed_partition(partition, part)
+        pipeline.feed_partitions(messages(events, 2))
         pipeline.flush()
         if min(compacted(pipeline).values()) >= wanted:
             return

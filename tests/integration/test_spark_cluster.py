@@ -81,8 +81,7 @@ class ClusterTable:
 
     def feed(self, given: list[Event]) -> None:
         self.model.apply(given)
-        for partition, part in messages(given, 2).items():
-            self.pipeline.feed_partition(partition, part)
+        self.pipeline.feed_partitions(messages(given, 2))
 
     def feed_one(self, key: str) -> None:
         """One new row: an epoch of one data task and one index task, so that each host gets one of them."""

@@ -90,8 +90,7 @@ def test_file_groups_of_two_assigners_grow_to_the_target_size(
                 )
                 for n in range(rows)
             ]
-            for partition, part in messages(inserts, PARTITIONS).items():
-                pipeline.feed_partition(partition, part)
+            pipeline.feed_partitions(messages(inserts, PARTITIONS))
             pipeline.flush()
         assert pipeline.status()["last_commit"]["epoch"] >= epochs
         assert pipeline.status()["records"]["committed"]["inserts"] == epochs * rows
@@ -133,8 +132,7 @@ def test_members_come_go_and_die_while_records_flow(kafka: EmbeddedKafka, tmp_pa
             for _ in range(chunks):
                 events = list(stream.events(400))
                 model.apply(events)
-                for partition, part in messages(events, PARTITIONS).items():
-                    pipeline.feed_partition(partition, part)
+                pipeline.feed_partitions(messages(events, PARTITIONS))
                 time.sleep(0.3)
 
         pipeline.start("coordinator", "assigner-1", "assigner-2", "writer")

@@ -105,8 +105,7 @@ class OperatedTable:
         return list(self.table.stream.events(BATCH))
 
     def _send(self, events: Sequence[Event]) -> None:
-        for partition, part in messages(events, PARTITIONS).items():
-            self.table.pipeline.feed_partition(partition, part)
+        self.table.pipeline.feed_partitions(messages(events, PARTITIONS))
 
     # ------------------------------------------------------------ rows
 

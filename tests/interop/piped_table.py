@@ -38,8 +38,7 @@ class PipedTable:
         """Feeds, waits for the commit, returns its completion time."""
         self.fed += [event.row for event in events if isinstance(event, Upsert)]
         self.model.apply(events)
-        for partition, part in messages(events, PARTITIONS).items():
-            self.pipeline.feed_partition(partition, part)
+        self.pipeline.feed_partitions(messages(events, PARTITIONS))
         self.pipeline.flush()
         return str(self.pipeline.status()["last_commit"]["completion"])
 
