@@ -83,6 +83,10 @@ WRITER_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.streaming.minBatchesToRetain": "5",
+    # Through Hadoop's newer interface the two files of a batch start a dozen processes (`chmod`, `readlink`).
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    ),
 }
 # The writer rests on these, so the section spark: may not set them.
 _OURS: Final[Mapping[str, str]] = {
