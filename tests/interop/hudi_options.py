@@ -30,6 +30,12 @@ SMALL_PARALLELISM = {
     },
 }
 
+# By default each base file has a Bloom filter for 60 000 keys, and writes its 2.6 million bits one by one.
+SMALL_FILTERS = {
+    "hoodie.index.bloom.num_entries": "1000",
+    "hoodie.bloom.index.filter.dynamic.max.entries": "2000",
+}
+
 
 def read_table_properties(table: Path) -> dict[str, str]:
     """The table's hoodie.properties; enough for what Hudi writes (no escapes but those of ':' and '=')."""
@@ -84,6 +90,7 @@ def own_options(table: Path) -> dict[str, str]:
     properties = read_table_properties(table)
     options = {
         **SMALL_PARALLELISM,
+        **SMALL_FILTERS,
         "hoodie.table.name": properties["hoodie.table.name"],
         "hoodie.datasource.write.table.type": properties["hoodie.table.type"],
         "hoodie.datasource.write.recordkey.field": properties["hoodie.table.recordkey.fields"],

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.interop.hudi_options import (
     GLOBAL_RECORD_INDEX,
+    SMALL_FILTERS,
     SMALL_PARALLELISM,
     existing_table_options,
     new_table_options,
@@ -161,7 +162,7 @@ class HudiJudge:
     ) -> None:
         """A table of Hudi's own making with a global record index; its first commit inserts `rows`."""
         base = new_table_options(table.name, table_type, record_key, partition, ordering, shards)
-        self._write(table, rows, "insert", {**base, **(options or {})})
+        self._write(table, rows, "insert", {**base, **SMALL_FILTERS, **(options or {})})
 
     def upsert(self, table: Path, rows: pa.Table, options: Mapping[str, str] | None = None) -> None:
         """Spark upserts `rows` with the table's own settings, tagging through the global record index."""
@@ -200,7 +201,7 @@ class HudiJudge:
         quoted = ", ".join(
             f"{name} => {value if value.isdigit() else repr(value)}" for name, value in arguments.items()
         )
-        everything = {**SMALL_PARALLELISM, **GLOBAL_RECORD_INDEX, **settings}
+        everything = {**SMALL_PARALLELISM, **SMALL_FILTERS, **GLOBAL_RECORD_INDEX, **settings}
         listed = ",".join(f"{key}={value}" for key, value in everything.items())
         answer = self.spark.sql(f"CALL {procedure}({quoted}, options => '{listed}')").collect()
         return [row.asDict(recursive=True) for row in answer]

@@ -16,7 +16,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tests.interop.hudi_options import GLOBAL_RECORD_INDEX, SMALL_PARALLELISM, existing_table_options
+from tests.interop.hudi_options import (
+    GLOBAL_RECORD_INDEX,
+    SMALL_FILTERS,
+    SMALL_PARALLELISM,
+    existing_table_options,
+)
 from tests.interop.judge import HudiJudge, Rows
 
 SMALL_FILES: Final = {"hoodie.parquet.small.file.limit": "104857600"}
@@ -167,7 +172,7 @@ class SparkOperations:
     # ------------------------------------------------------------ inside
 
     def _with_options(self, procedure: str, options: Mapping[str, str], **arguments: Any) -> Rows:
-        settings = {**SMALL_PARALLELISM, **self._settings, **_NO_SERVICES, **options}
+        settings = {**SMALL_PARALLELISM, **SMALL_FILTERS, **self._settings, **_NO_SERVICES, **options}
         listed = ",".join(f"{key}={value}" for key, value in settings.items())
         return self._called(procedure, {**arguments, "options": listed})
 
