@@ -46,6 +46,7 @@ from tidemark.stream_writer.task_entry import (
     ShardsEntry,
     TaskEntry,
 )
+from tidemark.stream_writer.writer_settings import WRITER_SETTINGS
 
 CLASS_PATH: Final = "spark.driver.extraClassPath"
 JARS: Final = "spark.jars"
@@ -68,26 +69,6 @@ _SERVICES_POOL: Final = "services"
 SHARE_BEHIND: Final = 0.5
 _MESSAGE_CHARS_MAX: Final = 4_000
 
-WRITER_SETTINGS: Final[Mapping[str, str]] = {
-    "spark.app.name": "tidemark-writer",
-    "spark.master": DEFAULT_MASTER,
-    "spark.python.daemon.module": "tidemark.stream_writer.spark_daemon",
-    # The driver's JVM only hands tasks out: the first compiler tier is enough, and warms up faster.
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-    # Tasks need not wait for a near executor: they read Kafka, which is equally far from all.
-    "spark.locality.wait": "0",
-    # Spark keeps the status of so many jobs in memory, also if its web page is switched off.
-    "spark.ui.retainedJobs": "20",
-    "spark.ui.retainedStages": "20",
-    "spark.ui.retainedTasks": "1000",
-    "spark.sql.ui.retainedExecutions": "20",
-    "spark.sql.streaming.numRecentProgressUpdates": "5",
-    "spark.sql.streaming.minBatchesToRetain": "5",
-    # Through Hadoop's newer interface the two files of a batch start a dozen processes (`chmod`, `readlink`).
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
-    ),
-}
 # The writer rests on these, so the section spark: may not set them.
 _OURS: Final[Mapping[str, str]] = {
     # The workers keep their connections to Kafka; a new worker for each task would open them each time.
