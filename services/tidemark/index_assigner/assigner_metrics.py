@@ -50,6 +50,17 @@ _ASSIGN: Final = (
     _Plain("run_shards", "run_shards", "Open shards that a run file answers for"),
     _Plain("runs_loaded", "loaded_run_files", "Shards loaded into run files", True),
     _Plain("runs_evicted", "evicted_run_files", "Run files deleted because state.disk was full", True),
+    _Plain(
+        "run_entries_evicted",
+        "evicted_run_entries",
+        "Entries that left run files because state.disk was full",
+        True,
+    ),
+    _Plain(
+        "run_entries_lacking",
+        "lacking_run_entries",
+        "Entries of open shards' base files that no run file has: their look-ups read blocks",
+    ),
     _Plain("runs_damaged", "damaged_run_files", "Shards of which a damaged run file was set aside"),
     _Plain("change_run_entries", "change_run_entries", "Changed entries that are in run files"),
     _Plain(

@@ -210,6 +210,7 @@ def _tiers(facts: Facts, status: Status) -> list[dict[str, Any]]:
             "loading": (total("run_loading_entries") or 0) if tier == "run" else 0,
             "loading_of": (total("run_loading_entries_max") or 0) if tier == "run" else 0,
             "damaged": (total("runs_damaged") or 0) if tier == "run" else 0,
+            "lacking": (total("run_entries_lacking") or 0) if tier == "run" else 0,
             "mapped": total(f"{tier}_mapped_bytes"),
             "mapped_max": total(f"{tier}_mapped_bytes_max"),
         }

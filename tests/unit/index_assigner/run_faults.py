@@ -1,20 +1,25 @@
-"""What may happen to RocksDB and run files in a test: the process ends at any step of a load, writes are lost
-with the power, deleted files come back, bytes change.
+"""What may happen to RocksDB and run files in a test: the process ends at any step of a load, writes are
+lost with the power, deleted files and parts of files come back, bytes change.
+
+A file system gives back whole pages, and the run files of a test are smaller. So holes are kept here.
 """
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testing.dict_rocks import DictRocks
+from tidemark.index_assigner.runs import run
 from tidemark.index_assigner.runs.files import PART_SUFFIX, RUN_SUFFIX, RunFolder
 
-_STEPS = ("create", "finish", "publish", "remove")
+_STEPS = ("create", "finish", "publish", "remove", "punch")
 
 
 class KilledError(BaseException):
@@ -53,6 +58,8 @@ class RunFaults:
         self._rocks: dict[Path, list[dict[bytes, bytes]]] = {}
         # Deleted files whose deletion may not have reached the disk.
         self._deleted: dict[Path, bytes] = {}
+        # By file: begin and end of each hole, and what was there, which a loss of power may bring back.
+        self._holes: defaultdict[Path, list[tuple[int, int, bytes]]] = defaultdict(list)
         self._killed = False
         self.kill_in: int | None = None
 
@@ -63,12 +70,50 @@ class RunFaults:
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From now on, all run folders are watched."""
+        monkeypatch.setattr(RunFolder, "punch", self._punch)
+        monkeypatch.setattr(run, "holes", self._holes_of)
+        size = RunFolder.disk_bytes
+        monkeypatch.setattr(RunFolder, "disk_bytes", lambda folder: size(folder) - self._given_back(folder))
         for name in _STEPS:
             monkeypatch.setattr(RunFolder, name, self._watched(name, getattr(RunFolder, name)))
         discard = RunFolder.discard
         monkeypatch.setattr(
             RunFolder, "discard", lambda folder, name: None if self._killed else discard(folder, name)
         )
+
+    def _punch(self, folder: RunFolder, name: str, ranges: Sequence[tuple[int, int]]) -> bool:
+        """A file system that takes every byte back, or now and then none."""
+        if self._draw.random() < 0.1:
+            return False
+        file = folder.path / f"{name}{RUN_SUFFIX}"
+        for begin, end in ranges:
+            data = file.read_bytes()
+            self._holes[file].append((begin, end, data[begin:end]))
+            self._write(file, begin, bytes(end - begin))
+        return True
+
+    def _write(self, file: Path, at: int, data: bytes) -> None:
+        with file.open("r+b") as opened:
+            opened.seek(at)
+            opened.write(data)
+
+    def _holes_of(self, descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+        file = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        yield from sorted((begin, end) for begin, end, _ in self._holes[file] if begin < min(end, size))
+
+    def _given_back(self, folder: RunFolder) -> int:
+        files = [file for file in self._holes if file.parent == folder.path and file.exists()]
+        return sum(end - begin for file in files for begin, end, _ in self._holes[file])
+
+    def _lose_holes(self, folder: Path) -> None:
+        """Each hole is there, or not, or a smaller one."""
+        for file in [file for file in self._holes if file.is_relative_to(folder) and file.exists()]:
+            left = []
+            for begin, end, data in self._holes[file]:
+                middle = self._draw.choice([begin, end, self._draw.randint(begin, end)])
+                self._write(file, begin, data[: middle - begin])
+                left.append((middle, end, data[middle - begin :]))
+            self._holes[file] = left
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(folder: RunFolder, *arguments: Any) -> Any:
@@ -79,6 +124,7 @@ class RunFaults:
                     self._deleted[file] = file.read_bytes()
             done = real(folder, *arguments)
             if name == "publish":
+                self._holes.pop(folder.path / f"{arguments[0]}{RUN_SUFFIX}", None)
                 self._deleted = {f: data for f, data in self._deleted.items() if f.parent != folder.path}
             if name != "create":
                 self._may_end()
@@ -96,6 +142,7 @@ class RunFaults:
 
     def lose_power(self, folder: Path) -> None:
         """The machine of the folder's process stops: what was not synced is lost, or partly so."""
+        self._lose_holes(folder)
         contents = self._rocks.get(folder, [{}])
         del contents[self._draw.randrange(len(contents)) + 1 :]
         del contents[:-1]

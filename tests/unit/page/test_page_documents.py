@@ -155,6 +155,7 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
         "run_loading_entries": 5,
         "run_loading_entries_max": 8,
         "runs_damaged": 1,
+        "run_entries_lacking": 7,
     }
     member = {"slot": 0, "process": "a", "address": "h:1", "lanes": ["0"], "uncommitted_entries": 0}
     world.status["services"]["assign"] = [{**member, "figures": stats}, {**member, "figures": stats}]
@@ -163,8 +164,9 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
     assert (tiers["hot"]["bytes_max"], tiers["mdt"]["bytes_max"]) == (8_000, None)
     assert tiers["uncommitted"]["entries_max"] == FACTS.uncommitted_entries_max
     assert tiers["none"]["share"] == pytest.approx(0.2)
-    assert [tiers["run"][name] for name in ("loading", "loading_of", "damaged")] == [10, 16, 2]
-    assert [tiers["hot"][name] for name in ("loading", "loading_of", "damaged")] == [0, 0, 0]
+    names = ("loading", "loading_of", "damaged", "lacking")
+    assert [tiers["run"][name] for name in names] == [10, 16, 2, 14]
+    assert [tiers["hot"][name] for name in names] == [0, 0, 0, 0]
 
 
 def test_rates_are_those_of_the_last_seconds_and_never_negative() -> None:

@@ -139,8 +139,9 @@ class ForeignDeletes:
             return where
         in_run = self._runs.find(number, gone.take(pa.array(rest)))
         if in_run is not None:
-            where[rest] = in_run
-        else:
+            where[rest] = in_run.locations
+            rest = rest[~in_run.known]
+        if rest.size:
             self._fill(where, gone, shard.base_places(gone.take(pa.array(rest[:_BASE_KEYS_MAX]))))
         return where
 

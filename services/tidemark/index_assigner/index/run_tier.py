@@ -2,7 +2,8 @@
 
 A run is a copy of the base file of a shard's slice. It serves as long as the shard's life goes on, also after
 the base file was compacted or cleaned: its content and RocksDB's entries, which are newer, are together what
-the table says. The rules that keep it true through ended lives, losses of power and damaged files are in
+the table says. Where the disk has no room for all of it, the run lacks the key ranges that are used least.
+The rules that keep it true through ended lives, losses of power and damaged files are in
 docs/adr/0014-run-files.md. All methods are called on the index's own thread.
 """
 
@@ -18,8 +19,11 @@ import pyarrow as pa
 
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.domain.locations import Int32Array, Locations
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.change_tier import ChangeTier
+from tidemark.index_assigner.index.copies import Copies, copy_bytes
+from tidemark.index_assigner.index.key_ranges import RangeTable
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
@@ -27,17 +31,16 @@ from tidemark.index_assigner.index.ports import WarmProgress
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.runs.directory import RunIdentity
-from tidemark.index_assigner.runs.errors import RunDamagedError
 from tidemark.index_assigner.runs.files import RunFolder, is_change, run_name, shard_of
 from tidemark.index_assigner.runs.loading import ChangeLoad, Load, Loads, RunLoad
-from tidemark.index_assigner.runs.run import Run
+from tidemark.index_assigner.runs.run import FoundInBase
 from tidemark.stream_runtime.ids import IdSource
 
 _log = logging.getLogger("tidemark.assigner")
 # A shard is loaded once look-ups have read more than this share of its blocks.
 _READ_SHARE: Final = 0.02
-# Bytes of an entry in a run beside its key: tag, location, end and what rounding adds.
-_BYTES_BESIDE_KEY: Final = 16
+# When no load is worth its work, the next is thought of after so many more keys were read from blocks.
+_KEYS_PER_PLAN: Final = 10_000
 
 
 class RunTier:
@@ -57,15 +60,16 @@ class RunTier:
         self._is_open = is_open
         self._rocks, self._locations, self._limits, self._loads = rocks, locations, limits, loads
         self._folder = RunFolder(rocks.path / RUNS_FOLDER)
-        self._runs: dict[ShardId, Run] = {}
         self._used: dict[str, int] = {}
         self._mapped = MappedPages(limits.mapped_bytes)
+        self._copies = Copies(self._folder, locations, self._mapped)
         self.changes = ChangeTier(rocks, stored, locations, self._folder, self._mapped, ids)
         self._ticks = count(1)
         self._cold: dict[ShardId, OpenShard] = {}
         self._loading: tuple[OpenShard, Load] | None = None
         self._published_bytes = self._folder.disk_bytes()
         self._wanted = False
+        self._plan_in = 0
         self.loaded = self.evicted = 0
 
     # ------------------------------------------------------------------ shards
@@ -81,41 +85,20 @@ class RunTier:
         for name in self._folder.names():
             if shard_of(name) == number and name not in (own, of_changes):
                 self._remove(name)
-        mapped = self._runs.get(number)
-        if mapped is not None and mapped.name == own:
+        if self._copies.name(number) == own:
             return
-        self._unmap(number)
+        self._copies.unmap(number)
         if self._folder.size(own):
-            self._map(number, life)
-
-    def _map(self, number: ShardId, life: str) -> None:
-        name = run_name(number, life)
-        try:
-            run = Run(self._folder, name, self._locations)
-        except RunDamagedError as error:
-            self._set_aside(name, error)
-            return
-        identity = run.directory.identity
-        if (identity.shard, identity.life) != (number, life):
-            run.close()
-            self._set_aside(name, RunDamagedError(f"{name} is a copy of shard {identity.shard}'s run"))
-            return
-        self._runs[number] = run
-        self._used[name] = next(self._ticks)
+            if self._copies.map(number, life):
+                self._used[own] = next(self._ticks)
+            self._published_bytes = self._folder.disk_bytes()
 
     def close(self, numbers: Iterable[ShardId]) -> None:
         """Ends the mappings of these shards and the load of one of them; published files stay."""
         shards = list(numbers)
         self.end_load(shards)
         self.changes.close(shards)
-        for number in shards:
-            self._unmap(number)
-
-    def _unmap(self, number: ShardId) -> None:
-        run = self._runs.pop(number, None)
-        if run is not None:
-            self._mapped.closed(run)
-            run.close()
+        self._copies.close(shards)
 
     def drop(self, number: ShardId) -> None:
         """Deletes the shard's runs: its life has ended."""
@@ -136,33 +119,25 @@ class RunTier:
 
     def stop(self) -> None:
         """Ends everything, because the process ends. Waits for the end of the load."""
-        self.close({*self._runs, *self.changes.shards()})
+        self.close(self._copies.shards() | self.changes.shards())
         self._loading = None
         self._loads.close()
 
     # ------------------------------------------------------------------ look-ups
 
-    def find(self, number: ShardId, keys: pa.StringArray) -> Int32Array | None:
-        """The place of each key in the base file that the shard's run was made of, NO_LOCATION where it has
-        none. None: there is no run, or it is damaged, and is set aside now.
+    def find(self, number: ShardId, keys: pa.StringArray) -> FoundInBase | None:
+        """The place of each key in the base file that the shard's run was made of, as far as the run knows
+        it. None: there is no run, or it is damaged, and is set aside now.
         """
-        run = self._runs.get(number)
-        if run is None:
+        name = self._copies.name(number)
+        if name is None:
             return None
-        try:
-            found = run.find(keys).locations
-        except RunDamagedError as error:
+        found = self._copies.find(number, keys)
+        if found is None:
             self.end_load([number])
-            self._unmap(number)
-            self._set_aside(run.name, error)
-            return None
-        self._used[run.name] = next(self._ticks)
-        self._mapped.used(run)
+        else:
+            self._used[name] = next(self._ticks)
         return found
-
-    def _set_aside(self, name: str, error: RunDamagedError) -> None:
-        _log.error("a run file is set aside, and its shard is loaded again: %s", error)
-        self._folder.set_aside(name)
 
     # ------------------------------------------------------------------ loading
 
@@ -171,8 +146,10 @@ class RunTier:
         """Threads that inflate blocks for look-ups, which read them where no run answers."""
         return self._loads.inflating
 
-    def was_read(self, shard: OpenShard, blocks: int) -> None:
-        """Counts blocks of the shard's base file that a look-up has read."""
+    def was_read(self, shard: OpenShard, keys: pa.StringArray, blocks: int) -> None:
+        """Counts blocks of the shard's base file that a look-up of these keys has read."""
+        self._copies.was_read(shard, keys)
+        self._plan_in -= len(keys)
         shard.blocks_read += blocks
         if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
             self._cold[shard.number] = shard
@@ -180,10 +157,10 @@ class RunTier:
     def want(self, shards: Iterable[OpenShard]) -> None:
         """Loads all of these shards that have no run, whatever look-ups read of them."""
         for shard in shards:
-            if shard.snapshot.base is not None and shard.number not in self._runs:
+            if not self._is_served(shard):
                 shard.may_load = True
                 self._cold[shard.number] = shard
-        self._wanted = True
+        self._wanted, self._plan_in = True, 0
 
     def load_on(self) -> None:
         """Polls while a load that `want` asked for is left, also if nobody looks a key up."""
@@ -193,18 +170,26 @@ class RunTier:
 
     def progress(self, shards: Sequence[OpenShard]) -> WarmProgress:
         """How much of these shards is in runs."""
-        bases = {shard.number: shard.snapshot.base for shard in shards}
-        sizes = {number: base.entry_count for number, base in bases.items() if base is not None}
-        runs = {number: self._runs[number].directory.entries for number in bases if number in self._runs}
+        for shard in shards:
+            self._copies.was_read(shard, pa.array([], pa.string()))
+        numbers = [shard.number for shard in shards]
+        entries = sum(map(self._copies.entries, numbers))
         loading = self._loading[1].entries if self._loading is not None else 0
         left = self._cold.keys() | ({self._loading[0].number} if self._loading is not None else set())
         return WarmProgress(
-            len(bases),
-            sum(number in runs or number not in sizes for number in bases),
-            len(left & (sizes.keys() - runs.keys())),
-            sum(runs.values()) + loading,
-            sum(runs.get(number, size) for number, size in {**sizes, **runs}.items()),
+            len(numbers),
+            sum(self._is_served(shard) for shard in shards),
+            sum(shard.number in left and not self._is_served(shard) for shard in shards),
+            entries + loading,
+            entries + self.lacking(numbers),
         )
+
+    def _is_served(self, shard: OpenShard) -> bool:
+        return not shard.snapshot.block_count or self._copies.is_whole(shard.number)
+
+    def lacking(self, numbers: Iterable[ShardId]) -> int:
+        """About how many entries of these shards' base files no run has: look-ups read blocks for them."""
+        return sum(map(self._copies.lacking, numbers))
 
     def poll(self) -> None:
         """Publishes the run of a load that has ended, and starts the next load."""
@@ -222,7 +207,7 @@ class RunTier:
         if self._cold and self._loading is None and not self._loads.is_busy:
             self._start_next()
         if self._loading is None and not self._loads.is_busy:
-            started = self.changes.next_load(self._room)
+            started = self.changes.next_load(self._room_for_changes)
             if started is not None:
                 self._loading = started
                 self._loads.start(started[1])
@@ -243,7 +228,9 @@ class RunTier:
             self._failed(shard, error)
             return
         self._published_bytes = self._folder.disk_bytes()
-        self._map(shard.number, shard.life)
+        self._copies.unmap(shard.number)
+        if self._copies.map(shard.number, shard.life):
+            self._used[load.name] = next(self._ticks)
         self.loaded += 1
         _log.info("shard %d: %d entries are in a run file", shard.number, load.entries)
 
@@ -253,21 +240,56 @@ class RunTier:
         _log.log(level, "shard %d is not loaded, look-ups read its HFile: %s", shard.number, error)
 
     def _start_next(self) -> None:
-        """Loads the shard of which look-ups have read the greatest share, if the disk has room for it."""
+        """Loads the shard of which look-ups have read the greatest share, if the disk has room for it, else
+        the ranges that are worth it most.
+        """
         shard = max(self._cold.values(), key=lambda one: one.blocks_read / one.snapshot.block_count)
+        if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
+            del self._cold[shard.number]
+            return
+        size = copy_bytes(shard)
+        room = self._room(size)
+        if room is not None:
+            del self._cold[shard.number]
+            self._start(shard, room, None)
+        elif self._plan_in <= 0:
+            self._start_part()
+        else:
+            self._cold = {}
+
+    def _start_part(self) -> None:
+        """Loads those ranges of one shard that are worth a place on the disk, and makes room for them."""
+        table = self._copies.table(self._cold.values())
+        others = self._rocks.disk_bytes() + self._published_bytes - self._copies.held_bytes()
+        worth = table.worth_a_place(self._limits.disk_for_runs - others)
+        shard = self._most_gained(table, worth)
+        if shard is None:
+            self._cold, self._plan_in = {}, _KEYS_PER_PLAN
+            return
         del self._cold[shard.number]
-        base = shard.snapshot.base
-        if base is None or shard.number in self._runs or not shard.may_load:
-            return
-        room = self._room(base.entry_count * (len(base.first_key(0)) + _BYTES_BESIDE_KEY))
-        if room is None:
-            return
+        mine = table.shards == shard.number
+        size = float(table.sizes[mine & worth].sum())
+        self._evict_ranges(table, ~mine & ~worth, size - self._free())
+        if self._free() < size and (former := self._copies.name(shard.number)) is not None:
+            self._copies.unmap(shard.number)
+            self._remove(former)
+        wanted = self._copies.blocks_in(shard, table.ranges[mine & worth])
+        # Sizes are estimates: what a copy takes beyond its own is left of the other quarter.
+        self._start(shard, self._free() + self._limits.disk_bytes - self._limits.disk_for_runs, wanted)
+
+    def _most_gained(self, table: RangeTable, worth: BoolArray) -> OpenShard | None:
+        """The cold shard of which the new ranges are used most; None: they are not worth a load."""
+        gains = {number: self._copies.gain(number, table, worth) for number in self._cold}
+        found = max(gains, key=lambda number: gains[number], default=None)
+        return self._cold[found] if found is not None and gains[found] >= 0 else None
+
+    def _start(self, shard: OpenShard, room: int, wanted: BoolArray | None) -> None:
         name = run_name(shard.number, shard.life)
         identity = RunIdentity(
             shard.number, shard.life, shard.snapshot.base_name or "", shard.snapshot.base_mark, False
         )
         snapshot = shard.snapshot
-        load = RunLoad(self._folder, name, identity, snapshot.open_base, snapshot.check_base, room)
+        load = RunLoad(self._folder, name, identity, snapshot.open_base, snapshot.check_base, room, wanted)
         self._loading = shard, load
         self._loads.start(load)
 
@@ -277,12 +299,28 @@ class RunTier:
         Runs of shards that are not open here make room. Those of open ones do not: shards that do not fit in
         together would be loaded again and again.
         """
-        while True:
-            room = self._limits.disk_for_runs - self._rocks.disk_bytes() - self._published_bytes
-            if room >= needed:
-                return room
-            if not self._evict(only_closed=True):
+        while (room := self._free()) < needed:
+            if not self._evict_closed():
                 return None
+        return room
+
+    def _room_for_changes(self, needed: int) -> int | None:
+        """As `_room` for a change run, which frees what RocksDB has of the shard: it may take half of the
+        other quarter, and key ranges make room for it.
+        """
+        spare = (self._limits.disk_bytes - self._limits.disk_for_runs) // 2
+        if self._room(needed - spare) is None:
+            missing = needed - spare - self._free()
+            if missing > self._copies.held_bytes():
+                return None
+            table = self._copies.table()
+            self._evict_ranges(table, table.held, missing)
+        room = self._free() + spare
+        return room if room >= needed else None
+
+    def _free(self) -> int:
+        """Bytes that runs may take beside those that there are."""
+        return self._limits.disk_for_runs - self._rocks.disk_bytes() - self._published_bytes
 
     # ------------------------------------------------------------------ disk
 
@@ -292,27 +330,39 @@ class RunTier:
         return self._published_bytes + (self._loading[1].size if self._loading is not None else 0)
 
     def evict(self) -> bool:
-        """Deletes what is needed least: damaged files, else the run that was used least lately. False: there
-        is nothing left to delete. Change runs go with their shards alone.
+        """Deletes what is needed least: damaged files, else runs of shards that are not open, else the key
+        ranges that are used least. False: there is nothing left to delete. Change runs go with their shards
+        alone.
         """
         if self._folder.damaged():
             self._folder.remove_damaged()
             self._published_bytes = self._folder.disk_bytes()
             return True
         self.end_load()
-        return self._evict(only_closed=False)
+        if self._evict_closed():
+            return True
+        over = self._rocks.disk_bytes() + self._published_bytes - self._limits.disk_bytes
+        table = self._copies.table()
+        return self._evict_ranges(table, table.held, max(over, 1))
 
-    def _evict(self, only_closed: bool) -> bool:
-        opened = {run.name for run in self._runs.values()}
-        runs = [name for name in self._folder.names() if not is_change(name)]
-        names = [name for name in runs if not only_closed or name not in opened]
+    def _evict_closed(self) -> bool:
+        """Deletes the run of a shard that is not open: the one that was used least lately."""
+        opened = {self._copies.name(number) for number in self._copies.shards()}
+        names = [name for name in self._folder.names() if not is_change(name) and name not in opened]
         if not names:
             return False
-        name = min(names, key=lambda run: self._used.get(run, 0))
-        for number in [number for number, run in self._runs.items() if run.name == name]:
-            self._unmap(number)
-        self._remove(name)
+        self._remove(min(names, key=lambda run: self._used.get(run, 0)))
         self.evicted += 1
+        return True
+
+    def _evict_ranges(self, table: RangeTable, among: BoolArray, size: float) -> bool:
+        """Gives at least so many bytes back, the least used ranges first; False: there are none."""
+        if size <= 0 or not (among & table.held).any():
+            return False
+        for name in self._copies.evict(table, among, size):
+            self._remove(name)
+            self.evicted += 1
+        self._published_bytes = self._folder.disk_bytes()
         return True
 
     def _remove(self, name: str) -> None:
@@ -325,8 +375,8 @@ class RunTier:
         load = self._loading[1] if self._loading is not None else None
         damaged = {shard_of(name) for name in self._folder.damaged()}
         return {
-            "run_shards": len(self._runs),
-            "run_entries": sum(run.directory.entries for run in self._runs.values()),
+            "run_shards": len(self._copies.shards()),
+            "run_entries": sum(map(self._copies.entries, self._copies.shards())),
             "run_bytes": self.disk_bytes,
             "run_bytes_max": self._limits.disk_for_runs,
             "run_mapped_bytes": self._mapped.nbytes,
@@ -335,6 +385,7 @@ class RunTier:
             **self.changes.stats(),
             "runs_loaded": self.loaded,
             "runs_evicted": self.evicted,
+            "run_entries_evicted": self._copies.entries_evicted,
             "run_loading_entries": load.entries if load is not None else 0,
             "run_loading_entries_max": load.entries_total if load is not None else 0,
             "runs_damaged": len(damaged),

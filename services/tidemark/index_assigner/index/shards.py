@@ -177,7 +177,7 @@ class ShardStore:
             raise
         shard.snapshot.check_base()
         self.blocks_read += found.blocks_read
-        self._runs.was_read(shard, found.blocks_read)
+        self._runs.was_read(shard, keys, found.blocks_read)
         return located
 
     def _local_ids(self, entries: RecordIndexEntries) -> Int32Array:

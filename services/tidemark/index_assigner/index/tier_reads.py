@@ -144,16 +144,18 @@ class TierReads:
         self._spent("run", started)
 
     def runs(self, keys: pa.StringArray, shards: Int32Array, columns: AnswerColumns) -> None:
-        """Answers from run files, present or absent. Keys of shards without one stay open."""
+        """Answers from run files, present or absent. Keys of shards without one stay open, and those in
+        ranges that the run lacks.
+        """
         if not columns.open.size:
             return
         started = self._clock.monotonic_s()
         located = np.full(len(columns.open), NO_LOCATION, np.int32)
         known = np.zeros(len(columns.open), np.bool_)
         for number, members in _by_shard(shards[columns.open]):
-            places = self._runs.find(number, keys.take(pa.array(columns.open[members])))
-            if places is not None:
-                known[members], located[members] = True, places
+            found = self._runs.find(number, keys.take(pa.array(columns.open[members])))
+            if found is not None:
+                known[members], located[members] = found.known, found.locations
         present = located[known] >= 0
         none = np.zeros(len(present), np.bool_)
         at = columns.close(known, Tier.RUN, located[known], np.zeros(len(present), np.int64), none, none)

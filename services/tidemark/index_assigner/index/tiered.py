@@ -348,12 +348,15 @@ class TieredIndex:
     def _is_present(self, shard: OpenShard) -> bool:
         return any(held.shards.get(shard.number) is shard for held in self._held.values())
 
+    def _held_openings(self) -> list[OpenShard]:
+        return [shard for held in self._held.values() for shard in held.shards.values()]
+
     def _held_shards(self) -> set[ShardId]:
         return {number for held in self._held.values() for number in held.shards}
 
     def warm(self, start: bool) -> WarmProgress:
         """Tells how much is in run files, and begins to load the rest if it should."""
-        shards = [shard for held in self._held.values() for shard in held.shards.values()]
+        shards = self._held_openings()
         if start:
             self._runs.want(shards)
         return self._runs.progress(shards)
@@ -386,6 +389,7 @@ class TieredIndex:
             "rocksdb_bytes_max": self._limits.disk_bytes,
             "rocksdb_entries": self._rocks.entries(),
             **self._runs.stats(),
+            "run_entries_lacking": self._runs.lacking(self._held_shards()),
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,
             "tombstones_removed": self._sweep.removed,

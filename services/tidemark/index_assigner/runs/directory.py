@@ -21,12 +21,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.runs.errors import RunDamagedError
 from tidemark.index_assigner.runs.images import Images, UInt32Array
 
 FOOTER_BYTES: Final = 32
 FORMAT_VERSION: Final = 1
+PARTIAL_VERSION: Final = 2
+"""Of a run that lacks blocks of its base file: a version that does not know such runs sets it aside."""
 _MAGIC: Final = b"TIDERUN\x01"
 _FOOTER: Final = struct.Struct("<QI12x8s")
 
@@ -65,6 +67,7 @@ class _Stored(msgspec.Struct, frozen=True):
     key_ends: bytes
     keys: bytes
     flags: bytes = b""
+    held: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Directory:
     """``locations``: (partition path, file id) by the run's own number. ``flags``: in a change run, what is
     true of the entries with that number (`entries.HAS_ORDERING`, `EXACT`, `ABSENT`); else b"".
     ``checksums``: CRC-32 of each image. ``first_keys``: the first key of each block, ascending in the file's
-    order.
+    order. ``held``: whether the run has an image of the block; a block without one may have any keys.
     """
 
     identity: RunIdentity
@@ -81,21 +84,16 @@ class Directory:
     images: Images
     checksums: UInt32Array
     first_keys: list[bytes]
+    held: BoolArray
     flags: bytes = b""
-
-    def image_range(self, block: int, directory_start: int) -> tuple[int, int]:
-        """Where the block's image begins and ends in the file."""
-        starts = self.images.starts
-        end = int(starts[block + 1]) if block + 1 < len(starts) else directory_start
-        return int(starts[block]), end
 
 
 def encode_directory(directory: Directory) -> bytes:
     """The directory and its footer: the last bytes of a run file."""
-    images = directory.images
+    images, whole = directory.images, bool(directory.held.all())
     content = msgspec.msgpack.encode(
         _Stored(
-            FORMAT_VERSION,
+            FORMAT_VERSION if whole else PARTIAL_VERSION,
             directory.identity,
             directory.entries,
             directory.locations,
@@ -107,6 +105,7 @@ def encode_directory(directory: Directory) -> bytes:
             np.cumsum([len(key) for key in directory.first_keys], dtype="<i8").tobytes(),
             b"".join(directory.first_keys),
             directory.flags,
+            b"" if whole else np.packbits(directory.held).tobytes(),
         )
     )
     return content + _FOOTER.pack(len(content), zlib.crc32(content), _MAGIC)
@@ -131,16 +130,19 @@ def decode_directory(content: bytes, footer: bytes, name: str) -> Directory:
         stored = msgspec.msgpack.decode(content, type=_Stored)
     except msgspec.MsgspecError as error:
         raise RunDamagedError(f"{name}: its directory cannot be read: {error}") from error
-    if stored.version != FORMAT_VERSION:
-        raise RunDamagedError(f"{name} has version {stored.version} of the format, not {FORMAT_VERSION}")
+    if stored.version not in (FORMAT_VERSION, PARTIAL_VERSION):
+        raise RunDamagedError(f"{name} has version {stored.version} of the format, not {PARTIAL_VERSION}")
     images = Images(
         _numbers(stored.starts), _numbers(stored.counts), _numbers(stored.widths), stored.identity.ordered
     )
     ends = [0, *_numbers(stored.key_ends).tolist()]
     first_keys = [stored.keys[begin:end] for begin, end in itertools.pairwise(ends)]
     checksums = np.frombuffer(stored.checksums, "<u4")
+    held = np.ones(len(images), np.bool_)
+    if stored.held:
+        held = np.unpackbits(np.frombuffer(stored.held, np.uint8), count=len(images)).astype(np.bool_)
     return Directory(
-        stored.identity, stored.entries, stored.locations, images, checksums, first_keys, stored.flags
+        stored.identity, stored.entries, stored.locations, images, checksums, first_keys, held, stored.flags
     )
 
 

@@ -1,5 +1,9 @@
 """Run files on local disk: a new one is under a temporary name until it is whole and synced.
 
+Ranges of a published file can be given back to the disk (`punch`): a hole is left there. Nothing says so but
+the hole itself, which whoever opens the file looks for (`holes`): a loss of power leaves the hole, the bytes,
+or a smaller hole.
+
 The order in which a run reaches the disk: the file's bytes (`finish`, in the loader's thread), then its name
 and the folder (`publish`). So a file with a final name is whole, also after a loss of power; one with a
 temporary name is left over, and is deleted at the next start. A file is named after its shard and the shard's
@@ -8,8 +12,9 @@ life; a change run has a random name of its own as well.
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,6 +26,7 @@ PART_SUFFIX: Final = ".part"
 ASIDE_SUFFIX: Final = ".damaged"
 _SHARD_DIGITS: Final = 5
 _CHANGE_MARK: Final = "+"
+_SECTOR: Final = 512  # the unit of `st_blocks`
 
 
 def run_name(shard: ShardId, life: str) -> str:
@@ -76,6 +82,24 @@ class RunFolder:
         """Deletes a published file; nothing happens where there is none."""
         (self.path / f"{name}{RUN_SUFFIX}").unlink(missing_ok=True)
 
+    def punch(self, name: str, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Gives the whole pages in these ranges [begin, end) of a published file back to the disk. False: its
+        file system cannot do that.
+        """
+        descriptor = os.open(self.path / f"{name}{RUN_SUFFIX}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with mmap.mmap(descriptor, 0) as mapping:
+                for begin, end in ranges:
+                    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+                    behind = end // mmap.PAGESIZE * mmap.PAGESIZE
+                    if behind > first:
+                        mapping.madvise(mmap.MADV_REMOVE, first, behind - first)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
     def set_aside(self, name: str) -> None:
         """Renames a damaged file, so that it is used no more and can be looked at."""
         file = self.path / f"{name}{RUN_SUFFIX}"
@@ -104,7 +128,7 @@ class RunFolder:
             return 0
 
     def disk_bytes(self) -> int:
-        """Bytes of all files in the folder."""
+        """Bytes that all files in the folder take on the disk, holes left out."""
         return sum(self._sizes())
 
     def open(self, name: str) -> int:
@@ -117,9 +141,12 @@ class RunFolder:
     def _sizes(self) -> Iterator[int]:
         for file in self.path.iterdir():
             try:
-                yield file.stat().st_size
+                stat = file.stat()
             except FileNotFoundError:
                 continue
+            # What is being written may not have its place on the disk yet.
+            written = file.suffix == RUN_SUFFIX
+            yield min(stat.st_size, stat.st_blocks * _SECTOR) if written else stat.st_size
 
     def _sync(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -127,3 +154,22 @@ class RunFolder:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def holes(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yields the ranges [begin, end) of a file of that size that take no place on the disk; none where the
+    file system does not say.
+    """
+    at = 0
+    while at < size:
+        try:
+            begin = os.lseek(descriptor, at, os.SEEK_HOLE)
+        except OSError:
+            return
+        if begin >= size:
+            return
+        try:
+            at = os.lseek(descriptor, begin, os.SEEK_DATA)
+        except OSError:
+            at = size
+        yield begin, at

@@ -7,6 +7,7 @@ file under a temporary name. Whether that file is published is decided on the in
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -14,9 +15,12 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO, Final, Protocol
 
+import numpy as np
+
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.runs.block_values import BlockValues
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.entries import Entries, merged
@@ -90,28 +94,43 @@ class RunLoad(Load):
         open_base: Callable[[], HFileReader],
         check_base: Callable[[], None],
         bytes_max: int,
+        wanted: BoolArray | None = None,
     ) -> None:
         """``open_base``: opens the base file. ``check_base`` raises FileMissingError when it is not that file
-        any more.
+        any more. ``wanted``: the blocks that are copied; None: all.
         """
         super().__init__(folder, name, bytes_max)
         self._identity, self._open_base, self._check_base = identity, open_base, check_base
+        self._wanted = wanted
 
     def _fill(self, file: BinaryIO) -> Generator[tuple[int, int], None, None]:
         base, locations = self._open_base(), Locations(1)
         values, writer = BlockValues(locations), RunWriter(file, self._identity, locations)
-        self.entries_total = base.entry_count
-        for part in base.runs(range(base.block_count)):
-            first_keys = [base.first_key(number) for number in part.numbers]
-            places = values.locations(part.content.values, base.schema, base.name)
-            writer.add(first_keys, part.content.keys, places, None, part.ends)
-            yield len(places), writer.size
+        wanted = np.ones(base.block_count, np.bool_) if self._wanted is None else self._wanted
+        self.entries_total = base.entry_count * int(wanted.sum()) // max(base.block_count, 1)
+        for stretch, is_wanted in _stretches(wanted):
+            if not is_wanted:
+                writer.leave_out([base.first_key(number) for number in stretch])
+                continue
+            for part in base.runs(stretch):
+                first_keys = [base.first_key(number) for number in part.numbers]
+                places = values.locations(part.content.values, base.schema, base.name)
+                writer.add(first_keys, part.content.keys, places, None, part.ends)
+                yield len(places), writer.size
         self._check_base()
-        if self.entries != self.entries_total:
+        if wanted.all() and self.entries != self.entries_total:
             raise CorruptFileError(
                 f"{base.name}: {self.entries} entries, but the trailer says {self.entries_total}"
             )
         writer.finish()
+
+
+def _stretches(wanted: BoolArray) -> Iterator[tuple[range, bool]]:
+    """Neighbouring blocks that are all wanted or all not: 1, 1, 0 gives (0 to 1, True), (2, False)."""
+    edges = [0, *(np.flatnonzero(np.diff(wanted.astype(np.int8))) + 1).tolist(), len(wanted)]
+    for begin, end in itertools.pairwise(edges):
+        if end > begin:
+            yield range(begin, end), bool(wanted[begin])
 
 
 class ChangeLoad(Load):

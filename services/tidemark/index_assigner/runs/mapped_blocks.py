@@ -39,6 +39,11 @@ class MappedBlocks:
             self._checked[new] = True
             self._count()
 
+    def gone(self, blocks: Int64Array) -> None:
+        """Forgets blocks whose images are not in the file any more."""
+        self._checked[blocks] = False
+        self._count()
+
     def give_back(self, all_of_them: bool) -> list[tuple[int, int]]:
         """Returns the byte ranges (begin, length) whose pages go, and forgets that their blocks were checked.
 

@@ -30,7 +30,7 @@ from tidemark.index_assigner.runs.directory import (
 )
 from tidemark.index_assigner.runs.entries import ABSENT, Entries, UInt8Array
 from tidemark.index_assigner.runs.errors import RunDamagedError
-from tidemark.index_assigner.runs.files import RunFolder
+from tidemark.index_assigner.runs.files import RunFolder, holes
 from tidemark.index_assigner.runs.images import (
     FoundPlaces,
     Images,
@@ -57,8 +57,24 @@ class FoundEntries:
     flags: UInt8Array
 
 
+@dataclass(frozen=True, slots=True)
+class FoundInBase:
+    """What a copy of a base file says of n keys. ``known``: whether it says anything; of the others it lacks
+    a block that may have them. ``locations``: NO_LOCATION where a known key is absent. ``blocks``: where each
+    key belongs by UTF-8 order, -1: before the first block.
+    """
+
+    known: BoolArray
+    locations: Int32Array
+    blocks: Int64Array
+
+
 class RunFile:
-    """An open run file, read by `pread`. Each image is compared with its checksum."""
+    """An open run file, read by `pread`. Each image is compared with its checksum.
+
+    ``held``: which blocks have an image. A copy of a base file may be written without some, and others may
+    have gone since.
+    """
 
     def __init__(self, folder: RunFolder, name: str) -> None:
         """Opens it. Raises RunDamagedError when the file is gone, cut off or has another directory."""
@@ -68,6 +84,9 @@ class RunFile:
         try:
             self.size = os.fstat(self._descriptor).st_size
             self.directory, self._directory_start = self._read_directory()
+            self._begins = self.directory.images.starts
+            self._ends = np.append(self._begins[1:], self._directory_start)
+            self.held = self._not_in_holes()
         except BaseException:
             self._closing()
             raise
@@ -94,6 +113,32 @@ class RunFile:
         """Gives the file back."""
         self._closing()
 
+    @property
+    def held_entries(self) -> int:
+        """Entries that the file has."""
+        return int(self.directory.images.counts[self.held].sum())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the images that the file has."""
+        return int((self._ends - self._begins)[self.held].sum())
+
+    @property
+    def file_bytes(self) -> Int64Array:
+        """The bytes that each block takes: of its image, also where that is gone, and of the directory."""
+        of_directory = (self.size - self._directory_start) // max(len(self.held), 1)
+        sizes: Int64Array = self._ends - self._begins + of_directory
+        return sizes
+
+    def _not_in_holes(self) -> BoolArray:
+        """Which blocks have all of their image. Entries never leave a change run: a hole there is damage."""
+        held = self.directory.held.copy()
+        if not self.directory.identity.change:
+            for begin, end in holes(self._descriptor, self._directory_start):
+                first = np.searchsorted(self._ends, begin, side="right")
+                held[first : np.searchsorted(self._begins, end, side="left")] = False
+        return held
+
     def _ids(self, locations: Locations) -> Int32Array:
         """The id of each location of the directory; NO_LOCATION of absent keys, and in a last cell."""
         flags = self.directory.flags or bytes(len(self.directory.locations))
@@ -104,7 +149,7 @@ class RunFile:
         return np.array([*ids, NO_LOCATION], np.int32)
 
     def _image(self, block: int) -> bytes:
-        begin, end = self.directory.image_range(block, self._directory_start)
+        begin, end = int(self._begins[block]), int(self._ends[block])
         image = self._read(begin, end - begin)
         if zlib.crc32(image) != int(self.directory.checksums[block]):
             raise RunDamagedError(f"{self.name}: the image of block {block} is damaged")
@@ -140,31 +185,45 @@ class Run(RunFile):
         except BaseException:
             self._closing()
             raise
-        starts = self.directory.images.starts
-        self._mapped = MappedBlocks(starts, np.append(starts[1:], self._directory_start))
+        self._folder = folder
+        self._mapped = MappedBlocks(self._begins, self._ends)
         self._blocks = BlockSearch(self.directory.first_keys)
         self._search = ImageSearch(np.frombuffer(self._mapping, np.uint8), self.directory.images)
         self._local = self._ids(locations)
         self._flags = np.frombuffer(self.directory.flags + b"\0", np.uint8)
 
-    def find(self, keys: pa.StringArray) -> FoundPlaces:
+    def find(self, keys: pa.StringArray) -> FoundInBase:
         """The location of each key as an id of this process, NO_LOCATION where the shard does not have it.
 
         Raises RunDamagedError when one of the images that have to be searched is damaged.
         """
-        found = self._places(keys)
-        return FoundPlaces(self._local[found.locations], found.ordering)
+        by_utf8, by_utf16 = self._blocks.candidates(keys)
+        found = self._places(keys, by_utf8, by_utf16)
+        # A key is absent when each block that may have it was searched; before the first one, -1, there is
+        # none.
+        held = np.append(self.held, True)
+        known = (found.locations >= 0) | held[by_utf8] & held[by_utf16]
+        return FoundInBase(known, self._local[found.locations], by_utf8)
 
     def find_entries(self, keys: pa.StringArray) -> FoundEntries:
         """What a change run has of each key. Raises RunDamagedError as `find`."""
-        found = self._places(keys)
+        found = self._places(keys, *self._blocks.candidates(keys))
         own = found.locations
         return FoundEntries(own >= 0, self._local[own], found.ordering, self._flags[own])
 
-    def _places(self, keys: pa.StringArray) -> FoundPlaces:
+    def evict(self, chosen: BoolArray) -> bool:
+        """Gives the images of these blocks back to the disk. False: the file system cannot do that."""
+        going = np.flatnonzero(chosen & self.held)
+        # Nobody may look at a page that is about to read as zeros.
+        self.held[going] = False
+        self._mapped.gone(going)
+        stretches = np.split(going, np.flatnonzero(np.diff(going) > 1) + 1) if going.size else []
+        ranges = [(int(self._begins[blocks[0]]), int(self._ends[blocks[-1]])) for blocks in stretches]
+        return self._folder.punch(self.name, ranges)
+
+    def _places(self, keys: pa.StringArray, by_utf8: Int64Array, by_utf16: Int64Array) -> FoundPlaces:
         """The run's own number of each key's location; NO_LOCATION picks the last cell of a column."""
         tags = tags_of(keys)
-        by_utf8, by_utf16 = self._blocks.candidates(keys)
         found = self._find_in(by_utf8, keys, tags)
         differ = np.flatnonzero((by_utf16 != by_utf8) & (found.locations < 0))
         if differ.size:
@@ -173,8 +232,9 @@ class Run(RunFile):
         return found
 
     def _find_in(self, blocks: Int64Array, keys: pa.StringArray, tags: UInt32Array) -> FoundPlaces:
-        self._check(np.unique(blocks[blocks >= 0]))
-        return self._search.find(keys, tags, blocks)
+        searched = np.where(np.append(self.held, False)[blocks], blocks, -1)
+        self._check(np.unique(searched[searched >= 0]))
+        return self._search.find(keys, tags, searched)
 
     def _check(self, blocks: Int64Array) -> None:
         new = self._mapped.unchecked(blocks)

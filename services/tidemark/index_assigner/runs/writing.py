@@ -30,6 +30,7 @@ class RunWriter:
         self._widths: list[int] = []
         self._checksums: list[int] = []
         self._first_keys: list[bytes] = []
+        self._held: list[bool] = []
         self._size = len(HEADER)
         file.write(HEADER)
 
@@ -54,6 +55,7 @@ class RunWriter:
         entries with NO_LOCATION are deletes and are left out.
         """
         self._first_keys.extend(first_keys)
+        self._held.extend(True for _ in first_keys)
         for image in make_images(keys, self._own_numbers(locations, flags), ordering, ends):
             self._file.write(image.data)
             self._starts.append(self._size)
@@ -61,6 +63,15 @@ class RunWriter:
             self._widths.append(image.width)
             self._checksums.append(zlib.crc32(image.data))
             self._size += len(image.data)
+
+    def leave_out(self, first_keys: Sequence[bytes]) -> None:
+        """Appends neighbouring blocks without an image: the run does not know which keys they have."""
+        count = len(first_keys)
+        self._first_keys.extend(first_keys)
+        self._held.extend(False for _ in first_keys)
+        self._starts.extend([self._size] * count)
+        for column in (self._counts, self._widths, self._checksums):
+            column.extend([0] * count)
 
     def finish(self) -> None:
         """Writes the directory. Without it the file is no run."""
@@ -79,6 +90,7 @@ class RunWriter:
             images,
             np.array(self._checksums, np.uint32),
             self._first_keys,
+            np.array(self._held, np.bool_),
             bytes(flags for _, flags in rows) if self._identity.change else b"",
         )
         tail = encode_directory(directory)

@@ -95,6 +95,7 @@ function tierRow(tier) {
   if (tier.bytes !== null && tier.bytes !== undefined) held.push(`${bytes(tier.bytes)}${tier.bytes_max ? ` of ${bytes(tier.bytes_max)}` : ""}`);
   if (tier.mapped_max) held.push(`${bytes(tier.mapped ?? 0)} of ${bytes(tier.mapped_max)} mapped`);
   if (tier.loading_of) held.push(`loading ${compact(tier.loading)} of ${compact(tier.loading_of)} entries`);
+  if (tier.lacking) held.push(`${compact(tier.lacking)} entries in no run file`);
   if (tier.damaged) held.push(`${plural(tier.damaged, "damaged file")} set aside`);
   const used = tier.bytes_max ? (tier.bytes ?? 0) / tier.bytes_max : tier.entries_max ? (tier.entries ?? 0) / tier.entries_max : null;
   return el("li", { class: "tier" },

@@ -89,10 +89,12 @@ def rebuild_index(table: DataTable) -> None:
 class World:
     """One owner of all lanes at a time: the process of folder "a" or that of "b"."""
 
+    shards = 3
+
     def __init__(self, folder: Path, seed: int) -> None:
         self.draw = random.Random(seed)
         self.folder = folder
-        self.table = DataTable()
+        self.table = DataTable(shards=self.shards)
         # What another writer's newest commit changed: rows and index entries before it.
         self.before: tuple[dict[str, tuple[int, int]], dict[str, int]] | None = None
         self.value = self.offset = 0

@@ -23,7 +23,8 @@ from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.hfile import reader as hfile_reader
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.index import change_tier
+from tidemark.index_assigner.index import change_tier, copies, key_ranges, run_tier
+from tidemark.index_assigner.index.copies import copy_bytes
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks_layout import (
     CHANGED_PREFIX,
@@ -39,21 +40,31 @@ from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.runs import loading
 
 CAMPAIGN_S = float(os.environ.get("TIDEMARK_INDEX_CAMPAIGN_S", "0"))
-WORLDS = 10
+WORLDS, TIGHT_WORLDS = 15, 5
 
 
 class RunWorld(World):
-    """``reached``: how often things happened that a world is meant to reach."""
+    """``reached``: how often things happened that a world is meant to reach. ``tight``: the disk has room for
+    some key ranges and not for others.
+    """
 
     def __init__(
-        self, folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, reached: Counter[str]
+        self, folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, reached: Counter[str], tight: bool
     ) -> None:
         self.reached = reached
         self._patched = monkeypatch
         self.faults: RunFaults | None = None
         # In half of the worlds every page is given back after each look-up.
         self.mapped_bytes = 1 << 30 if seed // 2 % 2 else 1
+        self.tight = tight
+        # One shard has enough keys for several ranges.
+        self.shards = 1 if tight else 3
         super().__init__(folder, seed)
+        if tight:
+            self.foreign_rows(KEYS)
+            self.compact()
+            self.owner.index.rewind()
+            self.owner.open(self.known())
 
     def start(self, name: str) -> None:
         if self.faults is None:
@@ -106,12 +117,24 @@ class RunWorld(World):
         self.start(self.name)
 
     def evict(self) -> None:
-        if self.owner.index._runs.evict():
-            self.reached["evicted"] += 1
+        """Some ranges go, or a run; the process may end before or after."""
+        assert self.faults is not None
+        self.faults.kill_in = self.draw.choice([None, None, 0, 1])
+        try:
+            if self.owner.index._runs.evict():
+                self.reached["evicted"] += 1
+        except KilledError:
+            self.reached["killed while evicting"] += 1
+            self.killed()
+            self.start(self.name)
+        finally:
+            self.faults.kill_in = None
 
     def load(self) -> None:
         """Look-ups until nothing more is loaded; the process may end at one of the load's steps."""
         assert self.faults is not None
+        if self.tight:
+            self.disk_for(self.draw.uniform(0.3, 1.2))
         if self.draw.random() < 0.4:
             self.faults.kill_in = self.draw.randrange(8)
         try:
@@ -126,6 +149,10 @@ class RunWorld(World):
             self.start(self.name)
         finally:
             self.faults.kill_in = None
+
+    def part_loaded(self) -> bool:
+        copies = self.owner.index._runs._copies
+        return any(not copy.run.directory.held.all() for copy in copies._copies.values())
 
     def former_version(self) -> None:
         """A former version served this folder: it took all blocks over, and its bit map says so."""
@@ -180,30 +207,51 @@ class RunWorld(World):
     def step(self) -> None:
         faults = 2 * [self.kill, self.power, self.flip, self.evict, self.former_version, self.disk]
         steps = [self.epoch] * 6 + [self.load] * 10 + [self.foreign, self.clean] * 2
+        if self.tight:
+            steps, faults = steps[4:] + 4 * [self.evict], [self.kill, self.power, self.power, self.flip]
         self.draw.choice(
             [*steps, self.compact, self.compact, self.archive, self.undo, self.rebuild, *faults]
         )()
         stats = self.owner.index.stats()
         self.reached["run serves"] += stats["run_shards"] > 0
+        copies = self.owner.index._runs._copies
+        self.reached["part serves"] += not all(map(copies.is_whole, copies.shards()))
+        self.reached["part loaded"] += self.part_loaded()
+        self.reached["ranges evicted"] += stats["run_entries_evicted"] > 0
         self.reached["given back"] += stats["run_mapped_given_back"] > 0
         self.reached["damaged"] += stats["runs_damaged"] > 0
         self.reached["taken over"] += stats["take_overs"] > 0
         self.reached["changes lost"] += stats["change_runs_lost"] > 0
 
     def disk(self) -> None:
-        """The disk is full, or has room again."""
+        """The disk is full, or has room for some, or for all again."""
         size = self.draw.choice([1, 4_000, *[1 << 30] * 4])
         object.__setattr__(self.limits, "disk_bytes", size)
 
+    def disk_for(self, share: float) -> None:
+        """The disk has room for so much more of the greatest copy of a base file."""
+        index = self.owner.index
+        used = index._rocks.disk_bytes() + index._runs.disk_bytes
+        shards = [shard for shard in index._held_openings() if self.is_there(shard)]
+        more = share * max(map(copy_bytes, shards), default=0)
+        object.__setattr__(self.limits, "disk_bytes", max(round((used + more) * 4 / 3), 1))
 
-def play(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, reached: Counter[str], steps: int) -> None:
+
+def play(
+    folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, reached: Counter[str], steps: int, tight: bool
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(hfile_writer, "_block_bytes", lambda _: 1 + seed % 2 * 100)
         patched.setattr(hfile_reader, "_RUN_BYTES", 1)
         patched.setattr(change_tier, "_WRITTEN_MIN", seed % 3)
         patched.setattr(change_tier, "_ITEMS_AT_ONCE", 1 + seed % 2)
         patched.setattr(loading, "_ENTRIES_PER_BLOCK", 2)
-        world = RunWorld(folder, seed, patched, reached)
+        patched.setattr(key_ranges, "_BLOCKS_PER_RANGE", 1 + seed % 2)
+        patched.setattr(key_ranges, "_MORE_KEYS", 0)
+        patched.setattr(key_ranges, "_TIMES_AS_MUCH", 1)
+        patched.setattr(run_tier, "_KEYS_PER_PLAN", 0)
+        patched.setattr(copies, "_GAIN_MIN", 0)
+        world = RunWorld(folder, seed, patched, reached, tight)
         for _ in range(steps):
             world.step()
             if world.draw.random() < 0.5:
@@ -217,10 +265,11 @@ def test_random_sequences_with_run_files_are_answered_as_the_model_says(
 ) -> None:
     reached: Counter[str] = Counter()
     for seed in range(WORLDS):
-        play(folder / str(seed), seed, monkeypatch, reached, 25)
+        play(folder / str(seed), seed, monkeypatch, reached, 25, tight=seed >= WORLDS - TIGHT_WORLDS)
     wanted = {
         *("run serves", "given back", "damaged", "flipped", "evicted", "killed while loading"),
         *("taken over", "changes lost", "former version beside a change run"),
+        *("part serves", "part loaded", "ranges evicted", "killed while evicting"),
     }
     assert {name for name in wanted if reached[name] > 0} == wanted, reached
 
@@ -231,7 +280,7 @@ def test_campaign(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends, seed, failed = time.monotonic() + CAMPAIGN_S, 1_000, dict[int, str]()
     while time.monotonic() < ends:
         try:
-            play(folder / str(seed), seed, monkeypatch, Counter(), 40)
+            play(folder / str(seed), seed, monkeypatch, Counter(), 40, seed % 3 == 0)
         except Exception as error:
             failed[seed] = repr(error)
         seed += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,31 +35,45 @@ def utf16(key: str) -> bytes:
     return key.encode("utf-16-be")
 
 
-def written(folder: RunFolder, entries: Entries, order=utf8, keys_per_block: int = 3) -> Locations:
+def written(
+    folder: RunFolder,
+    entries: Entries,
+    order=utf8,
+    keys_per_block: int = 3,
+    left_out: frozenset[int] = frozenset(),
+) -> Locations:
     locations = Locations(8)
     for number in range(6):
         locations.intern("p", f"f{number}")
     file = folder.create("run")
     writer = RunWriter(file, IDENTITY, locations)
     ordered = sorted(entries, key=order)
-    starts = range(0, len(ordered), keys_per_block)
-    places = np.array([entries[key][0] for key in ordered], np.int32)
-    values = np.array([entries[key][1] for key in ordered], np.int64)
-    ends = [min(at + keys_per_block, len(ordered)) for at in starts]
-    first_keys = [utf8(ordered[at]) for at in starts]
-    writer.add(first_keys, pa.array(ordered, pa.string()), places, values, ends)
+    for block, at in enumerate(range(0, len(ordered), keys_per_block)):
+        keys = ordered[at : at + keys_per_block]
+        if block in left_out:
+            writer.leave_out([utf8(keys[0])])
+            continue
+        places = np.array([entries[key][0] for key in keys], np.int32)
+        values = np.array([entries[key][1] for key in keys], np.int64)
+        writer.add([utf8(keys[0])], pa.array(keys, pa.string()), places, values, [len(keys)])
     writer.finish()
     folder.finish(file)
     folder.publish("run")
     return locations
 
 
-def answers(run: Run, keys: list[str], locations: Locations) -> Entries:
+def answers(run: Run, keys: list[str], locations: Locations) -> dict[str, int]:
+    """The number of the location of each key that the run knows, -1 where it is absent."""
     found = run.find(pa.array(keys, pa.string()))
     return {
-        key: (int(locations.file_ids[place][1:]) if place >= 0 else -1, int(value))
-        for key, place, value in zip(keys, found.locations, found.ordering.tolist(), strict=True)
+        key: int(locations.file_ids[place][1:]) if place >= 0 else -1
+        for key, place, known in zip(keys, found.locations, found.known.tolist(), strict=True)
+        if known
     }
+
+
+def places(entries: Entries) -> dict[str, int]:
+    return {key: place for key, (place, _) in entries.items()}
 
 
 @settings(deadline=None, max_examples=40)
@@ -76,12 +92,93 @@ def answered(folder: RunFolder, entries: Entries, others: list[str], order, per_
     locations.intern("p", "f5")
     run = Run(folder, "run", locations)
     asked = list(dict.fromkeys([*entries, *others]))
-    expected = {key: entries.get(key, (-1, 0)) for key in asked}
-    assert answers(run, asked, locations) == {
-        key: (place, value if place >= 0 else 0) for key, (place, value) in expected.items()
-    }
+    assert answers(run, asked, locations) == {key: places(entries).get(key, -1) for key in asked}
     assert run.directory.identity == IDENTITY
     assert run.directory.entries == sum(place >= 0 for place, _ in entries.values())
+    run.close()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    ENTRIES,
+    st.lists(KEYS, unique=True, max_size=6),
+    st.sampled_from([utf8, utf16]),
+    st.integers(1, 3),
+    st.frozensets(st.integers(0, 9)),
+    st.frozensets(st.integers(0, 9)),
+)
+def test_a_run_that_lacks_blocks_says_nothing_of_the_keys_that_may_be_there(
+    entries: Entries, others: list[str], order, per_block: int, left_out: frozenset[int], gone: frozenset[int]
+) -> None:
+    with TemporaryDirectory(dir=memory_folder()) as path:
+        folder = RunFolder(Path(path))
+        locations = written(folder, entries, order, per_block, left_out)
+        run = Run(folder, "run", locations)
+        run.evict(np.isin(np.arange(len(run.held)), list(gone)))
+        found = answers(run, list(dict.fromkeys([*entries, *others])), locations)
+        ordered = sorted(entries, key=order)
+        held = {key for at, key in enumerate(ordered) if at // per_block not in left_out | gone}
+        assert found == {key: places(entries).get(key, -1) for key in found}
+        # Whatever is in a block that it has is found, though another order may lead to one that it lacks.
+        assert {key for key in held if entries[key][0] >= 0} <= set(found)
+        if order == utf8 and not any("\uff41" in key or "\U0001f600" in key for key in [*entries, *others]):
+            assert set(found).isdisjoint(set(entries) - held)
+        run.close()
+
+
+LONG = {f"{number:03d}" + "x" * 1_500: (number % 6, number) for number in range(60)}
+
+
+def test_pages_of_evicted_blocks_are_given_back_to_the_disk_and_a_new_process_sees_that(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path)
+    locations = written(folder, LONG, keys_per_block=10)
+    run, whole = Run(folder, "run", locations), folder.disk_bytes()
+    assert answers(run, list(LONG), locations) == places(LONG)
+    assert run.evict(np.array([0, 1, 1, 0, 0, 1], np.bool_))
+    kept = {key: place for at, (key, place) in enumerate(places(LONG).items()) if at // 10 in (0, 3, 4)}
+    assert answers(run, list(LONG), locations) == kept
+    assert run.held_bytes < whole / 2 + 4_096
+    assert run.held_entries == 30
+    # Three images of 15 kB: whole pages alone go.
+    assert whole - 3 * 16_384 <= folder.disk_bytes() <= whole - 9 * 4_096
+    assert folder.size("run") == run.size
+    again = Run(folder, "run", locations)
+    assert again.held.tolist() == [True, False, False, True, True, False]
+    assert answers(again, list(LONG), locations) == kept
+    run.close()
+    again.close()
+
+
+def test_a_hole_that_a_loss_of_power_left_by_half_is_no_damage(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    locations = written(folder, LONG, keys_per_block=10)
+    first = Run(folder, "run", locations)
+    begin, end = int(first.directory.images.starts[1]), int(first.directory.images.starts[3])
+    first.close()
+    assert folder.punch("run", [(begin, begin + 9_000)])
+    run = Run(folder, "run", locations)
+    assert run.held.tolist() == [True, False, True, True, True, True]
+    assert end > begin + 9_000
+    assert len(answers(run, list(LONG), locations)) == 50
+    run.close()
+
+
+def test_a_file_system_that_takes_no_parts_back_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    locations = written(folder, LONG, keys_per_block=10)
+
+    class Refusing(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    run = Run(folder, "run", locations)
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    assert not run.evict(np.ones(6, np.bool_))
+    assert answers(run, list(LONG), locations) == {}
     run.close()
 
 
@@ -100,7 +197,7 @@ def test_a_changed_byte_never_changes_an_answer(tmp_path: Path) -> None:
             refused += 1
             continue
         try:
-            assert answers(run, list(entries), locations) == entries
+            assert answers(run, list(entries), locations) == places(entries)
         except RunDamagedError:
             refused += 1
         run.close()
@@ -124,7 +221,7 @@ def test_images_are_checked_again_after_their_pages_were_given_back(tmp_path: Pa
     entries = {f"key-{number}": (1, 5) for number in range(3)}
     locations = written(folder, entries)
     run = Run(folder, "run", locations)
-    assert answers(run, list(entries), locations) == entries
+    assert answers(run, list(entries), locations) == places(entries)
     with (tmp_path / f"run{RUN_SUFFIX}").open("r+b") as file:
         file.seek(20)
         file.write(b"\xff")
