@@ -15,8 +15,20 @@ from typing import Any
 
 import pytest
 
+from tests.interop.read_table import ReadTable
+from tests.unit.index_rebuilds import held_term
+from tests.unit.table_verification.damage import changed_table
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.table_config import TableType, read_table_config
+from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.table_services.operations import MergeOperation
+from tidemark.hudi_format.table_services.rebuilding.documents import decode_shard_file
+from tidemark.hudi_format.table_services.rebuilding.planning import plan_rebuild
+from tidemark.hudi_format.table_services.rebuilding.switching import switch
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
@@ -25,6 +37,7 @@ from tidemark.stream_runtime.platform.java import JavaRuntime
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.epoch_stream import EpochStream
 from tidemark.stream_writer.errors import EngineFailedError
+from tidemark.stream_writer.index_rebuild import RebuildJob, encode_job, job_work
 from tidemark.stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, start_engine
 from tidemark.stream_writer.table_services.bins import (
     MergeBin,
@@ -303,3 +316,27 @@ except EngineLostError:
 """
     finished = subprocess.run([sys.executable, "-c", script], timeout=300, capture_output=True, text=True)
     assert finished.returncode == 42, finished.stderr
+
+
+def test_a_record_index_is_built_in_both_halves(engine: SparkEngine, tmp_path: Path) -> None:
+    path, shards = tmp_path / "orders", 16
+    changed_table(path, TableType.MERGE_ON_READ)
+    before, said = ReadTable(path).record_index(), list[str]()
+    with held_term(path, 1) as term:
+        storage, times = term.storage, InstantGenerator(SystemClock())
+        plan = plan_rebuild(storage, shards, times)
+        schema = table_schema(storage, read_table_config(storage), load_timeline(storage))
+        assert schema is not None
+        paths = tuple(plan.shard_path(shard) for shard in range(shards))
+        job = RebuildJob(
+            storage.base_uri, "orders", schema.avro_json, plan.instant, paths, term.open_service(0), 64 << 20
+        )
+        documents = engine.run_rebuild(encode_job(job), job_work(plan.slices, 8), 4, said.append)
+        written = sorted(map(decode_shard_file, documents), key=lambda file: file.shard)
+        assert [file.shard for file in written] == list(range(shards))
+        assert sum(file.entries for file in written) == len(before)
+        tickets = [file.ticket for file in written]
+        commit = encode_commit_metadata(plan.commit(written, []))
+        # `files` stays as it is: what of it was not compacted is no part of this test.
+        switch(term, plan.rebuild(), tickets, times.next(), commit, lambda _: None)
+    assert ReadTable(path).record_index() == before
