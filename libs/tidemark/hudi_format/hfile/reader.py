@@ -43,7 +43,7 @@ _READ_AHEAD_BYTES = 8 * 1024 * 1024
 _RUN_BYTES = 1024 * 1024
 # Blocks that nobody asked for are read as well where they lie between others and are smaller than a further
 # read costs.
-_GAP_BYTES = 64 * 1024
+_GAP_BYTES = 128 * 1024
 # So many blocks are inflated by one thread at a time, and the next ones are read meanwhile.
 _BLOCKS_AT_ONCE = 16
 _AHEAD = 4
