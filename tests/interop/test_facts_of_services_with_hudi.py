@@ -9,20 +9,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from tests.interop.judge import HudiJudge
 from tests.interop.served_story import (
     ARCHIVE,
+    CLEAN_DATA,
     INDEX,
     act,
     archived,
     compact,
     every_case,
+    free_lock,
+    go_on,
+    holds,
     instants,
     old_story,
     spark_of,
 )
 from tests.interop.spark_operations import COMPACTS_INDEX
+from tests.service_actions import DiedError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.archivals import Archive
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.table_services.archiving import history_of
@@ -45,6 +52,34 @@ def test_hudis_clean_names_the_savepoints_in_its_plan(judge: HudiJudge, tmp_path
     plan = decode_clean_plan(story.storage.read(path), path)
     assert plan.extra_metadata == {"savepointed_timestamps": saved}
     spark.close()
+
+
+def test_hudi_makes_no_savepoint_beside_a_pending_clean_without_an_instant(
+    judge: HudiJudge, tmp_path: Path
+) -> None:
+    """Section 3.3. A coordinator died within a clean beside a compaction that Spark planned."""
+    story = old_story(tmp_path)
+    spark = spark_of(judge, story)
+    compact(story)
+    story.commit((1, 40))
+    spark.compaction("schedule")
+    story.commit((2, 41))
+    story.served.list_files()
+    story.served.dies_at(CoordinatorFailpoint.AFTER_SERVICE_INFLIGHT)
+    with pytest.raises(DiedError):
+        story.served.act(CLEAN_DATA)
+    free_lock(story)
+    clean = next(each for each in load_timeline(story.storage).pending() if each.action is Action.CLEAN)
+    path = instant_path(Instant(clean.requested, Action.CLEAN, State.REQUESTED))
+    assert decode_clean_plan(story.storage.read(path), path).retained is None
+    with pytest.raises(Py4JJavaError, match="NullPointerException"):
+        spark.savepoint(instants(story)[-1])
+    go_on(story, CLEAN_DATA)
+    spark.savepoint(instants(story)[-1])
+    holds(judge, story)
+    spark.compaction("execute")
+    spark.close()
+    holds(judge, story)
 
 
 def test_a_replacecommit_that_is_archived_too_early_brings_its_rows_back(
