@@ -83,6 +83,11 @@ class HudiJudge:
             options["hoodie.datasource.read.end.instanttime"] = end
         return self._read(table, options, meta_columns)
 
+    def filtered(self, table: Path, condition: str, *, skipping: bool) -> Rows:
+        """The rows that a filter leaves, with or without data skipping by the metadata table's indexes."""
+        options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": str(skipping).lower()}
+        return self._collect(self._frame(table, options).where(condition))
+
     def lookup(self, table: Path, key_column: str, key: str) -> Lookup:
         """Rows where the record key column equals `key`, found by data skipping with the record index."""
         frame = self._frame(table, {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"})

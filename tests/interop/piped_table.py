@@ -61,9 +61,14 @@ class PipedTable:
         judge.write_as_told(self.path, pa.Table.from_pylist(rows, schema=ARROW), operation, told)
 
     def write_at_the_same_time(self, judge: HudiJudge) -> None:
-        """Spark inserts rows of its own while records flow; each takes turns with the other."""
+        """Spark inserts rows of its own while records flow; each takes turns with the other. It switches its
+        stats on at the start, as with Hudi's default options, and Tidemark takes them out in between.
+        """
         theirs = [{**self.stream.row(f"spark-{n}", 1), "region": "of-spark-alone"} for n in range(30)]
         rows, options = pa.Table.from_pylist(theirs, schema=ARROW), foreign_writer_options(str(self.path))
+        options |= {
+            f"hoodie.metadata.index.{stats}.stats.enable": "true" for stats in ("column", "partition")
+        }
         with ThreadPoolExecutor(1) as pool:
             spark = pool.submit(judge.upsert, self.path, rows, options)
             while not spark.done():

@@ -34,6 +34,8 @@ from tests.interop.verdict import assert_record_index_is_data, assert_same_rows,
 from tests.pipeline import Pipeline
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import read_table_config
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
@@ -75,6 +77,15 @@ def assert_counts_balance(table: PipedTable) -> None:
     assert counts["input"] == sum(counts[name] for name in outcomes) == table.model.received
     assert counts["inserts"] - counts["deletes"] == len(table.model.rows)
     assert min(counts["moves"], counts["superseded"], counts["deletes"]) > 100
+
+
+def assert_stats_are_out(judge: HudiJudge, table: PipedTable) -> None:
+    """Stats that a writer switched on while records flowed leave no trace in what readers find."""
+    assert read_table_config(LocalStorage(table.path)).metadata_partitions == {"files", "record_index"}
+    assert any("switched them on" in warning for warning in table.pipeline.status()["warnings"])
+    for condition in ("ts > 400", "name like 'key-1%'", "region = 'region-1' and ts < 300"):
+        rows = judge.filtered(table.path, condition, skipping=True)
+        assert_same_rows(rows, judge.filtered(table.path, condition, skipping=False), condition)
 
 
 def assert_incremental(judge: HudiJudge, table: PipedTable, before: dict[str, Row], since: str) -> None:
@@ -140,6 +151,7 @@ def test_streams_and_foreign_writes_end_as_the_model(
         table.write_at_the_same_time(judge)
         table.epochs(1)
         assert_table_holds(judge, table.path, table.model.live)
+        assert_stats_are_out(judge, table)
     verified = pipeline.command("verify", "--json")
     assert verified.returncode == 0, verified.stdout
     assert json.loads(verified.stdout)["rows"] == len(table.model.rows)

@@ -1,5 +1,5 @@
-"""Another engine switches statistics on, drops the record index, or leaves it behind in a restore, while
-Tidemark runs: it stops loudly.
+"""Another engine changes the indexes while Tidemark runs. Stats that it switches on are taken out again;
+where it drops the record index, or leaves it behind in a restore, Tidemark stops loudly.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.index_definitions import (
+    COLUMN_STATS,
+    column_stats_definition,
+    read_index_definitions,
+    write_index_definitions,
+)
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.publication.locate import read_lock
-from tidemark.hudi_format.table_config import TableType, update_properties
+from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
 from tidemark.hudi_format.validation import check_servable
 
 
 @pytest.mark.parametrize(
     ("partitions", "remedy"),
-    [("column_stats,files,record_index", "adopt --drop-stats"), ("files", "record level index")],
+    [("bloom_filters,files,record_index", "DROP INDEX"), ("column_stats,files", "record level index")],
 )
 def test_tagging_stops_before_an_epoch_would_leave_an_index_stale(
     tmp_path: Path, partitions: str, remedy: str
@@ -54,12 +60,73 @@ def test_an_attempt_that_was_reported_is_not_decided_on_a_changed_table(tmp_path
     coordinator = path.start_coordinator()
     coordinator.step(0.0)
     path.write_open_attempt()
-    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "column_stats,files,record_index"})
+    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "bloom_filters,files,record_index"})
     path.step_coordinator()
     assert coordinator.seen.halted is not None
     assert path.context is not None
     assert path.context.fold().state.decided is None
     assert read_lock(path.storage) is None
+
+
+def switched_on(path: CommitPath, names: str = "column_stats,partition_stats") -> None:
+    """Another writer with Hudi's default options begins: it lists the stats, with their definitions."""
+    storage = path.storage
+    update_properties(storage, {table_keys.METADATA_PARTITIONS: f"{names},files,record_index"})
+    definitions = read_index_definitions(storage)
+    write_index_definitions(storage, {**definitions, COLUMN_STATS: column_stats_definition(["name"])})
+
+
+def indexes(path: CommitPath) -> frozenset[str]:
+    return read_table_config(path.storage).metadata_partitions
+
+
+@pytest.mark.parametrize("before_decision", [False, True])
+def test_stats_that_another_writer_switches_on_are_taken_out_before_a_commit(
+    tmp_path: Path, before_decision: bool
+) -> None:
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    second_epoch(path)
+    assert path.coordinator is not None
+    assert path.context is not None
+    if before_decision:
+        path.step()
+        path.write_open_attempt()
+    switched_on(path)
+    path.run_until_idle()
+    assert path.coordinator.seen.halted is None
+    assert indexes(path) == {"files", "record_index"}
+    # A write that is in flight since it switched them on goes on to use both.
+    assert COLUMN_STATS in read_index_definitions(path.storage)
+    taken = path.context.taken_out
+    assert taken is not None
+    assert taken.names == "column_stats, partition_stats"
+    assert path.state().attempts == 0
+    assert path.state().generation == 0
+    check_end(path)
+
+
+def test_stats_that_were_switched_on_while_nobody_served_are_taken_out_after_the_start(
+    tmp_path: Path,
+) -> None:
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    switched_on(path, "column_stats")
+    second_epoch(path)
+    path.run_until_idle()
+    assert indexes(path) == {"files", "record_index"}
+    check_end(path)
+
+
+def test_nothing_is_taken_out_of_a_table_that_is_refused_for_another_reason(tmp_path: Path) -> None:
+    path, _ = second_epoch_tagged(tmp_path)
+    names = "column_stats,bloom_filters,files,record_index"
+    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: names})
+    assert "bloom_filters" in halts(path)
+    assert indexes(path) == frozenset(names.split(","))
 
 
 def test_tagging_stops_where_the_index_is_gone(tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ def test_a_reported_attempt_on_a_table_with_changed_indexes_ends_clean(tmp_path:
     path = committed_once(tmp_path)
     second_epoch(path)
     path.step()
-    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "column_stats,files,record_index"})
+    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "bloom_filters,files,record_index"})
     for _ in range(6):
         path.step()
     assert path.coordinator is not None
     assert isinstance(path.coordinator.doing, Wait)
-    assert "adopt --drop-stats" in path.coordinator.doing.reason
+    assert "DROP INDEX" in path.coordinator.doing.reason
     assert path.state().planned is None
     check_traces(path)
     update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "files,record_index"})

@@ -25,6 +25,7 @@ from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import Facts
 from tidemark.commit_coordinator.calls.terminal_failures import TerminalFailures
 from tidemark.commit_coordinator.calls.unreported import unreported
+from tidemark.commit_coordinator.commit.context import TakenOut
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
@@ -188,6 +189,7 @@ def taken(
     ends: Callable[[], dict[str, int]] = lambda: {"in:0": 9},
     unfilled: Sequence[str] = (),
     dropped: Mapping[str, float] | None = None,
+    taken_out: TakenOut | None = None,
 ) -> Status:
     """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
     members = Members(TABLE, path.client, path.clock, 3_000, {Stage.SHUFFLE: ["in:0"], Stage.ASSIGN: ["0"]})
@@ -198,7 +200,8 @@ def taken(
     said.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
     context = path.context
     assert context is not None
-    board.show(take_view(context.fold(), seen, Wait("nothing"), 4, path.clock.now_ms(), InputPositions()))
+    now_ms, nothing, inputs = path.clock.now_ms(), Wait("nothing"), InputPositions()
+    board.show(take_view(context.fold(), seen, nothing, 4, now_ms, inputs, taken_out=taken_out))
     source = StatusSource(
         table=TABLE,
         path=path.storage.base_uri,
@@ -228,6 +231,19 @@ def test_columns_that_table_schema_lacks_are_named(path: CommitPath) -> None:
     ]
     assert len(warned) == 1
     assert "table.schema" in warned[0]
+
+
+@pytest.mark.parametrize(("minutes", "warned"), [(59, True), (61, False)])
+def test_stats_that_were_taken_out_are_told_for_an_hour(path: CommitPath, minutes: int, warned: bool) -> None:
+    path.step_coordinator()
+    out = TakenOut("column_stats, partition_stats", path.clock.now_ms() - minutes * 60_000)
+    found = [
+        each.text for each in taken(path, Observed(), taken_out=out).warnings if "taken out" in each.text
+    ]
+    assert found == [
+        text for text in found if text.startswith("column_stats, partition_stats: another writer")
+    ]
+    assert bool(found) is warned
 
 
 def test_fields_that_records_are_taken_without_are_named_by_topic(path: CommitPath) -> None:

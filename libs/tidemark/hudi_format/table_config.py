@@ -172,11 +172,15 @@ def parse_table_config(properties: Mapping[str, str], path: str = PROPERTIES_PAT
 
 def write_properties(storage: Storage, properties: Mapping[str, str], root: str = ".hoodie") -> None:
     """Replaces the file in one step, with its checksum, and removes a backup that an engine left behind."""
+    storage.replace(f"{root}/hoodie.properties", properties_file(properties))
+    storage.delete(f"{root}/hoodie.properties.backup")
+
+
+def properties_file(properties: Mapping[str, str]) -> bytes:
+    """The content of `hoodie.properties`, with its checksum."""
     values = dict(properties)
     values[keys.CHECKSUM] = str(table_checksum(values[keys.NAME], values.get(keys.DATABASE, "")))
-    text = format_properties(values, "Updated by Tidemark")
-    storage.replace(f"{root}/hoodie.properties", text.encode("ascii"))
-    storage.delete(f"{root}/hoodie.properties.backup")
+    return format_properties(values, "Updated by Tidemark").encode("ascii")
 
 
 def update_properties(

@@ -1,4 +1,5 @@
-"""Checks whether this release can serve a table, and makes the two repairs that adopting a table may need.
+"""Checks whether this release can serve a table, and makes the repairs that it may need: two when it is
+adopted, one whenever another writer switches stats on.
 
 A table is refused rather than served in part. An index that Tidemark would not maintain, or a merge rule that
 it does not know, would give readers wrong answers later. Every refusal names the setting and what to do.
@@ -22,13 +23,17 @@ from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.ports import Clock
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import (
+    PROPERTIES_PATH,
     TABLE_VERSION,
     TIMELINE_LAYOUT_VERSION,
     KeyGeneratorType,
     MergeMode,
     TableConfig,
+    parse_table_config,
+    properties_file,
     read_table_config,
     update_properties,
 )
@@ -80,6 +85,11 @@ def as_adopted(config: TableConfig, stats: bool) -> TableConfig:
         metadata_partitions=config.metadata_partitions - dropped,
         metadata_partitions_inflight=config.metadata_partitions_inflight - dropped,
     )
+
+
+def without_stats(config: TableConfig) -> TableConfig:
+    """The configuration after `take_out_stats`."""
+    return replace(config, metadata_partitions=config.metadata_partitions - STATS_PARTITIONS)
 
 
 def check_servable(
@@ -148,6 +158,30 @@ def _raised(check: Callable[[], object]) -> list[UnsupportedTableError]:
     except UnsupportedTableError as error:
         return [error]
     return []
+
+
+def listed_stats(config: TableConfig) -> frozenset[str]:
+    """The stats that `hoodie.properties` listed when it was read, whatever the configuration says since."""
+    return parse_table_config(config.properties).metadata_partitions & STATS_PARTITIONS
+
+
+def take_out_stats(term: Term) -> frozenset[str]:
+    """Takes the stats that another writer switched on out of the table's property; returns those that were
+    there. Hold the table's lock; repeatable.
+
+    No reader uses them then, and the next write with Hudi's default options builds them anew. Their
+    definitions and folders stay: a write that is in flight since it switched them on goes on to use them, and
+    so do readers that began before (METADATA_TABLE.md, section 10.1). Raises FencedOutError when the term is
+    over.
+    """
+    config = read_table_config(term.storage)
+    found = config.metadata_partitions & STATS_PARTITIONS
+    if found:
+        kept = ",".join(sorted(config.metadata_partitions - found))
+        properties = {**config.properties, keys.METADATA_PARTITIONS: kept}
+        term.replace(PROPERTIES_PATH, properties_file(properties))
+        term.storage.delete(f"{PROPERTIES_PATH}.backup")
+    return found
 
 
 def drop_stats(storage: Storage) -> frozenset[str]:

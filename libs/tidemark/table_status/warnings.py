@@ -28,6 +28,8 @@ class WarningKind(StrEnum):
     """An epoch is planned, and no writer has asked for work yet."""
     UNFILLED_COLUMNS = "unfilled-columns"
     """The table has columns that `table.schema` lacks; Tidemark writes no values there."""
+    STATS_TAKEN_OUT = "stats-taken-out"
+    """Another writer switched column or partition stats on; they were taken out of the table again."""
     DROPPED_FIELDS = "dropped-fields"
     """Input records have fields that `table.schema` lacks; the records are taken without them."""
     LANE_STOPPED = "lane-stopped"

@@ -152,6 +152,7 @@ class TableLoop:
                 context.table.inputs,
                 coordinator.services.show(fold.state, coordinator.seen.services, now_ms),
                 coordinator.services.tagging_rests(now_ms),
+                context.taken_out,
             )
         )
 

@@ -213,8 +213,8 @@ class Term(Publisher, Protocol):
         ...
 
     def replace(self, path: str, data: FileContent) -> None:
-        """Writes a document of Tidemark's own, in place of one that is there. Raises `FencedOutError` when
-        the term is over.
+        """Writes a document of Tidemark's own, in place of one that is there; `hoodie.properties` under the
+        table's lock. Raises `FencedOutError` when the term is over.
         """
         ...
 

@@ -16,6 +16,7 @@ import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_awaited
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook, look
@@ -47,7 +48,6 @@ from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of
 from tidemark.hudi_format.publication.tickets import NotBefore, Settled
 from tidemark.hudi_format.timeline import Instant, State, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from tidemark.hudi_format.validation import check_still_servable
 
 _log = logging.getLogger("tidemark.coordinator")
 
@@ -76,7 +76,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     keep = False
     try:
         timelines = load_timelines(context.storage)
-        check_still_servable(context.storage, context.table.accepted_properties)
+        check_served(context)
         newly_seen = _refuse_outdated(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)

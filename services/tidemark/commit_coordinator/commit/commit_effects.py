@@ -28,6 +28,7 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 )
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
@@ -48,7 +49,6 @@ from tidemark.hudi_format.errors import (
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.timeline import State
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
-from tidemark.hudi_format.validation import check_still_servable
 
 _WAY_OUT: Final = (
     "`tidemark verify` says whether table and index agree; `tidemark table adopt --new-ledger` goes on from "
@@ -68,7 +68,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     try:
         timelines = load_timelines(context.storage)
-        check_still_servable(context.storage, context.table.accepted_properties)
+        check_served(context)
         context.shards.check(timelines.metadata)
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
@@ -204,7 +204,7 @@ def _why_lost(
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
         if newer:
-            check_still_servable(context.storage, context.table.accepted_properties)
+            check_served(context)
             context.shards.check(timelines.metadata)
     except AttemptLostError as error:
         return error

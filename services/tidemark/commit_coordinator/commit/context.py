@@ -65,13 +65,24 @@ class TableFacts:
     """`table.accept_properties`: names that hoodie.properties may have besides those that we know."""
 
 
+@dataclass(frozen=True)
+class TakenOut:
+    """Stats that another writer switched on and that were taken out again: their names, and when (Unix epoch,
+    milliseconds).
+    """
+
+    names: str
+    at_ms: int
+
+
 @dataclass
 class Context:
     """Ports and facts of one term.
 
     ``publishing``: the right to make files in this term. ``hit``: called with a failpoint just before and
     after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
-    ``view``: the last `TableView`, so that the next one reads only the plans that are new.
+    ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
+    what was last taken out of the table in this term, for people.
     """
 
     table: TableFacts
@@ -84,6 +95,7 @@ class Context:
     lock_wait_ms: int
     hit: Callable[[CoordinatorFailpoint], None]
     view: TableView | None = None
+    taken_out: TakenOut | None = None
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidemark.commit_coordinator.commit.context import TakenOut
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.domain.actions import NextAction, Wait, published_name
 from tidemark.commit_coordinator.domain.next_action import Observed
@@ -23,6 +24,7 @@ class CoordinatorView:
     """The state of the fold and of the loop at one moment. Times are Unix epoch milliseconds.
 
     ``tagging_rests``: why assigners rest because services do not keep up; "" when they do not rest.
+    ``taken_out``: as in `Context`.
 
     Next offsets by input lane: up to ``source_next`` all is committed, up to ``taken_next`` all is in
     Tidemark's topics. By assign lane: up to ``keyed_next`` all is committed, up to ``tagged_next`` all is
@@ -62,6 +64,7 @@ class CoordinatorView:
     dead_letters: int = 0
     services: OwnServices = NO_SERVICES
     tagging_rests: str = ""
+    taken_out: TakenOut | None = None
 
     @property
     def blocked_epoch(self) -> int | None:
@@ -78,6 +81,7 @@ def take_view(
     inputs: InputPositions,
     services: OwnServices = NO_SERVICES,
     tagging_rests: str = "",
+    taken_out: TakenOut | None = None,
 ) -> CoordinatorView:
     """The view of this moment. ``doing``: the loop's latest action."""
     state = fold.state
@@ -116,6 +120,7 @@ def take_view(
         dead_letters=state.dead_letters,
         services=services,
         tagging_rests=tagging_rests,
+        taken_out=taken_out,
     )
 
 

@@ -17,6 +17,7 @@ from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import TableConfig
+from tidemark.hudi_format.validation import without_stats
 
 
 def describe(config: TableConfigFile) -> dict[str, Any]:
@@ -25,12 +26,15 @@ def describe(config: TableConfigFile) -> dict[str, Any]:
 
 
 def check_table(config: TableConfigFile, storage: Storage, served: bool) -> TableConfig:
-    """Makes the checks of a coordinator's start on the table.
+    """Makes the checks of a coordinator's start on the table (`open_table`), and creates none.
 
     `served`: a coordinator answers, so the pending write may be its own, and is no reason to refuse. Raises
     as `read_table`, whose errors say what to do.
     """
-    return read_table(config, storage, None if served or storage.exists(RECORD) else ()).config
+    begun = served or storage.exists(RECORD)
+    if begun:
+        return read_table(config, storage, None, without_stats).config
+    return read_table(config, storage).config
 
 
 def is_half_made_here(config: TableConfigFile, storage: Storage) -> bool:

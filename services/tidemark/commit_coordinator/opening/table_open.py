@@ -32,7 +32,7 @@ from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableConfig, Tabl
 from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import load_timeline
-from tidemark.hudi_format.validation import as_it_is, check_servable
+from tidemark.hudi_format.validation import as_it_is, check_servable, without_stats
 from tidemark.stream_runtime.clock import Clock
 
 _LOOKS_MAX: Final = 5
@@ -69,7 +69,9 @@ class OpenedTable:
 def open_table(
     file: TableConfigFile, storage: Storage, clock: Clock, own_pending: Collection[str] | None = ()
 ) -> OpenedTable:
-    """Creates the table, or checks the one that is there. ``own_pending``: as in `check_servable`.
+    """Creates the table, or checks the one that is there. ``own_pending``: as in `check_servable`; None also
+    says that the table is served already, so that stats which another writer switched on meanwhile are no
+    reason to refuse it: the first plan takes them out.
 
     Raises TableMismatchError, MissingColumnsError, CreationError, UnsupportedTableError (another version, no
     record index, log files that cannot be read, …), SchemaError.
@@ -80,7 +82,8 @@ def open_table(
     if created:
         _check_columns(file, configured)
         create_or_finish(storage, definition, file.table.index.shards, clock)
-    return replace(read_table(file, storage, own_pending), created=created)
+    changed = without_stats if own_pending is None else as_it_is
+    return replace(read_table(file, storage, own_pending, changed), created=created)
 
 
 def read_table(

@@ -50,6 +50,8 @@ from tidemark.table_status.status import (
 from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 _FIELDS_SHOWN: Final = 20
+_TAKEN_OUT_MS: Final = 3_600_000
+"""For so long a warning tells of stats that were taken out."""
 _OF_KAFKA: Final = ("lag", "open_transaction")
 
 
@@ -183,6 +185,12 @@ class StatusSource:
         for why in (view.lock_held, view.awaited):
             if why:
                 yield StatusWarning(WarningKind.COMMITS_WAIT, f"commits wait: {why}")
+        if view.taken_out is not None and view.at_ms - view.taken_out.at_ms < _TAKEN_OUT_MS:
+            text = (
+                f"{view.taken_out.names}: another writer switched them on, and they were taken out of the "
+                "table again. Give it the options that `tidemark table describe` prints"
+            )
+            yield StatusWarning(WarningKind.STATS_TAKEN_OUT, text)
         for stage in Stage:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
             if idle:

@@ -30,6 +30,7 @@ from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.attempt_effects import give_back
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.own_services import DecidedService
+from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.stored_documents import STORE, load_document, store_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.commit.timeline_look import look
@@ -63,7 +64,6 @@ from tidemark.epoch_protocol.service_entries import (
 from tidemark.hudi_format.errors import FencedOutError
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
-from tidemark.hudi_format.validation import check_still_servable
 from tidemark.stream_runtime.allocator import give_memory_back
 
 NO_REPORT: Final = ServiceReport(b"", ())
@@ -87,7 +87,7 @@ def plan(
     """Plans an action; None when there is nothing to do, `Dropped` when nothing may be planned now."""
     handler.prepare(context, None)
     with _locked(context) as step:
-        check_still_servable(context.storage, context.table.accepted_properties)
+        check_served(context)
         reason = _half_committed(step, handler)
         if reason is not None:
             return Dropped(reason)
@@ -127,7 +127,7 @@ def decide(
         return tickets
     handler.prepare(context, stored)
     with _locked(context) as step:
-        check_still_servable(context.storage, context.table.accepted_properties)
+        check_served(context)
         standing = _standing(step, handler, planned, stored)
         if isinstance(standing, Dropped):
             return standing
