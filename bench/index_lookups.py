@@ -53,7 +53,7 @@ _SCHEMA: Final = TableSchema.from_arrow(
 _BATCHES: Final = 10
 _UPDATES_AT_ONCE: Final = 100_000
 _LANES: Final = 1
-_DISK_BYTES: Final = 64 << 30
+_DISK_MIB: Final = 64 << 10
 _MIB: Final = 1 << 20
 _PERCENTILES: Final = (50.0, 99.0, 99.9)
 OPENED: Final = "lane opened"
@@ -72,6 +72,8 @@ def main() -> None:
     add("--batches", type=int, default=_BATCHES, help="lookups that a row is made from")
     add("--shards", type=int, default=8, help="shards of the record index")
     add("--memory-mib", type=int, default=512, help="state.memory of the index")
+    add("--disk-mib", type=int, default=_DISK_MIB, help="state.disk of the index")
+    add("--mapped-mib", type=int, default=1_024, help="state.mapped of the index")
     add("--kind", choices=list(KEYS), default="sequential", help="what the keys look like")
     add("--choice", choices=list(CHOICES), default="uniform", help="which keys a batch asks for")
     add("--updated", type=float, default=0.0, help="share of the keys that were updated since the load")
@@ -88,6 +90,8 @@ def main() -> None:
             choice=chosen.choice,
             updated=chosen.updated,
             batches=chosen.batches,
+            disk=chosen.disk_mib * _MIB,
+            mapped=chosen.mapped_mib * _MIB,
         ).run()
     finally:
         shutil.rmtree(folder)
@@ -108,9 +112,11 @@ class IndexBench:
         choice: str = "uniform",
         updated: float = 0.0,
         batches: int = _BATCHES,
+        disk: int = _DISK_MIB * _MIB,
+        mapped: int = 1 << 30,
     ) -> None:
         self.folder, self.batch, self.shards, self.memory = folder, batch, shards, memory
-        self.limits = IndexLimits(memory, _DISK_BYTES)
+        self.limits = IndexLimits(memory, disk, mapped)
         self.count, self.kind, self.choice = keys, kind, choice
         self.updated, self.batches = updated, batches
         self.seconds: dict[str, list[float]] = {}
@@ -158,14 +164,18 @@ class IndexBench:
         self.rocks.close()
 
     def _load(self, index: TieredIndex) -> None:
-        """Looks keys up until all shards have their run."""
+        """Looks keys up until all shards have their run, or the disk has no more room."""
         started, used = self.clock.monotonic_s(), process_time()
         batches = 0
-        while index.stats()["run_shards"] < self.shards:
+        index.warm(start=True)
+        while index.warm(start=False).left:
             index.lookup(0, *self._some())
             batches += 1
         wall_s, cpu_s = self.clock.monotonic_s() - started, process_time() - used
-        print(f"  all shards loaded after {batches} more batches, {wall_s:.1f} s ({cpu_s:.1f} CPU s)")
+        print(
+            f"  {index.stats()['run_shards']:.0f} shards loaded after {batches} more batches, {wall_s:.1f} s "
+            f"({cpu_s:.1f} CPU s); {index.stats()['run_entries_lacking']:.0f} entries are in no run file"
+        )
 
     def _change(self, index: TieredIndex, batches: list[Batch]) -> None:
         changes = [self._changes(*batch, ordering=0) for batch in batches]
@@ -212,7 +222,8 @@ class IndexBench:
         print(
             f"{self.count} keys ({self.kind}), {self.shards} shards, {FILE_GROUPS} file groups × "
             f"{INSERT_INSTANTS} insert instants, batches of {self.batch} ({self.choice}), "
-            f"{self.updated:.0%} of the keys updated, memory limit {self.memory // _MIB} MiB"
+            f"{self.updated:.0%} of the keys updated, memory limit {self.memory // _MIB} MiB, disk "
+            f"{self.limits.disk_bytes // _MIB} MiB, mapped {self.limits.mapped_bytes // _MIB} MiB"
         )
         print(
             f"  {platform.platform()}, {os.cpu_count()} CPUs, load {load}, Python {platform.python_version()}"

@@ -68,7 +68,7 @@ class RunTier:
         self._cold: dict[ShardId, OpenShard] = {}
         self._loading: tuple[OpenShard, Load] | None = None
         self._published_bytes = self._folder.disk_bytes()
-        self._wanted = False
+        self._wanted: set[ShardId] = set()
         self._plan_in = 0
         self.loaded = self.evicted = 0
 
@@ -160,13 +160,14 @@ class RunTier:
             if not self._is_served(shard):
                 shard.may_load = True
                 self._cold[shard.number] = shard
-        self._wanted, self._plan_in = True, 0
+                self._wanted.add(shard.number)
+        self._plan_in = 0
 
     def load_on(self) -> None:
         """Polls while a load that `want` asked for is left, also if nobody looks a key up."""
         if self._wanted:
             self.poll()
-            self._wanted = bool(self._cold) or self._loading is not None
+            self._wanted = self._wanted_left()
 
     def progress(self, shards: Sequence[OpenShard]) -> WarmProgress:
         """How much of these shards is in runs."""
@@ -175,7 +176,7 @@ class RunTier:
         numbers = [shard.number for shard in shards]
         entries = sum(map(self._copies.entries, numbers))
         loading = self._loading[1].entries if self._loading is not None else 0
-        left = self._cold.keys() | ({self._loading[0].number} if self._loading is not None else set())
+        left = self._wanted_left()
         return WarmProgress(
             len(numbers),
             sum(self._is_served(shard) for shard in shards),
@@ -183,6 +184,11 @@ class RunTier:
             entries + loading,
             entries + self.lacking(numbers),
         )
+
+    def _wanted_left(self) -> set[ShardId]:
+        """What `want` asked for and is not tried yet, and what is being loaded."""
+        loading = {self._loading[0].number} if self._loading is not None else set()
+        return self._wanted & self._cold.keys() | loading
 
     def _is_served(self, shard: OpenShard) -> bool:
         return not shard.snapshot.block_count or self._copies.is_whole(shard.number)
@@ -245,28 +251,30 @@ class RunTier:
         """
         shard = max(self._cold.values(), key=lambda one: one.blocks_read / one.snapshot.block_count)
         if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
-            del self._cold[shard.number]
+            self._tried([shard.number])
             return
         size = copy_bytes(shard)
         room = self._room(size)
         if room is not None:
-            del self._cold[shard.number]
+            self._tried([shard.number])
             self._start(shard, room, None)
         elif self._plan_in <= 0:
             self._start_part()
         else:
-            self._cold = {}
+            self._tried(list(self._cold))
 
     def _start_part(self) -> None:
         """Loads those ranges of one shard that are worth a place on the disk, and makes room for them."""
         table = self._copies.table(self._cold.values())
         others = self._rocks.disk_bytes() + self._published_bytes - self._copies.held_bytes()
         worth = table.worth_a_place(self._limits.disk_for_runs - others)
-        shard = self._most_gained(table, worth)
-        if shard is None:
-            self._cold, self._plan_in = {}, _KEYS_PER_PLAN
+        gains = {number: self._copies.gain(number, table, worth) for number in self._cold}
+        shard = self._cold[max(gains, key=lambda number: gains[number])]
+        if gains[shard.number] < 0:
+            self._tried(list(self._cold))
+            self._plan_in = _KEYS_PER_PLAN
             return
-        del self._cold[shard.number]
+        self._tried([shard.number])
         mine = table.shards == shard.number
         size = float(table.sizes[mine & worth].sum())
         self._evict_ranges(table, ~mine & ~worth, size - self._free())
@@ -277,11 +285,10 @@ class RunTier:
         # Sizes are estimates: what a copy takes beyond its own is left of the other quarter.
         self._start(shard, self._free() + self._limits.disk_bytes - self._limits.disk_for_runs, wanted)
 
-    def _most_gained(self, table: RangeTable, worth: BoolArray) -> OpenShard | None:
-        """The cold shard of which the new ranges are used most; None: they are not worth a load."""
-        gains = {number: self._copies.gain(number, table, worth) for number in self._cold}
-        found = max(gains, key=lambda number: gains[number], default=None)
-        return self._cold[found] if found is not None and gains[found] >= 0 else None
+    def _tried(self, numbers: Iterable[ShardId]) -> None:
+        for number in numbers:
+            del self._cold[number]
+            self._wanted.discard(number)
 
     def _start(self, shard: OpenShard, room: int, wanted: BoolArray | None) -> None:
         name = run_name(shard.number, shard.life)
@@ -296,8 +303,7 @@ class RunTier:
     def _room(self, needed: int) -> int | None:
         """Bytes that a run may take which needs so many; None when there are fewer.
 
-        Runs of shards that are not open here make room. Those of open ones do not: shards that do not fit in
-        together would be loaded again and again.
+        Runs of shards that are not open here make room; those of open ones by ranges (`_start_part`).
         """
         while (room := self._free()) < needed:
             if not self._evict_closed():
@@ -331,8 +337,7 @@ class RunTier:
 
     def evict(self) -> bool:
         """Deletes what is needed least: damaged files, else runs of shards that are not open, else the key
-        ranges that are used least. False: there is nothing left to delete. Change runs go with their shards
-        alone.
+        ranges that are used least. False: nothing is left. Change runs go with their shards alone.
         """
         if self._folder.damaged():
             self._folder.remove_damaged()
@@ -389,7 +394,6 @@ class RunTier:
             "run_loading_entries": load.entries if load is not None else 0,
             "run_loading_entries_max": load.entries_total if load is not None else 0,
             "runs_damaged": len(damaged),
-            # Names of former versions: nothing of decoded blocks is kept any more.
             "block_cache_bytes": 0,
             "block_cache_bytes_max": 0,
             **{f"run_damaged_shard_{number}": 1.0 for number in sorted(damaged)},

@@ -120,6 +120,18 @@ def test_what_is_used_least_leaves_when_rocksdb_grows_and_comes_back_when_there_
     assert again.index.stats()["run_entries_lacking"] == 0
 
 
+def test_warming_ends_where_the_disk_has_no_room_though_look_ups_go_on(assigners, table) -> None:
+    one = opened(assigners, table, 0.5)
+    assert one.index.warm(start=True).left == 1
+    for _ in range(20):
+        look(one, IN_ORDER[::10])
+    progress = one.index.warm(start=False)
+    assert (progress.left, progress.loaded) == (0, 0)
+    assert 0.3 < progress.entries / progress.entries_max < 0.6
+    look(one, IN_ORDER)
+    assert one.index.warm(start=False).left == 0
+
+
 def test_a_file_in_which_nothing_is_left_is_deleted_by_the_next_process(assigners, table) -> None:
     one = opened(assigners, table, 4)
     load_runs(one, IN_ORDER)

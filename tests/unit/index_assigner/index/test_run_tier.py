@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.index_assigner.index.test_index_beside_services import rebuild_index, superseded
 from tests.unit.index_assigner.index_world import BIG, MANY, Assigner, Change, DataTable, load_runs, promoted
+from tests.unit.page.page_world import PageWorld
+from tidemark.cli.commands.admin import status_lines
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.model import ShardId
@@ -111,6 +113,24 @@ def test_a_damaged_run_is_set_aside_named_and_loaded_again(assigners, table, at:
     load_runs(two, list(MANY))
     assert two.index.stats()["run_shards"] == table.shards
     assert path.exists()
+
+
+def test_status_names_the_shard_of_a_run_file_that_was_set_aside(assigners, table) -> None:
+    one = assigners(table).open()
+    load_runs(one, list(MANY))
+    one.close()
+    path = run_files(one)[1]
+    path.write_bytes(path.read_bytes()[:-1])
+    two = assigners(table).open()
+    assert groups(two) == GROUPS
+    load_runs(two, list(MANY))
+    world = PageWorld()
+    member = {"slot": 0, "process": "a", "address": "h:1", "lanes": ["0"], "uncommitted_entries": 0}
+    world.status["services"]["assign"] = [{**member, "figures": two.index.stats()}]
+    told = "\n".join(status_lines(world.make_status()))
+    assert "run_damaged_shard_1 1" in told
+    assert "run_entries_lacking 0" in told
+    assert "runs_damaged 1" in told
 
 
 def test_a_new_life_begins_without_the_former_runs_even_if_their_files_come_back(assigners, table) -> None:
