@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,8 +62,11 @@ class BatchFeeder:
         self._ends: dict[int, int] = {}
         self._failed = 0
 
-    def publish(self, tables: Iterable[pa.Table]) -> tuple[float, Positions]:
-        """All rows in one transaction, spread over the partitions in equal runs.
+    def publish(
+        self, tables: Iterable[pa.Table], before: Callable[[], object] = lambda: None
+    ) -> tuple[float, Positions]:
+        """All rows in one transaction, spread over the partitions in equal runs. ``before`` is called right
+        before its commit.
 
         Returns the time.perf_counter at which its commit was asked for, and the position after the last
         record of each partition.
@@ -74,6 +77,7 @@ class BatchFeeder:
         if self._producer.flush(_FLUSH_TIMEOUT_S) or self._failed:
             raise RuntimeError(f"{self._topic}: {self._failed} records of the batch were not taken")
         started_s = time.perf_counter()
+        before()
         self._producer.commit_transaction(_FLUSH_TIMEOUT_S)
         return started_s, dict(self._ends)
 

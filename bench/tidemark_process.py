@@ -20,6 +20,7 @@ from tidemark.stream_runtime.platform import child
 
 TABLE: Final = "bench"
 TOPIC: Final = "bench-input"
+COMMAND: Final = (sys.executable, "-m", "tidemark.cli.entry")
 _READY_TIMEOUT_S: Final = 120.0
 _STOP_TIMEOUT_S: Final = 60.0
 _COMMAND_TIMEOUT_S: Final = 600.0
@@ -78,7 +79,7 @@ class TidemarkRun:
         self.folder.mkdir(exist_ok=True)
         self.file.write_text(yaml.safe_dump(dict(self.settings), sort_keys=False))
         (self.folder / "bench.avsc").write_text(json.dumps(_SCHEMA))
-        self._process = child.spawn([*_command(), "run", "-c", str(self.file)], self.folder / "run.log")
+        self._process = child.spawn([*COMMAND, "run", "-c", str(self.file)], self.folder / "run.log")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +110,7 @@ class TidemarkRun:
     def command(self, *arguments: str) -> Any:
         """A `tidemark … -c FILE --json` command's document. Raises RuntimeError when it fails."""
         done = subprocess.run(
-            [*_command(), *arguments, "-c", str(self.file), "--json"],
+            [*COMMAND, *arguments, "-c", str(self.file), "--json"],
             capture_output=True,
             text=True,
             timeout=_COMMAND_TIMEOUT_S,
@@ -123,7 +124,3 @@ class TidemarkRun:
         """The end of what `tidemark run` printed."""
         path = self.folder / "run.log"
         return "\n".join(path.read_text(errors="replace").splitlines()[-count:]) if path.is_file() else ""
-
-
-def _command() -> list[str]:
-    return [sys.executable, "-m", "tidemark.cli.entry"]
