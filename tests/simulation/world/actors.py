@@ -18,6 +18,8 @@ from tests.simulation.world.process import Process
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 from tidemark.commit_coordinator.bootstrap import CoordinatorService
 from tidemark.commit_coordinator.building.parts import Ports as CoordinatorPorts
+from tidemark.commit_coordinator.coordinator import Coordinator
+from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.config import TableConfigFile
@@ -62,6 +64,8 @@ from tidemark.stream_writer.worker_context import WorkerContext
 _RENEW_EVERY_S: Final = 1.0
 _EXPIRE_EVERY_S: Final = 0.2
 _STOP_WAITS_MAX: Final = 40
+_ENTRIES_S: Final = 0.02
+_REPORT_S: Final = 0.005
 _TASK_ATTEMPTS: Final = 4
 _SLOTS: Final = 2
 _NEVER_S: Final = 1e6
@@ -117,6 +121,20 @@ class _Stop:
         return False
 
 
+def _waits_in_the_worlds_time(coordinator: Coordinator) -> None:
+    """A round that waits passes a fixed time of the world's clock, which scripts count on, and none of ours: a
+    report that comes over RPC wakes nobody here.
+    """
+
+    def wait_s(longest_s: float) -> float:
+        if not isinstance(coordinator.doing, Wait):
+            return 0.0
+        is_written = coordinator._context.fold().state.planned is not None
+        return min(longest_s, _REPORT_S if is_written else _ENTRIES_S)
+
+    coordinator._wait_s = wait_s  # type: ignore[method-assign]
+
+
 class CoordinatorActor:
     """A commit-coordinator process. ``server`` answers calls once it is started."""
 
@@ -143,6 +161,7 @@ class CoordinatorActor:
                     self.loop = self.service.start()
                 finally:
                     self.server = self._around.edges.take_server()
+            _waits_in_the_worlds_time(self.loop._coordinator)
             return
         if self._clock.monotonic_s() >= self._expire_s:
             self._expire_s = self._clock.monotonic_s() + _EXPIRE_EVERY_S
