@@ -122,8 +122,8 @@ class _Stop:
 
 
 def _waits_in_the_worlds_time(coordinator: Coordinator) -> None:
-    """A round that waits passes a fixed time of the world's clock, which scripts count on, and none of ours: a
-    report that comes over RPC wakes nobody here.
+    """A round that waits passes a fixed time of the world's clock, which scripts count on, and none of ours:
+    a report that comes over RPC wakes nobody here.
     """
 
     def wait_s(longest_s: float) -> float:

@@ -74,11 +74,11 @@ class WatchedCaches:
         return find
 
     def _was_read(self, real: Callable[..., None]) -> Callable[..., None]:
-        def was_read(runs: RunTier, shard: OpenShard, blocks: int) -> None:
+        def was_read(runs: RunTier, shard: OpenShard, keys: Any, blocks: int) -> None:
             if blocks and shard.snapshot.block_count > 1:
                 self._reached["index base of several blocks"] += 1
                 if blocks < shard.snapshot.block_count:
                     self._reached["index base read in part"] += 1
-            real(runs, shard, blocks)
+            real(runs, shard, keys, blocks)
 
         return was_read
