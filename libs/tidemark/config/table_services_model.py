@@ -79,7 +79,7 @@ class CleanConfig:
     interval_ms: int = _field(values.duration_ms, 5 * _MINUTE, key="interval")
     """How long from one clean to the next."""
     max_files: int = _field(values.integer(1, 1_000_000), 2_000)
-    """Files that one clean deletes."""
+    """Files that one clean deletes. When more may be deleted, the next clean follows at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

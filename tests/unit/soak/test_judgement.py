@@ -74,6 +74,18 @@ def test_a_slice_of_more_than_three_triggers_fails_a_soak_however_early(tmp_path
         assert problems == ["slices: log files of data: 121 in minute 1, limit 120"] * is_wrong
 
 
+def test_logs_may_grow_until_they_are_rotated(tmp_path: Path) -> None:
+    """An hour of them is a fifth of what is kept; no rule of growth can tell that from a leak."""
+    rotated = 3 * 3 * float(8 << 20)
+    for most, is_wrong in ((rotated, False), (rotated + 4_096, True)):
+        figures: dict[str, list[float | None]] = {
+            "disk: logs": [most / MINUTES_MIN * (minute + 1) for minute in range(MINUTES_MIN)]
+        }
+        settings = Settings(tmp_path, MINUTES_MIN, rate=0.0, retain_s=60)
+        problems = list(Soak(settings, lambda _: None)._bounds(Outcome(figures=figures)))
+        assert [problem.startswith("disk: logs: ") for problem in problems] == [True] * is_wrong
+
+
 def test_a_short_soak_has_fixed_limits_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = dict.fromkeys(("memory: ", "descriptors: ", "disk: ", "topic: "), 150.0)
     settings = Settings(tmp_path, MINUTES_MIN, rate=10.0, limits=limits)

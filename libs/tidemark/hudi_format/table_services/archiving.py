@@ -20,6 +20,8 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.publication.port import Publisher, Term
@@ -290,6 +292,8 @@ def write_merged(storage: Storage, merge: Merge, sink: ByteSink) -> None:
     not grow with their size. Needs no lock. Raises FileMissingError when another archiver merged them.
     """
     write_archive_file(_merged(storage, merge), sink)
+    # The allocator would keep what the merge held, and the next one is hours away.
+    pa.default_memory_pool().release_unused()
 
 
 def _merged(storage: Storage, merge: Merge) -> Iterator[ArchivedInstant]:

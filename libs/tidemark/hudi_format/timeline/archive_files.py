@@ -41,7 +41,7 @@ _VERSION_DIGITS_MAX: Final = 18
 _ROWS_KEPT_MAX: Final = 200_000
 _TIMES: Final = ("instantTime", "completionTime", "action")
 _CONTENTS: Final = (*_TIMES, "metadata", "plan")
-_CONTENT_ROWS: Final = 512
+_CONTENT_ROWS: Final = 64
 _BUFFER_BYTES: Final = 1 << 20
 _TYPES: Final = {name: pa.binary() if name in ("metadata", "plan") else pa.string() for name in _CONTENTS}
 

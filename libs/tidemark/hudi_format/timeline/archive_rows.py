@@ -51,9 +51,9 @@ _ROW_VERSION: Final = 1
 # A row group is what a reader holds at a time, and what a question about one instant reads of three columns.
 # A merge holds its contents several times, while epochs go on beside it.
 GROUP_ROWS_MAX: Final = 8_192
-GROUP_BYTES_MAX: Final = 8 << 20
+GROUP_BYTES_MAX: Final = 2 << 20
 _PIECE_ROWS_MAX: Final = 512
-_PIECE_BYTES_MAX: Final = 1 << 20
+_PIECE_BYTES_MAX: Final = 256 << 10
 
 
 class ByteSink(Protocol):

@@ -77,11 +77,13 @@ _SIDE_FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
 class _Looked:
     """``files``: partition that was looked at -> names of the files of groups that may have superseded
     slices, or are replaced.
-    ``is_whole_table``: no other group has any. ``next_partition``: where the next look begins.
+    ``is_whole_table``: no other group has any. ``first_partition``: where this look began, "" for the first
+    one of all. ``next_partition``: where the next look begins, "" when this one came to the end.
     """
 
     files: Mapping[str, Collection[str]]
     is_whole_table: bool
+    first_partition: str = ""
     next_partition: str = ""
 
 
@@ -101,6 +103,8 @@ class _Clean:
         self._retain_ms = retain_ms
         self._not_before_ms = 0
         self._next_partition = ""
+        # Whether the last plan left files that may go, by its limit of files or of time.
+        self._left_files = False
         # Number of the action whose files are being deleted, and how many of them are.
         self._swept = (0, 0)
 
@@ -113,20 +117,40 @@ class _Clean:
         return self._root
 
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
+        """A clean that left files that may go is followed by the next one at once, whatever the interval.
+
+        Else a table that supersedes more than `max_files` files in an interval would grow for ever: 8 file
+        groups with a log file a second each make 2 400 in five minutes. The groups with the last names would
+        keep all of theirs.
+        """
+        if not self._is_on:
+            return None
+        if self._left_files:
+            return "the last clean left files that may be deleted"
         ended_ms = facts.ended_ms.get(self._kind)
         too_soon = ended_ms is not None and now_ms - ended_ms < self._interval_ms
-        if not self._is_on or too_soon or now_ms < self._not_before_ms:
+        if too_soon or now_ms < self._not_before_ms:
             return None
         return f"the last look was {self._interval_ms // 1000} s ago"
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         looked = self._look(step)
         plan = self._planned(step, instant, looked, self._files_max)
+        self._left_files = plan is not None and self._leaves(plan, looked)
         if plan is not None:
             return encode_plan(plan)
         if looked.next_partition == "":
             self._not_before_ms = step.context.clock.now_ms() + self._interval_ms
         return None
+
+    def _leaves(self, plan: CleanPlan, looked: _Looked) -> bool:
+        """Whether files are left that may be deleted. The next look then begins where this one ended; when
+        the limit of files was reached, where this one began: what this plan takes is gone by then.
+        """
+        if len(plan.paths(self._folder)) < self._files_max:
+            return looked.next_partition != ""
+        self._next_partition = looked.first_partition
+        return True
 
     def prepare(self, context: Context, plan: bytes | None) -> None:
         """Nothing: a clean has no files of its own but those of its instant."""
@@ -136,6 +160,9 @@ class _Clean:
         _, replaced = self._partitions(step)
         looked = _looked_again(step.context.storage, self._folder, document, replaced)
         kept = recheck_clean(document, self._planned(step, planned.instant, looked, _NO_LIMIT))
+        if kept is None:
+            # Whoever took the files has looked at the table: the next look has its usual time.
+            self._left_files = False
         return Dropped("none of the files may be deleted any more") if kept is None else encode_plan(kept)
 
     def _look(self, step: LockedStep) -> _Looked:
@@ -145,6 +172,7 @@ class _Clean:
         until_s = clock.monotonic_s() + LOOK_S
         files: dict[str, Collection[str]] = {}
         ahead = [partition for partition in partitions if partition >= self._next_partition] or partitions
+        first = self._next_partition
         taken = 0
         for partition in ahead:
             if taken and clock.monotonic_s() >= until_s:
@@ -152,7 +180,7 @@ class _Clean:
             taken += 1
             files |= _looked_at(storage, self._folder, [partition], replaced).files
         self._next_partition = ahead[taken] if taken < len(ahead) else ""
-        return _Looked(files, taken == len(partitions), self._next_partition)
+        return _Looked(files, taken == len(partitions), first, self._next_partition)
 
     def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
         """(the table's partitions, in order; partition -> ids of its replaced file groups)."""
