@@ -21,6 +21,7 @@ LIMITS = {
     "descriptors: writer's JVM": 500,
     "descriptors: kafka": 500,
     "disk: state": 64 * MIB,
+    "disk: logs": 16 * MIB,
     "disk: kafka": 150 * MIB,
     # Both, run.log and temporary files.
     "disk: all but the table": 250 * MIB,
