@@ -159,3 +159,12 @@ def test_two_writes_to_the_key_of_a_write_that_was_in_flight(kind: str) -> None:
     assert outcome.violations == ()
     assert outcome.reached["foreign update"] == 1
     assert outcome.reached["lost to a commit"] == 1
+
+
+def test_no_archival_shows_rows_again_whose_file_a_savepoint_kept_from_the_clean() -> None:
+    """Hudi would archive the replacecommit: a clean that counts versions no longer holds it back."""
+    kept = "foreign savepoint\nforeign overwrite d0\nforeign update k2\nforeign clean versions 1"
+    archived = "foreign delete-savepoints\nforeign update k2\nforeign compact-index clean\nforeign update k2"
+    outcome = played("type=cow", BEGIN, SECOND, kept, archived, "foreign archive 1", GO_ON)
+    assert outcome.violations == ()
+    assert "    it does not: it would show replaced file groups again" in outcome.log

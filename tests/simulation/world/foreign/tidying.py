@@ -91,9 +91,13 @@ class Tidying:
         bench = self._bench
         # As little as Hudi can be told to keep: cleans count versions, compactions go by time.
         keep = Keep(least, least, commits=None, deltas=None)
-        old = to_archive(bench.table(look), look.metadata.hudi, keep)
+        table = bench.table(look)
+        old = to_archive(table, look.metadata.hudi, keep)
         if not old:
             raise LeftOutError("nothing to archive")
+        gone = {each.requested for each in old}
+        if any(by in gone for group, by in table.replaced.items() if group in table.groups):
+            raise LeftOutError("it would show replaced file groups again")
         self._write_history(old)
         for each in old:
             # First what tells of its beginning: a completed file alone still counts.
