@@ -24,10 +24,9 @@ from typing import Final
 from tidemark.commit_coordinator.commit.agreement import check_agreement
 from tidemark.commit_coordinator.commit.attempt_effects import rewind
 from tidemark.commit_coordinator.commit.context import Context
-from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.domain.actions import RewindLanes
+from tidemark.commit_coordinator.offline.opened_ledger import opened_ledger
 from tidemark.commit_coordinator.offline.recovery import end_what_is_open, require_ledger
 from tidemark.commit_coordinator.offline.term_context import term_context
 from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, ledger_id, location_of
@@ -56,7 +55,6 @@ from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
 from tidemark.hudi_format.validation import check_servable
 from tidemark.ledger_client.errors import SupersededError
-from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
@@ -136,14 +134,7 @@ def rebuild_index(
     Raises what `recover` raises, SupersededError (a coordinator started meanwhile), TimelineConflictError
     (another writer wrote, or is about to), and what ``build`` raises.
     """
-    topics = TopicNames(config.table.name)
-    reader = FoldReader(
-        kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
-    )
-    log = DecisionsLog(
-        kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
-    )
-    try:
+    with opened_ledger(config, kafka, storage, clock) as (reader, log):
         reader.catch_up()
         ledger = ledger_id(storage, ids)
         check_belongs(reader.fold.state, config.table.name, ledger, location_of(storage))
@@ -171,9 +162,6 @@ def rebuild_index(
             sum(file.size for file in written),
             plan.instant,
         )
-    finally:
-        log.close()
-        reader.close()
 
 
 @contextmanager

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 
-from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.errors import DivergedError
+from tidemark.commit_coordinator.offline.opened_ledger import opened_ledger
 from tidemark.commit_coordinator.opening.ledger_identity import (
     MovedOrCopiedError,
     is_same_place,
@@ -23,7 +22,6 @@ from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
@@ -48,11 +46,7 @@ def take_over_moved(
             )
     finally:
         admin.close()
-    reader = FoldReader(
-        kafka, names.ledger, names.epochs, lambda path, sha: load_document(storage, path, sha), clock
-    )
-    log = DecisionsLog(kafka, names.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None)
-    try:
+    with opened_ledger(config, kafka, storage, clock) as (reader, log):
         reader.catch_up()
         state, ledger, here = reader.fold.state, known_ledger_id(storage), location_of(storage)
         if state.ledger and state.ledger != ledger:
@@ -70,9 +64,6 @@ def take_over_moved(
             open_publication(storage, clock, ids), log, lambda: reader.fold, f"moved-{ids.uuid()}", ledger
         )
         return here
-    finally:
-        log.close()
-        reader.close()
 
 
 def _has_table(path: str) -> bool:

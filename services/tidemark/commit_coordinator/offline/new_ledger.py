@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tidemark.commit_coordinator.commit.agreement import EPOCH_KEY, newest_epoch
-from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
+from tidemark.commit_coordinator.commit.stored_documents import store_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.offline.new_ledger_inputs import (
@@ -37,6 +36,7 @@ from tidemark.commit_coordinator.offline.new_ledger_inputs import (
     record_starts,
 )
 from tidemark.commit_coordinator.offline.open_services import end_services_of_former_ledger
+from tidemark.commit_coordinator.offline.opened_ledger import ledger_reader, opened_ledger
 from tidemark.commit_coordinator.offline.term_context import term_context
 from tidemark.commit_coordinator.opening.ledger_identity import MovedOrCopiedError, is_same_place, location_of
 from tidemark.commit_coordinator.opening.ledger_record import read_ledger_record
@@ -72,7 +72,6 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.identity import judged_instants
-from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.table_identity import TABLE_ID, moved_or_copied_text
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
@@ -128,11 +127,7 @@ def new_ledger(
         storage.delete(RECORD)
         storage.delete(LANE_SOURCE)
         ensure_topics(config, admin)
-        reader = _reader(config, kafka, storage, clock)
-        log = DecisionsLog(
-            kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
-        )
-        try:
+        with opened_ledger(config, kafka, storage, clock) as (reader, log):
             term = take_over(publication, log, lambda: reader.fold, f"new-ledger-{ids.uuid()}", ledger)
             lock = term.lock
             instants = InstantGenerator(clock)
@@ -154,9 +149,6 @@ def new_ledger(
                 lock.free()
             # Readers must start at the snapshot: entries before it would be applied to an empty fold.
             admin.delete_records({topics.epochs_partition: reader.fold.state.decisions_next - 1})
-        finally:
-            log.close()
-            reader.close()
     finally:
         admin.close()
     begun.rolled_back.extend(rolled_back)
@@ -209,7 +201,7 @@ def former_state(
             return None
     finally:
         admin.close()
-    reader = _reader(config, kafka, storage, clock)
+    reader = ledger_reader(config, kafka, storage, clock)
     try:
         reader.catch_up()
     except (ProtocolError, HudiFormatError, DeadlineExceededError, OffsetOutOfRangeError):
@@ -218,13 +210,6 @@ def former_state(
     finally:
         reader.close()
     return reader.fold.state
-
-
-def _reader(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> FoldReader:
-    names = TopicNames(config.table.name)
-    return FoldReader(
-        kafka, names.ledger, names.epochs, lambda path, sha: load_document(storage, path, sha), clock
-    )
 
 
 def _refuse_live_writers(publication: Publication, clock: Clock) -> None:

@@ -18,25 +18,22 @@ from tidemark.commit_coordinator.commit.agreement import check_agreement
 from tidemark.commit_coordinator.commit.attempt_effects import clean_voided, void_attempt
 from tidemark.commit_coordinator.commit.commit_effects import finish
 from tidemark.commit_coordinator.commit.context import Context
-from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.domain.actions import CleanVoided, Finish, VoidAttempt
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.commit_coordinator.offline.open_services import end_open_services
+from tidemark.commit_coordinator.offline.opened_ledger import opened_ledger
 from tidemark.commit_coordinator.offline.term_context import term_context
 from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, ledger_id, location_of
 from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.ports import KafkaClient, MissingTopicError
 
-_LOCK_WAIT_MS: Final = 5_000
 _SETTLE_POLL_MS: Final = 100
 _REASON: Final = "tidemark recover"
 
@@ -60,15 +57,8 @@ def recover(
     Raises LockHeldError (another engine holds the lock), SupersededError, DivergedError, MovedOrCopiedError,
     MissingTopicError.
     """
-    topics = TopicNames(config.table.name)
-    require_ledger(kafka, topics)
-    reader = FoldReader(
-        kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
-    )
-    log = DecisionsLog(
-        kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
-    )
-    try:
+    require_ledger(kafka, TopicNames(config.table.name))
+    with opened_ledger(config, kafka, storage, clock) as (reader, log):
         reader.catch_up()
         ledger = ledger_id(storage, ids)
         check_belongs(reader.fold.state, config.table.name, ledger, location_of(storage))
@@ -79,9 +69,6 @@ def recover(
         settle_rebuild(term, reader.fold.state.shards)
         context = term_context(config, term, clock, ids, log, reader)
         return end_what_is_open(context, config)
-    finally:
-        log.close()
-        reader.close()
 
 
 def require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any, cast
 
-from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import check_number
-from tidemark.commit_coordinator.commit.stored_documents import load_document
+from tidemark.commit_coordinator.offline.opened_ledger import opened_ledger
 from tidemark.commit_coordinator.opening.ledger_identity import check_identity
 from tidemark.commit_coordinator.opening.topics_setup import (
     check_lane_source,
@@ -28,8 +27,6 @@ from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.hudi_format.table_services.rebuilding.switching import shards_of_topics
-from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import Admin, KafkaClient, TopicSpec
 
@@ -55,18 +52,8 @@ def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient,
 
     Changes nothing. Raises DivergedError and MovedOrCopiedError as `check_identity`.
     """
-    names = TopicNames(config.table.name)
-    reader = FoldReader(
-        client,
-        names.ledger,
-        names.epochs,
-        lambda path, sha256: load_document(storage, path, sha256),
-        clock,
-    )
-    log = DecisionsLog(
-        client, names.epochs, f"{config.table.name}-rehearsal", reader, clock, lambda applied: None
-    )
-    with closing(client.admin()) as admin, closing(reader), closing(log):
+    opened = opened_ledger(config, client, storage, clock, "rehearsal")
+    with closing(client.admin()) as admin, opened as (reader, log):
         check_identity(config, storage, admin, log, lambda: reader.fold)
         return reader.fold.state
 

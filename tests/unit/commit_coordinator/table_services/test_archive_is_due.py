@@ -14,14 +14,20 @@ from tests.unit.commit_coordinator.table_services.test_archive_handler import (
 from tidemark.epoch_protocol.state import Committed
 
 
-def test_it_is_due_by_the_number_of_commits_and_looks_again_after_a_while(tmp_path: Path) -> None:
-    story = Story(tmp_path / "t")
+def rarely_archived(folder: Path) -> Story:
+    """Its timeline is archived when it has more than 20 writes."""
+    story = Story(folder / "t")
     story.serve()
     compacted_and_written_on(story)
     story.served.config = replace(
         story.served.config, archive=replace(story.served.config.archive, min=10, max=20, batch=5)
     )
     story.served.begin()
+    return story
+
+
+def test_it_is_due_by_the_number_of_commits_and_looks_again_after_a_while(tmp_path: Path) -> None:
+    story = rarely_archived(tmp_path)
     handler, now_ms = story.served.handlers[ARCHIVE], story.clock.now_ms()
     assert handler.due(facts(story), now_ms), "nothing is known yet"
     assert not story.served.act(ARCHIVE)
@@ -32,13 +38,7 @@ def test_it_is_due_by_the_number_of_commits_and_looks_again_after_a_while(tmp_pa
 
 def test_commits_of_other_engines_count_from_the_look_of_an_epochs_plan_on(tmp_path: Path) -> None:
     """Whether or not an epoch of ours follows: beside a busy writer there may be none for long."""
-    story = Story(tmp_path / "t")
-    story.serve()
-    compacted_and_written_on(story)
-    story.served.config = replace(
-        story.served.config, archive=replace(story.served.config.archive, min=10, max=20, batch=5)
-    )
-    story.served.begin()
+    story = rarely_archived(tmp_path)
     handler, seen = story.served.handlers[ARCHIVE], story.served.state.seen
     later_ms = story.clock.now_ms() + 40_000
     assert seen is not None
