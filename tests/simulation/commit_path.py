@@ -20,7 +20,7 @@ from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
-from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff, OpenAttemptView
 from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
@@ -50,7 +50,7 @@ from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import RangeReader, TopicSpec
-from tidemark.stream_writer.epoch_tasks import table_facts, task_planner
+from tidemark.stream_writer.epoch_tasks import stats_tasks, table_facts, task_planner
 from tidemark.stream_writer.errors import WriterError
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded, failure_of
 from tidemark.stream_writer.tasks import run_task
@@ -172,9 +172,16 @@ class CommitPath:
         """Runs the open attempt's tasks and reports; returns the tasks, none when no attempt is open."""
         view, tasks = self.attempts.wait_for_unreported(0.0), self.run_open_attempt()
         if view is not None:
-            outcomes = [run_task(task, MemoryWorker(self.client, self.clock)) for task in tasks]
+            outcomes = self.outcomes_of(view, tasks)
             assert self.report(view.planned.epoch, view.planned.attempt, view.planned.instant or "", outcomes)
         return tasks
+
+    def outcomes_of(self, view: OpenAttemptView, tasks: Sequence[bytes]) -> list[TaskSucceeded]:
+        """Runs the tasks, then those of the column stats."""
+        worker = MemoryWorker(self.client, self.clock)
+        outcomes = [run_task(task, worker) for task in tasks]
+        more = stats_tasks(begin_response(view, SHARDS), tasks, outcomes)
+        return [*outcomes, *(run_task(task, worker) for task in more)]
 
     def try_open_attempt(self) -> TaskFailed | None:
         """Runs the open attempt's tasks as a worker does; the first failure, None when all are written."""
@@ -193,6 +200,7 @@ class CommitPath:
         report = Report(
             tuple(WriteStat.from_avro(msgspec.json.decode(stat)) for stat in stats),
             tuple(logs),
+            files_without_stats=sum(outcome.files_without_stats for outcome in outcomes),
         )
         return self.attempts.report(epoch, attempt, instant, report)
 

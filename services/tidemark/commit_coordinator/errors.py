@@ -34,6 +34,12 @@ class AttemptLostError(CoordinatorError):
         self.awaited = awaited
 
 
+class StatsLeftOutError(CoordinatorError):
+    """A writer's report does not have the column stats that its attempt's plan asks for: it is refused."""
+
+    kind = ErrorKind.INVALID
+
+
 class ActionLostError(CoordinatorError):
     """A decided service action cannot be completed, and nothing is completed under it: it is taken back."""
 

@@ -24,13 +24,13 @@ from tidemark.stream_runtime.security.client import ClientSecurity, client_secur
 from tidemark.stream_writer.cluster import with_certificates
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
 from tidemark.stream_writer.epoch_stream import EpochStream
-from tidemark.stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
+from tidemark.stream_writer.epoch_tasks import RUNNER, PlanTasks, table_facts, task_planner
 from tidemark.stream_writer.java_kafka import java_settings
 from tidemark.stream_writer.job import SparkEngine, read_master, start_engine
 from tidemark.stream_writer.observer import WriterObserver
 from tidemark.stream_writer.same_table import check_same_ledger
 from tidemark.stream_writer.scratch import own_scratch
-from tidemark.stream_writer.service import PlanTasks, WriterService
+from tidemark.stream_writer.service import WriterService
 from tidemark.stream_writer.services_worker import (
     beside_epochs,
     open_services,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 from tidemark.config.model import Address
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from tidemark.stream_writer.task_outcome import TaskSucceeded
@@ -79,13 +81,8 @@ class GrpcCoordinator:
         return call(self._stub.Begin, request)
 
     def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
-        # Tasks write no other partition than the record index, and the message has a field for it alone.
-        index_files = [
-            commit_pb2.RecordIndexFile(
-                shard=log.shard, size=log.size, upserts=log.upserts, deletes=log.deletes
-            )
-            for log in written.metadata_logs
-        ]
+        # Tasks write two partitions, each of which has a field of its own in the message.
+        logs = [_log_message(log) for log in written.metadata_logs]
         base = commit_pb2.ReportWrittenRequest(
             table=self._table,
             writer_id=self._writer_id,
@@ -93,12 +90,13 @@ class GrpcCoordinator:
             attempt=planned.attempt,
             instant=planned.instant,
             timings_ms=written.timings_ms,
+            files_without_stats=written.files_without_stats,
         )
         tickets = [
             commit_pb2.Ticket(path=ticket.path, size=ticket.size, sha256=ticket.sha256, handle=ticket.handle)
             for ticket in (*written.tickets, *(log.ticket for log in written.metadata_logs if log.ticket))
         ]
-        parts = list(report_parts(base, written.write_stats, index_files, tickets))
+        parts = list(report_parts(base, written.write_stats, logs, tickets))
         if len(parts) == 1:
             call(self._stub.ReportWritten, parts[0])
         else:
@@ -120,19 +118,20 @@ class GrpcCoordinator:
         self._channel.close()
 
 
+LogMessage: TypeAlias = commit_pb2.RecordIndexFile | commit_pb2.ColumnStatsFile
+
+
 def report_parts(
     base: commit_pb2.ReportWrittenRequest,
     write_stats: Sequence[bytes],
-    index_files: Iterable[commit_pb2.RecordIndexFile],
+    logs: Iterable[LogMessage],
     tickets: Iterable[commit_pb2.Ticket] = (),
 ) -> Iterator[commit_pb2.ReportWrittenRequest]:
     """A report as one or more messages of about `_PART_BYTES`. Each has the fields of `base`, which name the
-    attempt; only the first has the timings.
+    attempt; only the first has the numbers of the whole report.
     """
     part, held_bytes = _next_part(base, None), 0
-    for entry in chain[bytes | commit_pb2.RecordIndexFile | commit_pb2.Ticket](
-        write_stats, index_files, tickets
-    ):
+    for entry in chain[bytes | LogMessage | commit_pb2.Ticket](write_stats, logs, tickets):
         entry_bytes = len(entry) if isinstance(entry, bytes) else entry.ByteSize()
         if held_bytes and held_bytes + entry_bytes > _PART_BYTES:
             yield part
@@ -142,6 +141,8 @@ def report_parts(
             part.write_stats.append(entry)
         elif isinstance(entry, commit_pb2.Ticket):
             part.tickets.append(entry)
+        elif isinstance(entry, commit_pb2.ColumnStatsFile):
+            part.column_stats.append(entry)
         else:
             part.record_index.append(entry)
     yield part
@@ -155,4 +156,13 @@ def _next_part(
     if former is not None:
         # Only the first part has them.
         part.ClearField("timings_ms")
+        part.ClearField("files_without_stats")
     return part
+
+
+def _log_message(log: MetadataLogFile) -> LogMessage:
+    if log.partition == COLUMN_STATS.name:
+        return commit_pb2.ColumnStatsFile(group=log.shard, size=log.size, records=log.upserts)
+    return commit_pb2.RecordIndexFile(
+        shard=log.shard, size=log.size, upserts=log.upserts, deletes=log.deletes
+    )

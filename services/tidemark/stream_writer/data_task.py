@@ -50,6 +50,7 @@ from tidemark.ledger_client.named_batches import NamedBatch
 from tidemark.stream_writer.epoch_tasks import EpochTask
 from tidemark.stream_writer.errors import FileGroupChangedError, FileGroupReplacedError
 from tidemark.stream_writer.publishing import Publishers, prepare_file, publish_markers
+from tidemark.stream_writer.stats_task import FileStats
 
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
 Int64Array = npt.NDArray[np.int64]
@@ -101,8 +102,9 @@ class DataPartitionWriter:
         view: TableView,
         publishers: Publishers,
         topic_partition: int,
+        file_stats: FileStats,
     ) -> None:
-        self._task = task
+        self._task, self._file_stats = task, file_stats
         self._attempt, self._storage = attempt, attempt.storage
         self._view = view
         self._preparers = publishers
@@ -210,6 +212,7 @@ class DataPartitionWriter:
 
     def _first_base_file(self, group: GroupRows, file: PlannedFile) -> tuple[bytes, WriteStat]:
         rows = self._with_meta(group, file.name)
+        self._file_stats.add(group.partition_path, file.name, rows)
         stat = new_base_file_stat(group.partition_path, group.file_id, file.name, 0, rows.num_rows)
         return write_base_file(rows, self._schema), stat
 
@@ -223,11 +226,14 @@ class DataPartitionWriter:
             self._ordering,
             file.name,
         )
+        self._file_stats.add(group.partition_path, file.name, merged.rows)
         stat = rewritten_base_file_stat(group.partition_path, group.file_id, file.name, 0, previous, merged)
         return write_base_file(merged.rows, self._schema), stat
 
     def _log_file(self, group: GroupRows, file: PlannedFile, slice_: FileSlice) -> tuple[bytes, WriteStat]:
         rows = self._with_meta(group, group.file_id) if group.upserts.num_rows else None
+        if rows is not None:
+            self._file_stats.add(group.partition_path, file.name, rows)
         data = data_log_bytes(
             self._schema,
             self._task.instant,

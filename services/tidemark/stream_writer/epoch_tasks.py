@@ -4,23 +4,30 @@ Data partitions and index partitions are spread over the tasks by their record c
 tasks for each of Spark's slots, so that a slot that is done early takes another one; for a small epoch there
 is one, because starting a task costs more than an uneven spread. A topic-partition always goes to one task as
 a whole. All rows of a file group are in one data partition, so no two tasks write the same file.
+
+Where the table keeps column stats, a second job follows, with a task for each file group of that partition of
+the metadata table that gets records. It begins when all tasks of the first one succeeded: a log file of
+stats has the records of all files of the epoch that belong to its group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from tidemark.commit.v1 import commit_pb2
 from tidemark.epoch_protocol.entries import Produced, Topic
+from tidemark.hudi_format.metadata_table.partitions.column_stats import StatsChanges
 from tidemark.hudi_format.table_config import MergeMode, TableConfig
 from tidemark.ledger_client.named_batches import NamedRange
+from tidemark.stream_writer.task_outcome import TaskSucceeded
 
-if TYPE_CHECKING:
-    # Spark's workers import this module, and `service` imports gRPC, which they do not need.
-    from tidemark.stream_writer.service import PlanTasks
+PlanTasks = Callable[[commit_pb2.BeginResponse, int], list[bytes]]
+"""Divides an epoch into Spark tasks: it is given the epoch's ranges, and how many tasks run at once, and
+returns the bytes of each task.
+"""
 
 RUNNER: Final = "tidemark.stream_writer.tasks:run_task"
 _TASKS_PER_SLOT: Final = 2
@@ -56,9 +63,9 @@ class PartitionWork(msgspec.Struct, frozen=True):
         return sum(named.produced.records for named in self.ranges)
 
 
-class EpochTask(msgspec.Struct, frozen=True):
+class EpochTask(msgspec.Struct, frozen=True, tag="epoch"):
     """One Spark task. ``staging_dir`` is the token of the attempt: once the attempt is closed, no file can be
-    made with it.
+    made with it. ``stats_columns``: of which columns the table keeps stats, none without any.
     """
 
     table: TableFacts
@@ -70,15 +77,28 @@ class EpochTask(msgspec.Struct, frozen=True):
     staging_dir: str
     num_shards: int
     work: list[PartitionWork]
+    stats_columns: list[str] = []
+
+
+class StatsTask(msgspec.Struct, frozen=True, tag="stats"):
+    """A Spark task that writes the log file of one file group of the column stats; ``records``: key -> value
+    of all records that the epoch has for it. ``token``: as ``staging_dir``.
+    """
+
+    base_uri: str
+    instant: str
+    token: str
+    group: int
+    records: dict[str, bytes]
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(EpochTask)
+_decoder: Final = msgspec.msgpack.Decoder(EpochTask | StatsTask)
 
 
-def decode_task(data: bytes) -> EpochTask:
+def decode_task(data: bytes) -> EpochTask | StatsTask:
     """Decodes a task. Raises msgspec.ValidationError for bytes that are not a task of this version."""
-    task: EpochTask = _decoder.decode(data)
+    task: EpochTask | StatsTask = _decoder.decode(data)
     return task
 
 
@@ -102,7 +122,7 @@ def table_facts(
 
 
 def task_planner(table: TableFacts) -> PlanTasks:
-    """A `PlanTasks` (`service`) for the table."""
+    """A `PlanTasks` for the table."""
 
     def plan(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
         work = [*_work(Topic.DATA, begun.data), *_work(Topic.INDEX, begun.index)]
@@ -118,12 +138,33 @@ def task_planner(table: TableFacts) -> PlanTasks:
                     staging_dir=begun.staging_dir,
                     num_shards=begun.num_shards,
                     work=share,
+                    stats_columns=list(begun.column_stats.columns),
                 )
             )
             for share in spread(work, task_count(work, slots))
         ]
 
     return plan
+
+
+def stats_tasks(
+    begun: commit_pb2.BeginResponse, first: Sequence[bytes], outcomes: Iterable[TaskSucceeded]
+) -> list[bytes]:
+    """The tasks of the second job. ``first``: those of the first one, ``outcomes``: what came of all of them.
+
+    Records and their groups follow from the epoch's files alone, so each run of the writer writes the same.
+    """
+    records = {key: value for outcome in outcomes for key, value in outcome.stats.items()}
+    if not records:
+        return []
+    task = decode_task(first[0])
+    assert isinstance(task, EpochTask)
+    uri, token = task.table.base_uri, task.staging_dir
+    by_group = StatsChanges(records).by_group(begun.column_stats.groups)
+    return [
+        _encoder.encode(StatsTask(uri, task.instant, token, group, dict(changes.records)))
+        for group, changes in by_group.items()
+    ]
 
 
 def task_count(work: Sequence[PartitionWork], slots: int) -> int:

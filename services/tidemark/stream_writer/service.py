@@ -2,7 +2,8 @@
 
 1. Ask the coordinator for an attempt, and wait.
 2. Begin it: the coordinator says what the epoch covers.
-3. Run one Spark job, which makes the files.
+3. Run one Spark job, which makes the files, and where the table keeps column stats another one, which makes
+   the log files of those.
 4. Report the files, or the failure.
 
 Every step may fail and be repeated, because the loop keeps no state of an epoch. After a failure the
@@ -26,6 +27,7 @@ from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import Coordinator, PlannedEpoch
+from tidemark.stream_writer.epoch_tasks import PlanTasks, stats_tasks
 from tidemark.stream_writer.errors import EngineFailedError, FileGroupReplacedError
 from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.observer import NULL_OBSERVER, WriterObserver, WrittenEpoch
@@ -48,11 +50,6 @@ _TAGS_DO_NOT_HOLD: Final = (
 )
 
 _log: Final = logging.getLogger("tidemark.writer")
-
-PlanTasks = Callable[[commit_pb2.BeginResponse, int], list[bytes]]
-"""Divides an epoch into Spark tasks: it is given the epoch's ranges, and how many tasks run at once, and
-returns the bytes of each task.
-"""
 
 
 class Engine(Protocol):
@@ -132,7 +129,7 @@ class WriterService:
         tasks = self._plan_tasks(begun, self._engine.slots)
         self._describe(describe_job(begun, len(tasks)))
         job_ms, job_s = self._clock.now_ms(), self._clock.monotonic_s()
-        outcomes = self._run_job(planned, tasks)
+        outcomes = self._run_jobs(planned, begun, tasks)
         ended_s, job_ended_ms = self._clock.monotonic_s(), self._clock.now_ms()
         timings_ms = {"job": (ended_s - job_s) * 1_000, "write": (ended_s - started_s) * 1_000}
         taken = outcomes is not None and self._report(planned, outcomes, timings_ms)
@@ -142,6 +139,21 @@ class WriterService:
             took_ms = {step: round(ms, 1) for step, ms in timings_ms.items()}
             _log.info("written: %s", describe_job(begun, len(tasks)), extra={"took_ms": took_ms})
         return taken
+
+    def _run_jobs(
+        self, planned: PlannedEpoch, begun: commit_pb2.BeginResponse, tasks: Sequence[bytes]
+    ) -> list[TaskOutcome] | None:
+        outcomes = self._run_job(planned, tasks)
+        if outcomes is None or not begun.HasField("column_stats"):
+            return outcomes
+        succeeded = [outcome for outcome in outcomes if isinstance(outcome, TaskSucceeded)]
+        # With the records of some tasks only a log file would lack the others for ever: its first content
+        # stays.
+        more = stats_tasks(begun, tasks, succeeded) if len(succeeded) == len(outcomes) else []
+        if not more:
+            return outcomes
+        of_stats = self._run_job(planned, more)
+        return None if of_stats is None else [*outcomes, *of_stats]
 
     def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:
         """The outcomes of the tasks. None if Spark gave the job up, which is reported here."""
@@ -198,4 +210,5 @@ def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
         timings_ms,
         worker_rss_bytes=max((outcome.worker_rss_bytes for outcome in outcomes), default=0),
         tickets=tuple(ticket for outcome in outcomes for ticket in outcome.tickets),
+        files_without_stats=sum(outcome.files_without_stats for outcome in outcomes),
     )

@@ -22,6 +22,9 @@ class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     """The files of a task: `write_stats` has for each data file its HoodieWriteStat as JSON, `tickets` the
     tickets of those data files that are not visible yet; a log file of the metadata table has its own.
 
+    `stats`: key -> value of the column stats' records of the data files, which a second job writes;
+    `files_without_stats`: how many files with rows have none, because a column has no range there.
+
     `timings_ms`: step -> milliseconds. `worker_rss_bytes`: the worker's resident memory after the task.
     """
 
@@ -31,6 +34,8 @@ class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     worker_pid: int = 0
     worker_rss_bytes: int = 0
     tickets: tuple[Ticket, ...] = ()
+    stats: dict[str, bytes] = {}
+    files_without_stats: int = 0
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag="failed"):

@@ -1,4 +1,6 @@
-"""The work of a Spark task: reads the ranges that the epoch names, makes the files, and lists them."""
+"""The work of a Spark task: reads the ranges that the epoch names, makes the files, and lists them; or makes
+one log file of column stats.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ from tidemark.hudi_format.timeline.avro_records import WriteStat
 from tidemark.ledger_client.named_batches import NamedBatch, collect_named, covering_range
 from tidemark.stream_runtime.kafka.ports import RangeReader, TopicPartition
 from tidemark.stream_writer.data_task import DataPartitionWriter
-from tidemark.stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_task
+from tidemark.stream_writer.epoch_tasks import EpochTask, PartitionWork, StatsTask, decode_task
 from tidemark.stream_writer.errors import TableNotSeenError
 from tidemark.stream_writer.index_task import write_index_partition
 from tidemark.stream_writer.publishing import Publishers
+from tidemark.stream_writer.stats_task import FileStats, write_stats_group
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 from tidemark.stream_writer.worker_context import Worker
 
@@ -31,6 +34,11 @@ from tidemark.stream_writer.worker_context import Worker
 def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     """Runs one task in a Python worker. A second run takes the files that the first one made visible."""
     task = decode_task(data)
+    if isinstance(task, StatsTask):
+        storage = open_storage(task.base_uri)
+        if not storage.exists(PROPERTIES_PATH):
+            raise _not_seen(task.base_uri)
+        return write_stats_group(task, storage)
     storage = open_storage(task.table.base_uri)
     clock = worker.clock
     started_s = clock.monotonic_s()
@@ -63,15 +71,12 @@ def _write(
     logs: list[Future[MetadataLogFile]] = []
     if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
         # Without this check the attempt would look void, because its folder is missing, too.
-        raise TableNotSeenError(
-            f"{platform.node()} does not see the table's folder {task.table.base_uri}: mount it at this path "
-            "on every machine that runs Spark executors"
-        )
-    attempt = attempt_of(storage, task.staging_dir)
+        raise _not_seen(task.table.base_uri)
+    attempt, file_stats = attempt_of(storage, task.staging_dir), FileStats(task.stats_columns)
     with Publishers() as publishers:
         for work, batches in read:
             if work.topic is Topic.DATA:
-                writer = DataPartitionWriter(task, attempt, view, publishers, work.partition)
+                writer = DataPartitionWriter(task, attempt, view, publishers, work.partition, file_stats)
                 stats += writer.write(batches)
             else:
                 logs += write_index_partition(task, attempt, publishers, batches)
@@ -80,4 +85,13 @@ def _write(
         write_stats=tuple(msgspec.json.encode(stat.to_avro()) for stat, _ in data),
         metadata_logs=tuple(metadata_logs),
         tickets=tuple(ticket for _, ticket in data if not ticket.is_visible),
+        stats=file_stats.records,
+        files_without_stats=file_stats.files_without,
+    )
+
+
+def _not_seen(base_uri: str) -> TableNotSeenError:
+    return TableNotSeenError(
+        f"{platform.node()} does not see the table's folder {base_uri}: mount it at this path on every "
+        "machine that runs Spark executors"
     )

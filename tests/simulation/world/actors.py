@@ -44,9 +44,9 @@ from tidemark.stream_runtime.kafka.ports import KafkaClient, RangeReader
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
-from tidemark.stream_writer.epoch_tasks import table_facts, task_planner
+from tidemark.stream_writer.epoch_tasks import PlanTasks, table_facts, task_planner
 from tidemark.stream_writer.errors import EngineFailedError
-from tidemark.stream_writer.service import PlanTasks, WriterService
+from tidemark.stream_writer.service import WriterService
 from tidemark.stream_writer.table_services.bins import (
     BinReport,
     MergeBin,

@@ -247,7 +247,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
 def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> pb.BeginResponse:
     """The open attempt as its writer needs it: instant, schema, token, and the ranges of batches to read."""
-    planned = view.planned
+    planned, stats = view.planned, view.planned.column_stats
     return pb.BeginResponse(
         epoch=planned.epoch,
         attempt=planned.attempt,
@@ -259,6 +259,7 @@ def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> 
         data=_ranges(view.manifest, Topic.DATA),
         index=_ranges(view.manifest, Topic.INDEX),
         ledger=ledger,
+        column_stats=None if stats is None else pb.KeptStats(columns=stats.columns, groups=stats.groups),
     )
 
 
@@ -310,6 +311,8 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
         request.record_index,
         dict(request.timings_ms),
         [Ticket(ticket.path, ticket.size, ticket.sha256, ticket.handle) for ticket in request.tickets],
+        request.column_stats,
+        request.files_without_stats,
     )
 
 

@@ -4,7 +4,7 @@ Each effect carries out one action of `domain.actions`; the action's docstring s
 
 An epoch with rows is planned in these steps, under the table's lock:
 
-1. check what other writers may have changed: properties, commits, the record index
+1. check what other writers may have changed: properties, commits, the record index, column stats
 2. choose the instant and the schema, append `EpochPlanned`
 3. open the attempt for its writers; make the heartbeat, the requested and the inflight file
 4. release the lock
@@ -16,6 +16,7 @@ import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.kept_stats import as_entry
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_awaited
@@ -39,6 +40,7 @@ from tidemark.epoch_protocol.entries import (
     Rewound,
     TimelineSeen,
 )
+from tidemark.epoch_protocol.kept_stats import KeptStats
 from tidemark.epoch_protocol.state import VoidedAttempt
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
@@ -46,6 +48,7 @@ from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.publication.tickets import NotBefore, Settled
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.timeline import Instant, State, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
@@ -76,11 +79,15 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     keep = False
     try:
         timelines = load_timelines(context.storage)
-        check_served(context)
+        config = check_served(context)
         newly_seen = _refuse_outdated(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
-        planned = _planned(context, action, context.instants.next(), timelines.latest_completion(), schema)
+        stats = context.stats.current(config, timelines)
+        if stats is not None:
+            stats.check_schema(TableSchema.from_avro(schema, context.table.name))
+        instant, as_of = context.instants.next(), timelines.latest_completion()
+        planned = _planned(context, action, instant, as_of, schema, as_entry(stats))
         context.hit(CoordinatorFailpoint.BEFORE_EPOCH_PLANNED)
         with context.steps.step("plan_append"):
             context.log.append(*newly_seen, planned)
@@ -325,7 +332,14 @@ def _schema_ids(context: Context, action: Plan) -> list[str]:
     return list(dict.fromkeys(counted.entry.schema_id for counted in manifest))
 
 
-def _planned(context: Context, action: Plan, instant: str | None, as_of: str, schema: str) -> EpochPlanned:
+def _planned(
+    context: Context,
+    action: Plan,
+    instant: str | None,
+    as_of: str,
+    schema: str,
+    column_stats: KeptStats | None = None,
+) -> EpochPlanned:
     fold = context.fold()
     return EpochPlanned(
         term=context.term,
@@ -337,6 +351,7 @@ def _planned(context: Context, action: Plan, instant: str | None, as_of: str, sc
         as_of=as_of,
         schema=schema,
         planned_ms=context.clock.now_ms(),
+        column_stats=column_stats,
     )
 
 

@@ -28,6 +28,7 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 )
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.commit.kept_stats import refuse_other_stats
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
@@ -68,9 +69,10 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     try:
         timelines = load_timelines(context.storage)
-        check_served(context)
+        config = check_served(context)
         context.shards.check(timelines.metadata)
         _check_pending(context, planned, timelines)
+        refuse_other_stats(planned, context.stats.current(config, timelines))
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
@@ -203,9 +205,10 @@ def _why_lost(
     try:
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
-        if newer:
-            check_served(context)
+        if newer or planned.column_stats is not None:
+            config = check_served(context)
             context.shards.check(timelines.metadata)
+            refuse_other_stats(planned, context.stats.current(config, timelines))
     except AttemptLostError as error:
         return error
     except UnsupportedTableError as error:

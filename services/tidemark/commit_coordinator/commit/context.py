@@ -10,6 +10,7 @@ import msgspec
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.kept_stats import StatsLayouts
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -32,13 +33,19 @@ class Report(msgspec.Struct, frozen=True):
     """The write statuses of an attempt: data files, log files of the metadata table, milliseconds by step.
 
     ``tickets``: for the data files that become visible only when they are published; none on a file system.
-    `stored_report` has the form in which a report is stored.
+    ``files_without_stats``: how many data files have rows and no column stats, because a column has no range
+    there. `stored_report` has the form in which a report is stored.
     """
 
     data: tuple[WriteStat, ...]
     metadata_logs: tuple[MetadataLogFile, ...]
     timings_ms: dict[str, float] = {}
     tickets: tuple[Ticket, ...] = ()
+    files_without_stats: int = 0
+
+    def logs_of(self, partition: str) -> list[MetadataLogFile]:
+        """The log files of one partition of the metadata table."""
+        return [log for log in self.metadata_logs if log.partition == partition]
 
     def unpublished(self) -> tuple[Ticket, ...]:
         """The tickets of all files that are not visible yet, data files first."""
@@ -100,12 +107,14 @@ class Context:
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)
     replaced_entries: ReplacedEntries = field(init=False)
+    stats: StatsLayouts = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = StepTimes(self.clock)
         self.rollbacks = Rollbacks(self.storage)
         self.replaced_entries = ReplacedEntries(self.storage)
         self.shards = IndexShards(self.storage, self.table.num_shards)
+        self.stats = StatsLayouts(self.storage)
 
     @property
     def storage(self) -> Storage:

@@ -1,7 +1,8 @@
 """The report of an attempt as the writer sends it and as it is stored, and the `Report` in between.
 
-Both forms name a log file of the record index by its shard, because its path follows from the instant; and
-both have one list with the tickets of all files. In a `Report` each log file has its path and its ticket.
+Both forms name a log file of the record index by its shard, and one of the column stats by its group, because
+its path follows from the instant; and both have one list with the tickets of all files. In a `Report` each
+log file has its path and its ticket.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Protocol
 import msgspec
 
 from tidemark.commit_coordinator.commit.context import Report
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, column_stats_log
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
-from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, record_index_log
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.timeline.avro_records import WriteStat
@@ -32,6 +34,17 @@ class IndexShardFile(Protocol):
     def deletes(self) -> int: ...
 
 
+class StatsGroupFile(Protocol):
+    """A log file of the column stats as both forms have it; ``size`` in bytes."""
+
+    @property
+    def group(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+
+
 class _StoredShardFile(msgspec.Struct, frozen=True):
     shard: int
     size: int
@@ -39,13 +52,21 @@ class _StoredShardFile(msgspec.Struct, frozen=True):
     deletes: int
 
 
+class _StoredGroupFile(msgspec.Struct, frozen=True):
+    group: int
+    size: int
+    records: int
+
+
 class _StoredReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The document's fields; former versions stored none named ``tickets``."""
+    """The document's fields; former versions stored none named ``tickets`` or after column stats."""
 
     data: tuple[WriteStat, ...]
     record_index: tuple[_StoredShardFile, ...]
     timings_ms: dict[str, float] = {}
     tickets: tuple[Ticket, ...] = ()
+    column_stats: tuple[_StoredGroupFile, ...] = ()
+    files_without_stats: int = 0
 
 
 def report_of(
@@ -54,24 +75,33 @@ def report_of(
     record_index: Sequence[IndexShardFile],
     timings_ms: dict[str, float],
     tickets: Sequence[Ticket],
+    column_stats: Sequence[StatsGroupFile] = (),
+    files_without_stats: int = 0,
 ) -> Report:
     """The report of the attempt that writes ``instant``, from the fields that both forms have."""
     of_path = {ticket.path: ticket for ticket in tickets}
-    logs = [_with_ticket(_log_file(instant, file), of_path) for file in record_index]
+    files = [
+        *(_log_file(instant, file) for file in record_index),
+        *(_stats_file(instant, file) for file in column_stats),
+    ]
+    logs = [_with_ticket(log, of_path) for log in files]
     paths = {log.path for log in logs}
     of_data = tuple(ticket for ticket in tickets if ticket.path not in paths)
-    return Report(tuple(data), tuple(logs), timings_ms, of_data)
+    return Report(tuple(data), tuple(logs), timings_ms, of_data, files_without_stats)
 
 
 def report_document(report: Report) -> bytes:
     """The report as it is stored. Equal reports give equal bytes; a report whose files are all visible has no
     field ``tickets``.
     """
+    index, stats = report.logs_of(RECORD_INDEX.name), report.logs_of(COLUMN_STATS.name)
     stored = _StoredReport(
         report.data,
-        tuple(_StoredShardFile(e.shard, e.size, e.upserts, e.deletes) for e in report.metadata_logs),
+        tuple(_StoredShardFile(e.shard, e.size, e.upserts, e.deletes) for e in index),
         report.timings_ms,
         report.unpublished(),
+        tuple(_StoredGroupFile(e.shard, e.size, e.upserts) for e in stats),
+        report.files_without_stats,
     )
     return msgspec.json.encode(stored, order="deterministic")
 
@@ -79,11 +109,23 @@ def report_document(report: Report) -> bytes:
 def read_report(document: bytes, instant: str) -> Report:
     """The stored report of the attempt that writes ``instant``."""
     stored = msgspec.json.decode(document, type=_StoredReport)
-    return report_of(instant, stored.data, stored.record_index, stored.timings_ms, stored.tickets)
+    return report_of(
+        instant,
+        stored.data,
+        stored.record_index,
+        stored.timings_ms,
+        stored.tickets,
+        stored.column_stats,
+        stored.files_without_stats,
+    )
 
 
 def _log_file(instant: str, file: IndexShardFile) -> MetadataLogFile:
     return record_index_log(instant, ShardId(file.shard), file.size, file.upserts, file.deletes)
+
+
+def _stats_file(instant: str, file: StatsGroupFile) -> MetadataLogFile:
+    return column_stats_log(instant, ShardId(file.group), file.size, file.records)
 
 
 def _with_ticket(log: MetadataLogFile, of_path: dict[str, Ticket]) -> MetadataLogFile:

@@ -18,6 +18,7 @@ from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.config import Address
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.metadata_table.partitions.column_stats import column_stats_log
 from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
 from tidemark.hudi_format.model import ShardId, shard_ids
 from tidemark.hudi_format.publication.tickets import Ticket
@@ -67,9 +68,12 @@ def client(server: RpcServer) -> GrpcCoordinator:
 def test_report_of_any_size_arrives_whole_and_once(served: tuple[Attempts, RpcServer], files: int) -> None:
     attempts, server = served
     logs = [record_index_log(EPOCH.instant, shard, 10 * shard, shard, 0) for shard in shard_ids(files)]
+    logs += [column_stats_log(EPOCH.instant, group, 5, 7) for group in shard_ids(min(files, 2))]
     logs[1:] = [log.prepared(Ticket(log.path, log.size, "cd", f"{log.shard}")) for log in logs[1:]]
     tickets = tuple(Ticket(f"d/{at}", at, "ab" * 32, f"upload-{at}") for at in range(files))
-    written = TaskSucceeded(stats(files, 4_000), tuple(logs), {"job": 1.5}, tickets=tickets)
+    written = TaskSucceeded(
+        stats(files, 4_000), tuple(logs), {"job": 1.5}, tickets=tickets, files_without_stats=files
+    )
     writer = client(server)
     try:
         writer.report_written(EPOCH, written)
@@ -80,6 +84,7 @@ def test_report_of_any_size_arrives_whole_and_once(served: tuple[Attempts, RpcSe
     assert [stat.path for stat in report.data] == [json.loads(stat)["path"] for stat in written.write_stats]
     assert report.metadata_logs == written.metadata_logs
     assert report.timings_ms == {"job": 1.5}
+    assert report.files_without_stats == files
     assert report.tickets == tickets
     assert report.unpublished() == (*tickets, *(log.ticket for log in logs[1:]))
 
@@ -144,6 +149,13 @@ def test_a_report_is_stored_with_tickets_only_where_it_has_some() -> None:
         b'","size":2,"sha256":"cd","handle":"upload-2"}]}'
     )
     assert read_report(stored, EPOCH.instant) == with_both
+    of_stats = column_stats_log(EPOCH.instant, ShardId(3), 40, 12)
+    with_stats = Report((), (log, of_stats), {"job": 1.5}, files_without_stats=2)
+    stored = report_document(with_stats)
+    assert stored == (
+        former[:-1] + b',"column_stats":[{"group":3,"size":40,"records":12}],"files_without_stats":2}'
+    )
+    assert read_report(stored, EPOCH.instant) == with_stats
 
 
 def test_grpc_knows_the_call(served: tuple[Attempts, RpcServer]) -> None:

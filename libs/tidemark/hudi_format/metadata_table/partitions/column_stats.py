@@ -121,11 +121,8 @@ class ColumnStatsPartition:
         if both := changes.records.keys() & set(changes.deleted):
             raise HudiFormatError(f"instant {instant}: it makes and deletes column stats ({min(both)})")
         data = _log_bytes(changes, instant)
-        file_id, deletes = self.file_id(shard), len(set(changes.deleted))
-        upserts = len(changes.records)
-        return MetadataLogFile.of_commit(
-            self.name, shard, file_id, instant, len(data), upserts, deletes
-        ), data
+        records, deletes = len(changes.records), len(set(changes.deleted))
+        return column_stats_log(instant, shard, len(data), records, deletes), data
 
     def merge(self, parts: Iterable[StoredEntries]) -> dict[str, ColumnStats]:
         """Key -> its living record. Raises CorruptFileError."""
@@ -162,6 +159,14 @@ class ColumnStatsPartition:
 
 
 COLUMN_STATS: Final = ColumnStatsPartition()
+
+
+def column_stats_log(
+    instant: str, group: ShardId, size: int, records: int, deletes: int = 0
+) -> MetadataLogFile:
+    """The log file of a group in the deltacommit `instant`, whoever writes it. `size` is in bytes."""
+    file_id = COLUMN_STATS.file_id(group)
+    return MetadataLogFile.of_commit(COLUMN_STATS_PARTITION, group, file_id, instant, size, records, deletes)
 
 
 def _entries(parts: Iterable[StoredEntries]) -> Iterator[tuple[str, bytes | None, StoredEntries]]:

@@ -1,0 +1,78 @@
+"""A table with column stats, as another engine switches them on: the partition, then its definition, then its
+name in the properties. And a coordinator that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from tidemark.commit_coordinator.commit import served_table
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.column_ranges import ColumnRange
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.hfile.reader import HFileReader
+from tidemark.hudi_format.index_definitions import (
+    column_stats_definition,
+    read_index_definitions,
+    write_index_definitions,
+)
+from tidemark.hudi_format.log_file import read_blocks
+from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import decode_stats
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_config import read_properties, update_properties
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+
+FOLDER = ".hoodie/metadata/column_stats"
+
+
+@contextmanager
+def keeping_stats() -> Iterator[None]:
+    """Coordinators take column stats for served while this runs."""
+    with patch.object(served_table, "listed_stats", lambda config: frozenset()):
+        yield
+
+
+def switch_on(storage: Storage, columns: Sequence[str], groups: int) -> None:
+    """Makes an empty partition and lists it; another one in place of one that is there."""
+    storage.delete_tree(FOLDER)
+    count = sum(found.requested < "1" for found in load_timeline(storage, METADATA_TABLE_ROOT).instants)
+    instant = f"{count:017d}"
+    for group in range(groups):
+        name = str(LogFileName(COLUMN_STATS.file_id(ShardId(group)), instant, 1, "0-0-0"))
+        storage.create(join_path(FOLDER, name), empty_log(instant))
+    by = Unfenced(storage)
+    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    inflight = create_inflight(by, requested, root=METADATA_TABLE_ROOT)
+    newest = max(load_timeline(storage).times(), default="20200101000000000")
+    done = encode_commit_metadata(CommitMetadata())
+    complete(by, inflight, newest, done, root=METADATA_TABLE_ROOT)
+    define(storage, columns)
+    listed = {*read_properties(storage)[keys.METADATA_PARTITIONS].split(","), COLUMN_STATS.name}
+    update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
+
+
+def define(storage: Storage, columns: Sequence[str]) -> None:
+    """Sets the columns of the definition."""
+    definitions = read_index_definitions(storage)
+    write_index_definitions(storage, {**definitions, COLUMN_STATS.name: column_stats_definition(columns)})
+
+
+def records(storage: Storage, instant: str) -> dict[str, dict[str, ColumnRange]]:
+    """File -> column -> range, by the log files of this instant."""
+    found: dict[str, dict[str, ColumnRange]] = {}
+    for name in storage.names(FOLDER):
+        if f"_{instant}.log." not in name:
+            continue
+        for block in read_blocks(storage.read(join_path(FOLDER, name)), name):
+            for value in HFileReader.from_bytes(block.content, name).read_all().values.to_pylist():
+                stats = decode_stats(value, "", name)
+                found.setdefault(stats.file_name, {})[stats.range.column] = stats.range
+    return found
