@@ -8,7 +8,8 @@ in the order in which Spark compares them:
     strings     by their UTF-8 bytes. A bound of more than 64 characters is cut: the minimum to its first 64,
                 the maximum likewise, with the last character raised
     floats      NaN is above +Infinity, and -0.0 equals 0.0. With a NaN the maximum is +Infinity, because
-                Hudi loses rows by a maximum of NaN; a minimum of zero is -0.0 and a maximum of zero is 0.0
+                Hudi loses rows by a maximum of NaN, and the minimum is finite; a minimum of zero is -0.0
+                and a maximum of zero is 0.0
     the rest    as numbers
 
 Columns of bytes have no range: a filter on one that has fails in Hudi 1.2.0.
@@ -17,8 +18,9 @@ Columns of bytes have no range: a filter on one that has fails in Hudi 1.2.0.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
@@ -32,6 +34,10 @@ BOUND_CHARS_MAX: Final = 64
 StatValue: TypeAlias = "bool | int | float | str | bytes"
 _CODE_POINT_MAX: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
+_FINITE_MAX: Final[dict[pa.DataType, float]] = {
+    pa.float32(): 3.4028234663852886e38,
+    pa.float64(): sys.float_info.max,
+}
 
 
 class ValueType(IntEnum):
@@ -122,31 +128,72 @@ def column_ranges(rows: pa.Table, columns: Sequence[str]) -> list[ColumnRange]:
     column without a range, beside one with, for a column that the file lacks. Raises `SchemaError` for a
     column that is not there, or whose type can have no ranges.
     """
+    return cut_ranges(whole_ranges(rows, columns))
+
+
+def whole_ranges(rows: pa.Table, columns: Sequence[str]) -> list[ColumnRange]:
+    """`column_ranges` with bounds of any length; empty where there are no rows alone. Raises as that."""
     if not rows.num_rows:
         return []
-    ranges = []
     for name in columns:
         if name not in rows.column_names:
             raise SchemaError(f"column {name}: the rows have no such column; they have {rows.column_names}")
-        found = _range(name, rows.column(name))
-        if found is None:
-            return []
-        ranges.append(found)
-    return ranges
+    return [_range(name, rows.column(name)) for name in columns]
 
 
-def _range(name: str, column: pa.ChunkedArray) -> ColumnRange | None:
+def cut_ranges(ranges: Sequence[ColumnRange]) -> list[ColumnRange]:
+    """The ranges of one file with long bounds cut; empty where one of them has no upper bound then."""
+    cut = []
+    for found in ranges:
+        if isinstance(found.low, str) and isinstance(found.high, str):
+            high = upper_bound(found.high)
+            if high is None:
+                return []
+            found = replace(found, low=found.low[:BOUND_CHARS_MAX], high=high)
+        cut.append(found)
+    return cut
+
+
+def united(first: ColumnRange, second: ColumnRange, kind: StatType | None = None) -> ColumnRange:
+    """The range of two lots of rows together. `kind`: of which type it is, by default that of `second`."""
+    kind = kind or second.type
+    lows, highs = _present(first.low, second.low), _present(first.high, second.high)
+    return ColumnRange(
+        second.column,
+        kind,
+        min(lows, key=lambda value: sort_key(value, kind), default=None),
+        max(highs, key=lambda value: sort_key(value, kind), default=None),
+        first.values + second.values,
+        first.nulls + second.nulls,
+    )
+
+
+def sort_key(value: Any, kind: StatType) -> Any:
+    """What puts bounds into the order in which Spark compares them."""
+    if kind.kind is ValueType.DECIMAL:
+        return int.from_bytes(value, "big", signed=True)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, float):
+        # NaN is above all others, and not equal to itself.
+        return (value != value, 0.0 if value != value else value)
+    return value
+
+
+def _present(*values: StatValue | None) -> list[StatValue]:
+    return [value for value in values if value is not None]
+
+
+def _range(name: str, column: pa.ChunkedArray) -> ColumnRange:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = stat_type(column.type, name)
     count, nulls = len(column), column.null_count
-    if nulls == count:
-        return ColumnRange(name, kind, None, None, count, nulls)
-    low, high = _bounds(column, kind)
-    return None if high is None else ColumnRange(name, kind, low, high, count, nulls)
+    low, high = (None, None) if nulls == count else _bounds(column, kind)
+    return ColumnRange(name, kind, low, high, count, nulls)
 
 
-def _bounds(column: pa.ChunkedArray, kind: StatType) -> tuple[StatValue, StatValue | None]:
+def _bounds(column: pa.ChunkedArray, kind: StatType) -> tuple[StatValue, StatValue]:
     if kind.kind in (ValueType.FLOAT, ValueType.DOUBLE):
         return _float_bounds(column)
     found = pc.min_max(column)
@@ -154,9 +201,7 @@ def _bounds(column: pa.ChunkedArray, kind: StatType) -> tuple[StatValue, StatVal
     if kind.kind is ValueType.DECIMAL:
         scale = column.type.scale
         return decimal_bytes(_unscaled(low.as_py(), scale)), decimal_bytes(_unscaled(high.as_py(), scale))
-    if kind.kind is ValueType.STRING:
-        return low.as_py()[:BOUND_CHARS_MAX], upper_bound(high.as_py())
-    if kind.kind is ValueType.BOOLEAN:
+    if kind.kind in (ValueType.STRING, ValueType.BOOLEAN):
         return low.as_py(), high.as_py()
     return _number(low), _number(high)
 
@@ -173,8 +218,9 @@ def _float_bounds(column: pa.ChunkedArray) -> tuple[float, float]:
     numbers = column.filter(pc.invert(is_nan)) if has_nan else column
     found = pc.min_max(numbers)
     low, high = found["min"].as_py(), math.inf if has_nan else found["max"].as_py()
-    if low is None:  # all of them are NaN
-        low = math.inf
+    if has_nan and (low is None or low == math.inf):
+        # With one value as both bounds, a filter for all but that value would leave the file out.
+        low = _FINITE_MAX[column.type]
     return (low or -0.0), (high or 0.0)
 
 

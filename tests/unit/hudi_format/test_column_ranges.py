@@ -19,9 +19,12 @@ from tidemark.hudi_format.column_ranges import (
     StatType,
     ValueType,
     column_ranges,
+    cut_ranges,
     decimal_bytes,
     has_ranges,
+    united,
     upper_bound,
+    whole_ranges,
 )
 
 LAST = "\U0010ffff"
@@ -85,8 +88,26 @@ def test_a_column_of_nulls_has_no_bounds_and_its_own_type() -> None:
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 def test_a_nan_makes_the_maximum_infinite(kind: pa.DataType) -> None:
     assert bounds([1.5, math.nan, None, 0.5], kind) == (0.5, math.inf)
-    assert bounds([math.nan, None], kind) == (math.inf, math.inf)
     assert bounds([math.inf, math.nan, -math.inf], kind) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("values", [[math.nan, None], [math.inf, math.nan]])
+def test_a_nan_is_never_of_a_range_of_one_value(kind: pa.DataType, values: list[Any]) -> None:
+    """Else `<> Infinity` would leave the file out, and a NaN is not Infinity."""
+    low, high = bounds(values, kind)
+    assert low < high == math.inf
+    assert low == pa.scalar(low, kind).as_py()
+
+
+def test_ranges_of_two_lots_of_rows_are_united_before_they_are_cut() -> None:
+    one, other = (
+        whole_ranges(pa.table({"s": pa.array(values, pa.string()), "f": [number]}), ["s", "f"])
+        for values, number in ((["x" * 70 + "b"], math.nan), (["x" * 70 + "a"], 1.0))
+    )
+    text, number = cut_ranges([united(a, b) for a, b in zip(one, other, strict=True)])
+    assert (text.low, text.high) == ("x" * 64, "x" * 63 + "y")
+    assert (number.low, number.high, number.values, number.nulls) == (1.0, math.inf, 2, 0)
 
 
 @pytest.mark.parametrize("values", [[0.0], [-0.0], [0.0, -0.0], [-0.0, 0.0]])

@@ -173,6 +173,23 @@ def read_log_deletes(
     )
 
 
+def read_log_rows(
+    storage: Storage, path: str, columns: pa.Schema, ordering_field: str | None
+) -> Iterator[tuple[pa.Table, bool]]:
+    """The rows of a log file's data blocks with `columns`, in parts of some MiB; and whether they are partial
+    updates, which lack the columns that they did not change.
+
+    Raises `FileMissingError`, `CorruptFileError`, and `UnsupportedTableError` for a block that is not served.
+    """
+    with storage.open_input(path) as file:
+        if not file.size():
+            check_empty(storage, path)
+        for block in scan_blocks(file, path, lambda kind, headers: kind is not BlockType.DELETE):
+            refuse_unreadable(block.block_type, block.headers, path, ordering_field)
+            for rows, _, has in _data_rows(block, path, columns):
+                yield rows, has is not None
+
+
 def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
     schema = headers.get(HeaderKey.SCHEMA, "")
     in_rows = block_type in (BlockType.PARQUET_DATA, BlockType.AVRO_DATA) and (

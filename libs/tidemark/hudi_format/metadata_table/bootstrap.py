@@ -36,7 +36,7 @@ from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadat
 
 INDEX_DEFINITIONS_PATH: Final = ".hoodie/.index_defs/index.json"
 OPERATION_BULK_INSERT_PREPPED: Final = "BULK_INSERT_PREPPED"
-_INITIAL_TOKEN: Final = "0-0-0"
+INITIAL_TOKEN: Final = "0-0-0"
 
 
 def bootstrap_metadata_table(
@@ -98,7 +98,7 @@ def _bootstrap_partition(
     for file_id in file_ids:
         _create(
             storage,
-            join_path(folder, str(LogFileName(file_id, instant, 1, _INITIAL_TOKEN))),
+            join_path(folder, str(LogFileName(file_id, instant, 1, INITIAL_TOKEN))),
             empty_log(instant),
         )
     if completed_file(storage, instant, METADATA_TABLE_ROOT) is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tidemark.hudi_format.column_ranges import ColumnRange, StatType, StatValue, ValueType
+from tidemark.hudi_format.column_ranges import ColumnRange, StatType, StatValue, ValueType, united
 from tidemark.hudi_format.columnar import avro_string, zigzag_varint
 from tidemark.hudi_format.errors import CorruptFileError, damage_in
 from tidemark.hudi_format.metadata_table.record_schema import (
@@ -160,30 +160,6 @@ def merge_stats(older: ColumnStats, newer: ColumnStats, source: str) -> ColumnSt
             f"{first.type.kind.name} and {second.type.kind.name}"
         )
     kind = kinds.pop() if kinds else second.type
-    lows, highs = _present(first.low, second.low), _present(first.high, second.high)
-    merged = ColumnRange(
-        second.column,
-        kind,
-        min(lows, key=lambda value: _sort_key(value, kind), default=None),
-        max(highs, key=lambda value: _sort_key(value, kind), default=None),
-        first.values + second.values,
-        first.nulls + second.nulls,
-    )
+    merged = united(first, second, kind)
     sizes = (older.sizes[0] + newer.sizes[0], older.sizes[1] + newer.sizes[1])
     return replace(newer, range=merged, sizes=sizes)
-
-
-def _present(*values: StatValue | None) -> list[StatValue]:
-    return [value for value in values if value is not None]
-
-
-def _sort_key(value: Any, kind: StatType) -> Any:
-    """What puts bounds into the order in which Spark compares them."""
-    if kind.kind is ValueType.DECIMAL:
-        return int.from_bytes(value, "big", signed=True)
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, float):
-        # NaN is above all others, and not equal to itself.
-        return (value != value, 0.0 if value != value else value)
-    return value

@@ -1,0 +1,140 @@
+"""Gives an existing table column stats, or makes them anew (METADATA_TABLE.md, section 10.3). In this
+order, all under the table's lock:
+
+1. `column_stats` and `partition_stats` leave the data table's property: from here on no reader uses them,
+2. their definitions leave `index.json`, and the folder of the former column stats goes,
+3. the folder, a log file for each file group with its records, the deltacommit that makes them count: the
+   next free bootstrap instant,
+4. the definition,
+5. the property names `column_stats`. Before this step readers read all files, after it those that may hold
+   rows.
+
+Between any two steps the table is one without stats, which every engine reads and writes. A run that died in
+between is repeated from the start; one that is never repeated leaves a folder that nobody reads, and that
+Hudi replaces when it makes stats itself.
+
+What is written here is not fenced: hold the lock, and let no coordinator run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.index_definitions import (
+    column_stats_definition,
+    read_index_definitions,
+    remove_index_definitions,
+    write_index_definitions,
+)
+from tidemark.hudi_format.metadata_table.bootstrap import (
+    INITIAL_TOKEN,
+    OPERATION_BULK_INSERT_PREPPED,
+    partition_metadata,
+)
+from tidemark.hudi_format.metadata_table.compaction import pending_compactions
+from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, StatsChanges
+from tidemark.hudi_format.metadata_table.partitions.partition import LOG_VERSION, METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.record_schema import commit_schema
+from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant, shard_ids
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_config import read_table_config, update_properties
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
+from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
+
+# As many as Hudi makes by default. Readers of stats read all of them for each filter.
+STATS_GROUPS: Final = 2
+_BOTH_STATS: Final = frozenset({COLUMN_STATS.name, "partition_stats"})
+_FOLDER: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name)
+
+
+class StatsFailpoint(StrEnum):
+    """The places at which a crash test may kill a creation, each after the step of its name."""
+
+    AFTER_STATS_UNLISTED = "after_stats_unlisted"
+    AFTER_STATS_DELETED = "after_stats_deleted"
+    AFTER_STATS_WRITTEN = "after_stats_written"
+    AFTER_STATS_COMPLETED = "after_stats_completed"
+    AFTER_STATS_DEFINED = "after_stats_defined"
+
+
+def create_column_stats(
+    storage: Storage,
+    columns: Sequence[str],
+    records: Mapping[str, bytes],
+    completion: Callable[[], str],
+    hit: Callable[[StatsFailpoint], None] = lambda place: None,
+) -> None:
+    """Makes the column stats of the user's `columns`. `records`: key -> value, of all files of the slices
+    that readers see now. `completion`: a time later than those of both timelines.
+
+    Raises UnsupportedTableError, before anything is changed, while a compaction of the former column stats is
+    pending.
+    """
+    timeline = load_timeline(storage, METADATA_TABLE_ROOT)
+    pending = {
+        instant
+        for (name, _), instant in pending_compactions(storage, timeline).items()
+        if name in _BOTH_STATS
+    }
+    if pending:
+        raise UnsupportedTableError(
+            f"the metadata table's compaction {min(pending)}, which merges stats, is pending",
+            "Let another engine's next write finish it",
+        )
+    unlist_stats(storage)
+    hit(StatsFailpoint.AFTER_STATS_UNLISTED)
+    remove_index_definitions(storage, _BOTH_STATS)
+    storage.delete_tree(_FOLDER)
+    storage.sync_dir(METADATA_TABLE_PATH)
+    hit(StatsFailpoint.AFTER_STATS_DELETED)
+    counters = [int(time) for time in timeline.times() if is_bootstrap_instant(time)]
+    instant = str(max(counters, default=-1) + 1).rjust(INSTANT_LENGTH, "0")
+    _write_groups(storage, instant, records)
+    hit(StatsFailpoint.AFTER_STATS_WRITTEN)
+    _complete(storage, instant, completion())
+    hit(StatsFailpoint.AFTER_STATS_COMPLETED)
+    definitions = read_index_definitions(storage)
+    write_index_definitions(storage, {**definitions, COLUMN_STATS.name: column_stats_definition(columns)})
+    hit(StatsFailpoint.AFTER_STATS_DEFINED)
+    listed = read_table_config(storage).metadata_partitions | {COLUMN_STATS.name}
+    update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
+
+
+def unlist_stats(storage: Storage) -> None:
+    """Takes both stats out of the table's property. Hold the table's lock; repeatable."""
+    listed = read_table_config(storage).metadata_partitions
+    if listed & _BOTH_STATS:
+        update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed - _BOTH_STATS))})
+
+
+def _write_groups(storage: Storage, instant: str, records: Mapping[str, bytes]) -> None:
+    storage.create(join_path(_FOLDER, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
+    changes = StatsChanges(records).by_group(STATS_GROUPS)
+    for group in shard_ids(STATS_GROUPS):
+        name = str(LogFileName(COLUMN_STATS.file_id(group), instant, LOG_VERSION, INITIAL_TOKEN))
+        of_group = changes.get(group)
+        data = empty_log(instant) if of_group is None else COLUMN_STATS.log_file(of_group, instant, group)[1]
+        storage.create(join_path(_FOLDER, name), data)
+
+
+def _complete(storage: Storage, instant: str, completion: str) -> None:
+    """The completed file comes first, and the other two, which archival reads, behind it: an instant that a
+    killed run left pending would be rolled back by the next engine, while its folder may be another one
+    already.
+    """
+    by = Unfenced(storage)
+    metadata = CommitMetadata(
+        extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
+    )
+    completed = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
+    storage.create(instant_path(completed, METADATA_TABLE_ROOT), encode_commit_metadata(metadata))
+    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    create_inflight(by, requested, root=METADATA_TABLE_ROOT)
