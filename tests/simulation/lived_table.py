@@ -29,6 +29,7 @@ from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.metadata_table.partitions.column_stats import file_records
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.ordering import OrderingField
@@ -78,25 +79,26 @@ class _Follow:
 def merge(document: bytes, files: ServiceFiles) -> tuple[bytes, tuple[Ticket, ...]]:
     """The tasks of a compaction."""
     plan, outcomes = decode_plan(document, "plan"), []
-    rules = RowRules(SCHEMA, MergeMode.EVENT_TIME_ORDERING, OrderingField.of(SCHEMA, "ts"))
+    columns = () if plan.stats is None else plan.stats.columns
+    rules = RowRules(SCHEMA, MergeMode.EVENT_TIME_ORDERING, OrderingField.of(SCHEMA, "ts"), columns)
     folder = METADATA_TABLE_PATH if plan.is_index else ""
     for number, operation in plan.kept():
-        sink = files.grow(output_path(plan, number, folder))
+        sink, name = files.grow(output_path(plan, number, folder)), output_name(plan, number)
         try:
             with tempfile.TemporaryDirectory() as scratch:
                 bounds = MergeBounds(_MEMORY, Path(scratch))
                 if plan.is_index:
                     counts = merge_index_shard(files.storage, operation, plan.instant, sink, bounds)
                 else:
-                    name = output_name(plan, number)
                     counts = merge_data_group(files.storage, operation, rules, name, sink, bounds)
             ticket = sink.finish()
         finally:
             sink.discard()
         outcomes.append(
             MergeOutcome(
-                number, output_name(plan, number), ticket.size, counts.rows, counts.inserts, counts.updates,
+                number, name, ticket.size, counts.rows, counts.inserts, counts.updates,
                 counts.deletes, counts.log_records, *counts.digest, ticket,
+                file_records(operation.partition, name, counts.ranges),
             )
         )  # fmt: skip
     return encode_outcomes(tuple(outcomes)), tuple(each.ticket for each in outcomes if each.ticket)

@@ -1,29 +1,35 @@
-"""Epochs of a table that keeps column stats: which records they write, and what happens when somebody changes
-the stats between plan and decision.
+"""Epochs and compactions of a table that keeps column stats: which records they write, and what happens when
+somebody changes the stats between plan and decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.kept_stats import FOLDER, define, keeping_stats, records, switch_on
+from tests.simulation.lived_table import LivedTable
 from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SHARDS
+from tests.simulation.watched_life import SOON
 from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.errors import StatsLeftOutError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.kept_stats import KeptStats
+from tidemark.epoch_protocol.service_entries import ServiceVoided
+from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.errors import FencedOutError
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.storage.base import name_of
 from tidemark.hudi_format.table_config import TableType
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import WriteStat, decode_commit_metadata
 from tidemark.stream_runtime.failpoint import FailpointHitError
 from tidemark.stream_writer.epoch_tasks import stats_tasks
@@ -232,3 +238,53 @@ def test_a_report_without_the_stats_that_were_asked_for_is_refused(tmp_path: Pat
     assert path.report(planned.epoch, planned.attempt, str(planned.instant), outcomes)
     report = path.attempts.report_of(planned)
     assert read_report(report_document(report), str(planned.instant)) == report
+
+
+def lived(folder: Path) -> LivedTable:
+    """A table with stats, which is compacted every few seconds."""
+    life = LivedTable(folder, SOON, groups=3, keys=24, seed=5)
+    switch_on(life.storage, USER_COLUMNS, 2)
+    return life
+
+
+def compactions(life: LivedTable) -> list[str]:
+    timeline = load_timeline(life.storage)
+    return [found.requested for found in timeline.completed(Action.COMPACTION, Action.COMMIT)]
+
+
+def lives_until(life: LivedTable, happened: Callable[[LivedTable], object]) -> None:
+    for _ in range(60):
+        if happened(life):
+            return
+        life.second()
+    raise AssertionError("not within a minute")
+
+
+def test_a_compaction_writes_the_ranges_of_its_base_files_in_its_own_deltacommit(tmp_path: Path) -> None:
+    life = lived(tmp_path)
+    lives_until(life, compactions)
+    [instant] = compactions(life)
+    stats = [stat for of in named_files(life, instant).values() for stat in of]
+    found = records(life.storage, instant)
+    assert found.keys() == {name_of(stat.path) for stat in stats if stat.num_writes}
+    for stat in stats:
+        rows = pq.read_table(io.BytesIO(life.storage.read(stat.path)))
+        assert found.get(name_of(stat.path), {}) == {r.column: r for r in column_ranges(rows, COLUMNS)}
+    named = named_files(life, instant, METADATA_TABLE_ROOT)
+    assert sorted(named) == ["column_stats", "files"]
+    assert sum(stat.num_writes for stat in named["column_stats"]) == len(found) * len(COLUMNS)
+
+
+def test_stats_that_were_changed_since_its_plan_void_a_compaction(tmp_path: Path) -> None:
+    life = lived(tmp_path)
+    life.works = False
+    lives_until(life, LivedTable.planned_services)
+    define(life.storage, ("id",))
+    life.works = True
+    lives_until(life, LivedTable.ended)
+    first = life.ended()[1]
+    assert isinstance(first, ServiceVoided)
+    assert "column stats were changed" in first.reason
+    lives_until(life, compactions)
+    found = records(life.storage, compactions(life)[0])
+    assert {tuple(sorted(of)) for of in found.values()} == {(*sorted(STATS_META_COLUMNS), "id")}

@@ -16,6 +16,7 @@ from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
+from tidemark.hudi_format.metadata_table.stats_layout import StatsLayout
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_from_ms, instant_to_ms, is_bootstrap_instant
 from tidemark.hudi_format.table_services.operations import CompactionPlan, MergeOperation
@@ -99,11 +100,13 @@ def plan_data_compaction(
     rule: DataCompactionRule,
     *,
     unlisted: Collection[str] = (),
+    stats: StatsLayout | None = None,
 ) -> CompactionPlan | None:
     """A compaction of the file groups that need it most, by ``rule``; None when none is due.
 
     ``slices``: `slices_before` the instant. ``files``: the partitions that were listed. ``unlisted``: those
     that were not, and may have log files. File groups that another engine is about to rewrite are left out.
+    ``stats``: the column stats that the table keeps.
     """
     now_ms = instant_to_ms(instant)
     due: list[tuple[float, MergeOperation]] = []
@@ -121,7 +124,7 @@ def plan_data_compaction(
     behind.update(operation.partition for operation in left)
     if not taken:
         return None
-    return CompactionPlan(instant, False, schema, tuple(taken), tuple(sorted(behind)))
+    return CompactionPlan(instant, False, schema, tuple(taken), tuple(sorted(behind)), stats=stats)
 
 
 def slices_before(instant: str, view: TableView, files: SizedFiles) -> list[FileSlice]:

@@ -14,6 +14,7 @@ import msgspec
 
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.metadata_table.stats_layout import StatsLayout
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import join_path
 
@@ -45,7 +46,9 @@ class CompactionPlan(msgspec.Struct, frozen=True):
     ``schema``: the record schema in Avro without Hudi's columns, as commits name it. ``missing_partitions``:
     partitions in which file groups with log files were left out; Hudi's planner looks there again.
     ``dropped``: numbers of the operations that are not committed, because their file groups changed since the
-    plan was made. The numbers are in the names of files, so the operations keep theirs.
+    plan was made. The numbers are in the names of files, so the operations keep theirs. ``stats``: the column
+    stats that the table keeps, of which the new base files get records; None for a table without, and for
+    the metadata table.
     """
 
     instant: str
@@ -54,6 +57,7 @@ class CompactionPlan(msgspec.Struct, frozen=True):
     operations: tuple[MergeOperation, ...]
     missing_partitions: tuple[str, ...] = ()
     dropped: tuple[int, ...] = ()
+    stats: StatsLayout | None = None
 
     def kept(self) -> list[tuple[int, MergeOperation]]:
         """(number, operation) of those that are not dropped."""
@@ -73,7 +77,8 @@ class MergeOutcome(msgspec.Struct, frozen=True):
     ``name`` is `output_name`, ``size`` that file's bytes, ``rows`` its rows or entries; ``inserts``,
     ``updates``, ``deletes`` say what the log files did to the base file, ``log_records`` how many records
     they hold. The digest is of the live keys: their number, and the sum of their hashes modulo 2**64.
-    ``ticket`` is None for a file that is visible already.
+    ``ticket`` is None for a file that is visible already. ``stats``: key -> value of the file's records in
+    the column stats, some hundred bytes for each column; none where it has no rows, or a column no range.
     """
 
     ordinal: int
@@ -87,6 +92,7 @@ class MergeOutcome(msgspec.Struct, frozen=True):
     digest_count: int
     digest_sum: int
     ticket: Ticket | None = None
+    stats: dict[str, bytes] = {}
 
 
 class CleanPlan(msgspec.Struct, frozen=True):

@@ -12,9 +12,10 @@ from typing import Final
 
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.key_digest import DIGESTS_KEY, digests_text
+from tidemark.hudi_format.metadata_table.partitions.column_stats import StatsChanges
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.model import instant_to_ms
+from tidemark.hudi_format.model import ShardId, instant_to_ms
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_services.operations import (
     CleanPlan,
@@ -88,6 +89,17 @@ def compacted_files(plan: CompactionPlan, outcomes: Sequence[MergeOutcome]) -> l
         FileChange(plan.operations[outcome.ordinal].partition, outcome.name, outcome.size)
         for outcome in kept_outcomes(plan, outcomes)
     ]
+
+
+def compacted_stats(plan: CompactionPlan, outcomes: Sequence[MergeOutcome]) -> dict[ShardId, StatsChanges]:
+    """What that deltacommit adds to the column stats, by their file groups; nothing where the table keeps
+    none.
+    """
+    if plan.stats is None:
+        return {}
+    kept = kept_outcomes(plan, outcomes)
+    records = {key: value for outcome in kept for key, value in outcome.stats.items()}
+    return StatsChanges(records).by_group(plan.stats.groups)
 
 
 def kept_outcomes(plan: CompactionPlan, outcomes: Sequence[MergeOutcome]) -> list[MergeOutcome]:

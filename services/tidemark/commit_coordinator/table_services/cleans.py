@@ -318,8 +318,8 @@ class CleanData(_Clean):
         if self._is_half_done(step, action):
             # It executed our plan: its deltacommit removes the same files from the list, and stays.
             return
-        log = metadata_deltacommit(step, action, cleaned_files(plan))
-        self._placement.wrote_index([log], instant_to_ms(plan.instant))
+        logs = metadata_deltacommit(step, action, cleaned_files(plan), {})
+        self._placement.wrote_index(logs, instant_to_ms(plan.instant))
 
     def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
         """Deletes under the lock, and only what the metadata table does not list: a restore lists again what

@@ -35,12 +35,15 @@ from tidemark.commit_coordinator.table_services.handler import (
 from tidemark.commit_coordinator.table_services.index_look import IndexLook, look, look_ahead
 from tidemark.commit_coordinator.table_services.instant_steps import (
     begin_instant,
+    committed_names,
     complete_instant,
     delete_markers,
     is_completed,
+    kept_stats,
     lost_on_conflict,
     metadata_deltacommit,
     take_back_instant,
+    ticket_of,
 )
 from tidemark.commit_coordinator.table_services.listings import (
     group_files,
@@ -50,13 +53,12 @@ from tidemark.commit_coordinator.table_services.listings import (
 from tidemark.commit_coordinator.table_services.rules import decided_time, half_done_by_other
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
-from tidemark.hudi_format.commit.instants import completed_file, instant_path
+from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import instant_to_ms
-from tidemark.hudi_format.publication.tickets import Ticket
-from tidemark.hudi_format.storage.base import join_path, name_of
+from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_services.compaction_planning import (
     NotNow,
     SizedFiles,
@@ -76,6 +78,7 @@ from tidemark.hudi_format.table_services.operations import (
 )
 from tidemark.hudi_format.table_services.records import (
     compacted_files,
+    compacted_stats,
     compaction_metadata,
     kept_outcomes,
     requested_compaction,
@@ -89,6 +92,8 @@ from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 # lock that found nothing to do.
 LOOK_EVERY_MS: Final = 1_000
 RETRY_AFTER_MS: Final = 10_000
+STATS_RECORDS: Final = 8_000
+"""How many records of column stats a compaction may have, which the coordinator writes under the lock."""
 PUBLISHED_AT_ONCE: Final = 128
 """Base files that get their names together: a folder is synced once for all of them."""
 
@@ -156,7 +161,7 @@ class _Compaction:
         inflight = begin_instant(step, action.planned.instant, Action.COMPACTION, content, self._root)
         _delete_other_outputs(step, merged, action.planned.instant)
         delete_markers(step, action.planned.instant, self._root)
-        tickets = [_ticket_of(action, merged.path(outcome)) for outcome in merged.outcomes]
+        tickets = [ticket_of(action, merged.path(outcome)) for outcome in merged.outcomes]
         for first in range(0, len(tickets), PUBLISHED_AT_ONCE):
             with lost_on_conflict("a base file cannot be published"):
                 context.publishing.publish(tickets[first : first + PUBLISHED_AT_ONCE], step.lease())
@@ -192,7 +197,7 @@ class _Compaction:
     def _delete_unnamed(self, context: Context, action: DecidedAction) -> None:
         """Deletes our base files that the other engine's commit of the instant does not name."""
         merged = self._merged(action)
-        named = _committed_names(context, action.planned.instant, self._root)
+        named = committed_names(context, action.planned.instant, self._root)
         for outcome in merged.outcomes:
             if named is not None and outcome.name not in named:
                 context.storage.delete(merged.path(outcome))
@@ -298,6 +303,11 @@ class CompactData(_Compaction):
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         context, slices = step.context, self._placement.snapshot()
         rule = replace(self._rule, log_files=1) if step.asked else self._rule
+        stats = kept_stats(step)
+        if isinstance(stats, Dropped):
+            return self._document(context, NotNow(stats.reason))
+        if stats is not None:
+            rule = replace(rule, max_groups=min(rule.max_groups, STATS_RECORDS // len(stats.columns) or 1))
         groups = _most_urgent(slices, rule, instant_to_ms(instant))
         if not groups:
             return self._document(context, None)
@@ -308,8 +318,8 @@ class CompactData(_Compaction):
         # Nothing completed after the new instant. Another engine may have compacted what the stats still
         # show as due.
         newest = slices_before(instant, view, files)
-        stats = (listed_stats(file_slice, files[file_slice.partition_path]) for file_slice in newest)
-        self._placement.listed(stats, is_index=False)
+        listed = (listed_stats(file_slice, files[file_slice.partition_path]) for file_slice in newest)
+        self._placement.listed(listed, is_index=False)
         plan = plan_data_compaction(
             view,
             newest,
@@ -318,6 +328,7 @@ class CompactData(_Compaction):
             context.table.schema((), step.timelines.data),
             rule,
             unlisted=unlisted,
+            stats=stats,
         )
         return self._document(context, plan)
 
@@ -332,14 +343,18 @@ class CompactData(_Compaction):
 
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_plan(plan, planned.plan_path)
+        if kept_stats(step) != document.stats:
+            return Dropped("the table's column stats were changed since the plan")
         files = group_files(step.context.storage, _groups_of(document), step.names, self._found)
         found = recheck_data_compaction(document, view_of(step.context, step.timelines.data), files)
         self._found = {}
         return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:
-        log = metadata_deltacommit(step, action, compacted_files(merged.plan, merged.outcomes))
-        self._placement.wrote_index([log], instant_to_ms(merged.plan.instant))
+        plan, outcomes = merged.plan, merged.outcomes
+        changes, stats = compacted_files(plan, outcomes), compacted_stats(plan, outcomes)
+        logs = metadata_deltacommit(step, action, changes, stats)
+        self._placement.wrote_index(logs, instant_to_ms(plan.instant))
 
 
 def _unseen_partitions(step: LockedStep) -> set[str]:
@@ -357,13 +372,6 @@ def _unseen_partitions(step: LockedStep) -> set[str]:
 
 def _groups_of(plan: CompactionPlan) -> set[FileGroupId]:
     return {(operation.partition, operation.file_id) for _, operation in plan.kept()}
-
-
-def _ticket_of(action: DecidedAction, path: str) -> Ticket:
-    ticket = action.tickets.get(path)
-    if ticket is None:
-        raise ActionLostError(f"{path} is not prepared any more")
-    return ticket
 
 
 def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:
@@ -385,15 +393,3 @@ def _delete_other_outputs(step: LockedStep, merged: _Merged, instant: str) -> No
             found, path = BaseFileName.parse(name), join_path(folder, name)
             if found is not None and (partition, found.file_id) in groups and path not in ours:
                 step.delete(path)
-
-
-def _committed_names(context: Context, instant: str, root: str) -> set[str] | None:
-    """The names of the base files that the completed instant's metadata names; None when it cannot be told,
-    because the instant was archived.
-    """
-    name = completed_file(context.storage, instant, root)
-    if name is None:
-        return None
-    path = join_path(root, "timeline", name)
-    metadata = decode_commit_metadata(context.storage.read(path), path)
-    return {name_of(stat.path) for stat in metadata.stats()}

@@ -6,7 +6,7 @@ No step looks at what an earlier try made: all can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tidemark.commit_coordinator.commit.attempt_effects import give_back
@@ -14,20 +14,33 @@ from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.table_services.handler import DecidedAction, LockedStep
-from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
+from tidemark.commit_coordinator.table_services.handler import DecidedAction, Dropped, LockedStep
+from tidemark.hudi_format.commit.instants import (
+    complete,
+    completed_file,
+    create_inflight,
+    create_requested,
+    instant_path,
+)
 from tidemark.hudi_format.commit.markers import marker_folder
-from tidemark.hudi_format.errors import FencedOutError, TimelineConflictError
+from tidemark.hudi_format.errors import FencedOutError, TimelineConflictError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
     publish_files_log,
+    publish_log,
 )
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, StatsChanges
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataLogFile
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.metadata_table.stats_layout import StatsLayout
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.publication.tickets import Ticket
+from tidemark.hudi_format.storage.base import Storage, join_path, name_of
+from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 
 
 @contextmanager
@@ -57,21 +70,58 @@ def complete_instant(step: LockedStep, inflight: Instant, completion: str, conte
 
 
 def metadata_deltacommit(
-    step: LockedStep, action: DecidedAction, changes: list[FileChange]
-) -> MetadataLogFile:
-    """Makes the metadata table's deltacommit of the action's instant, of `files` alone.
+    step: LockedStep,
+    action: DecidedAction,
+    changes: list[FileChange],
+    stats: Mapping[ShardId, StatsChanges],
+) -> list[MetadataLogFile]:
+    """Makes the metadata table's deltacommit of the action's instant: of `files`, and of the column stats
+    where there are changes in file groups of theirs. Returns its log files.
 
     Raises ActionLostError while it is not completed, TimelineConflictError when another engine completed it.
     """
     publishing, instant = step.context.publishing, action.planned.instant
     with lost_on_conflict(f"the metadata table's commit of {instant} cannot be begun"):
         inflight = begin_delta_commit(publishing, instant)
-        log = publish_files_log(publishing, instant, changes)
-    metadata = delta_commit_metadata(instant, [log])
+        logs = [publish_files_log(publishing, instant, changes)]
+        for group, of_group in stats.items():
+            log, data = COLUMN_STATS.log_file(of_group, instant, group)
+            publish_log(publishing, log, data)
+            logs.append(log)
+    metadata = delta_commit_metadata(instant, logs)
     completion = action.decided.metadata_completion
     complete_delta_commit(publishing, inflight, completion, metadata, step.lease())
     step.context.hit(CoordinatorFailpoint.AFTER_SERVICE_METADATA)
-    return log
+    return logs
+
+
+def kept_stats(step: LockedStep) -> StatsLayout | Dropped | None:
+    """The column stats that the table keeps now; `Dropped` for some that cannot be written."""
+    config = read_table_config(step.context.storage)
+    try:
+        return step.context.stats.current(config, step.timelines)
+    except UnsupportedTableError as error:
+        return Dropped(error.reason)
+
+
+def ticket_of(action: DecidedAction, path: str) -> Ticket:
+    """The ticket of a prepared file. Raises ActionLostError."""
+    ticket = action.tickets.get(path)
+    if ticket is None:
+        raise ActionLostError(f"{path} is not prepared any more")
+    return ticket
+
+
+def committed_names(context: Context, instant: str, root: str) -> set[str] | None:
+    """The names of the base files that the completed instant's metadata names; None when it cannot be told,
+    because the instant was archived.
+    """
+    name = completed_file(context.storage, instant, root)
+    if name is None:
+        return None
+    path = join_path(root, "timeline", name)
+    metadata = decode_commit_metadata(context.storage.read(path), path)
+    return {name_of(stat.path) for stat in metadata.stats()}
 
 
 def is_completed(timelines: Timelines, instant: str, root: str) -> bool:

@@ -34,7 +34,7 @@ class MergeBin(msgspec.Struct, frozen=True):
 
     `base_uri` is the table's folder, `token` names the action's prepared files. `schema` is the plan's.
     `scratch` is a folder on the machine of the process, "": one of Spark's local folders there.
-    `is_nice`: other processes go first.
+    `is_nice`: other processes go first. `stats_columns`: of which columns the table keeps stats.
     """
 
     base_uri: str
@@ -46,6 +46,7 @@ class MergeBin(msgspec.Struct, frozen=True):
     scratch: str
     is_nice: bool
     operations: tuple[NumberedOperation, ...]
+    stats_columns: tuple[str, ...] = ()
 
 
 class MergeFailed(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, in_words
+from tidemark.hudi_format.metadata_table.partitions.column_stats import file_records
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.publication.port import GrowingFile, ServiceFiles
@@ -34,7 +35,7 @@ def merge_bin(work: MergeBin, storage: Storage, files: ServiceFiles, emit: Emit)
     """Merges one operation after the other and emits what became of each. After an error that says that the
     action is over, the rest is not tried.
     """
-    rules = None if work.is_index else _row_rules(storage, work.schema)
+    rules = None if work.is_index else _row_rules(storage, work)
     for numbered in work.operations:
         try:
             emit(_merged(work, storage, files, rules, numbered))
@@ -45,10 +46,10 @@ def merge_bin(work: MergeBin, storage: Storage, files: ServiceFiles, emit: Emit)
                 return
 
 
-def _row_rules(storage: Storage, schema_avro: str) -> RowRules:
+def _row_rules(storage: Storage, work: MergeBin) -> RowRules:
     config = read_table_config(storage)
-    schema = TableSchema.from_avro(schema_avro, config.name)
-    return RowRules(schema, *table_ordering(config, schema))
+    schema = TableSchema.from_avro(work.schema, config.name)
+    return RowRules(schema, *table_ordering(config, schema), work.stats_columns)
 
 
 def _merged(
@@ -68,7 +69,7 @@ def _merged(
                 counts = merge_index_shard(storage, numbered.operation, work.instant, file, bounds)
             else:
                 counts = merge_data_group(storage, numbered.operation, rules, name, file, bounds)
-            return _finished(files, file, path, _outcome(numbered.ordinal, name, counts))
+            return _finished(files, file, path, _outcome(numbered, name, counts))
         finally:
             file.discard()
 
@@ -93,9 +94,9 @@ def _outcome_of(prepared: Prepared, path: str) -> MergeOutcome:
     return msgspec.structs.replace(outcome, ticket=prepared.ticket)
 
 
-def _outcome(ordinal: int, name: str, counts: MergeCounts) -> MergeOutcome:
+def _outcome(numbered: NumberedOperation, name: str, counts: MergeCounts) -> MergeOutcome:
     return MergeOutcome(
-        ordinal,
+        numbered.ordinal,
         name,
         counts.size,
         counts.rows,
@@ -104,4 +105,5 @@ def _outcome(ordinal: int, name: str, counts: MergeCounts) -> MergeOutcome:
         counts.deletes,
         counts.log_records,
         *counts.digest,
+        stats=file_records(numbered.operation.partition, name, counts.ranges),
     )

@@ -217,6 +217,7 @@ class ServicesLoop:
                 scratch=settings.scratch,
                 is_nice=begun.share <= settings.share,
                 operations=tuple(operations),
+                stats_columns=() if plan.stats is None else plan.stats.columns,
             )
             for operations in wave
         ]

@@ -28,8 +28,9 @@ from tests.unit.hudi_format.file_group.test_slice_reader import (
 )
 from tidemark.hudi_format import parquet_files
 from tidemark.hudi_format.bloom import BloomSpec
+from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
-from tidemark.hudi_format.file_group.base_file import write_base_file
+from tidemark.hudi_format.file_group.base_file import RECORD_KEY, write_base_file
 from tidemark.hudi_format.file_group.changes import Changes
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.file_group.slices import FileSlice
@@ -76,7 +77,8 @@ def merge(
         0,
     )
     sink = io.BytesIO()
-    rules = RowRules(schema, mode, ORDERING if mode is EVENT else None)
+    indexed = [RECORD_KEY, *schema.arrow.names]
+    rules = RowRules(schema, mode, ORDERING if mode is EVENT else None, indexed)
     counts = merge_data_group(storage, operation, rules, NAME, sink, Held(held, scratch))
     assert counts.size == len(sink.getvalue())
     return pq.ParquetFile(sink), counts
@@ -132,6 +134,7 @@ def test_the_new_base_file_has_the_rows_that_readers_see(
         assert by_key(merged.read()) == expected, held
         assert held > 1500 or not holds_rows or len(expected) < 20 or (scratch / "depth-0").exists()
         assert counts.digest == key_digest(pa.array(list(expected), pa.string()))
+        assert counts.ranges == column_ranges(merged.read(), [RECORD_KEY, *SCHEMA.arrow.names])
         assert counts.rows == len(expected)
         assert counts.inserts == len(expected.keys() - before.keys())
         assert counts.deletes == len(before.keys() - expected.keys())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
+from tidemark.hudi_format.column_ranges import ColumnRange
 from tidemark.hudi_format.key_digest import EMPTY, Digest, added, key_digest
 
 MEMORY_MIN: Final = 32 << 20
@@ -39,6 +41,8 @@ class MergeCounts:
 
     Of an index shard the digest's first number is that of its entries. The second is the sum of the hashes of
     the keys that came, minus that of those that went: of copied blocks nobody has seen the keys.
+
+    `ranges`: those of the data file, where the table keeps column stats.
     """
 
     size: int = 0
@@ -48,6 +52,7 @@ class MergeCounts:
     deletes: int = 0
     log_records: int = 0
     digest: Digest = EMPTY
+    ranges: Sequence[ColumnRange] = ()
 
     def add_keys(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Counts rows of the new file into `rows` and the digest."""

@@ -16,7 +16,7 @@ are all deleted becomes a file of no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -40,6 +40,7 @@ from tidemark.hudi_format.file_group.merge import LogMerge, log_merge, taken_row
 from tidemark.hudi_format.file_group.partial_rows import PartialLogMerge
 from tidemark.hudi_format.file_group.slice_reader import merge_files
 from tidemark.hudi_format.log_file import BlockType, HeaderKey, read_block_at, scan_heads
+from tidemark.hudi_format.metadata_table.file_ranges import FileRanges
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -64,11 +65,14 @@ _CHANGES_BYTES: Final = 6 << 10
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """How rows of the table are merged (`ordering.table_ordering`), and the schema that the new file gets."""
+    """How rows of the table are merged (`ordering.table_ordering`), the schema that the new file gets, and of
+    which columns the table keeps stats.
+    """
 
     schema: TableSchema
     mode: MergeMode
     ordering: OrderingField | None
+    stats_columns: Sequence[str] = ()
 
 
 def merge_data_group(
@@ -108,7 +112,7 @@ class _GroupMerge:
         bounds: MergeBounds,
     ) -> None:
         self._storage, self._operation, self._rules, self._bounds = storage, operation, rules, bounds
-        self.counts = MergeCounts()
+        self.counts, self._ranges = MergeCounts(), FileRanges(rules.stats_columns)
         self._base_path: str | None = None
         has_bloom = has_operation = False
         if operation.base_file is not None:
@@ -142,6 +146,7 @@ class _GroupMerge:
         else:
             self._merge(self._log_contents(), self._base_rows(), 0, self._bounds.scratch)
         self.counts.size = self._writer.finish()
+        self.counts.ranges = self._ranges.ranges
 
     def _merged_blocks(self) -> tuple[list[_Block], bool]:
         """The blocks of the log files in the order of merging, and whether a data block has
@@ -280,6 +285,7 @@ class _GroupMerge:
     def _write(self, rows: pa.Table) -> None:
         rows = cast_rows(rows, self._columns)
         self.counts.add_keys(rows.column(RECORD_KEY))
+        self._ranges.add(rows)
         self._writer.add(rows)
 
     def _divided(self, base: Iterable[pa.Table], depth: int, scratch: Path) -> list[PartFile]:
