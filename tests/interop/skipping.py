@@ -1,0 +1,81 @@
+"""Whether Hudi's data skipping leaves out rows, and whether it leaves out files: asked of Hudi on Spark for
+many filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.interop.filters import Filter
+from tests.interop.judge import HudiJudge
+
+_AT_ONCE: Final = 64
+
+
+@dataclass
+class Skipping:
+    """What was found. `files_read`: with data skipping, over all filters; `files_listed`: without.
+
+    `lost`: the filters of which rows are missing, by what Hudi is known to get wrong in them.
+    """
+
+    filters: int = 0
+    found: int = 0
+    files_read: int = 0
+    files_listed: int = 0
+    lost: dict[str, list[str]] = field(default_factory=dict)
+
+
+def judge_skipping(
+    judge: HudiJudge,
+    table: Path,
+    filters: Sequence[Filter],
+    key: str = "id",
+) -> Skipping:
+    """Asserts that no filter loses a row by data skipping, but for the known faults of Hudi in it, and that
+    over all filters fewer files are read.
+
+    The truth is one scan without skipping for 64 filters at a time, each a column of the answer.
+    """
+    with_skipping, whole = _frame(judge, table, skipping=True), _frame(judge, table, skipping=False)
+    _, files = judge._rows_and_files(whole.select(key))
+    found, wrong = Skipping(), []
+    for each, expected in zip(filters, _truth(whole, filters, key), strict=True):
+        rows, read = judge._rows_and_files(with_skipping.where(each.sql).select(key))
+        found.filters += 1
+        found.found += bool(expected)
+        found.files_read += read
+        found.files_listed += files
+        keys = {row[key] for row in rows}
+        if keys == expected:
+            continue
+        if keys < expected and each.faults:
+            for fault in each.faults:
+                found.lost.setdefault(fault, []).append(each.sql)
+            continue
+        plain = {row[key] for row in whole.where(each.sql).select(key).collect()}
+        if keys != plain:
+            wrong.append(
+                f"{each.sql}: lost {sorted(expected - keys)[:5]}, too many {sorted(keys - expected)[:5]}"
+            )
+    assert not wrong, f"{len(wrong)} of {len(filters)} filters: " + "; ".join(wrong[:10])
+    assert found.files_read < found.files_listed, found
+    return found
+
+
+def _frame(judge: HudiJudge, table: Path, *, skipping: bool) -> Any:
+    settings = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": str(skipping).lower()}
+    return judge._frame(table, settings)
+
+
+def _truth(whole: Any, filters: Sequence[Filter], key: str) -> Iterable[set[Any]]:
+    for begin in range(0, len(filters), _AT_ONCE):
+        some = filters[begin : begin + _AT_ONCE]
+        rows = whole.selectExpr(
+            key, *(f"({each.sql}) as filter_{number}" for number, each in enumerate(some))
+        ).collect()
+        for number in range(len(some)):
+            yield {row[key] for row in rows if row[f"filter_{number}"]}
