@@ -236,7 +236,8 @@ def test_columns_that_table_schema_lacks_are_named(path: CommitPath) -> None:
 @pytest.mark.parametrize(("minutes", "warned"), [(59, True), (61, False)])
 def test_stats_that_were_taken_out_are_told_for_an_hour(path: CommitPath, minutes: int, warned: bool) -> None:
     path.step_coordinator()
-    out = TakenOut("column_stats, partition_stats", path.clock.now_ms() - minutes * 60_000)
+    at_ms = path.clock.now_ms() - minutes * 60_000
+    out = TakenOut("column_stats, partition_stats", "another writer switched them on", at_ms)
     found = [
         each.text for each in taken(path, Observed(), taken_out=out).warnings if "taken out" in each.text
     ]

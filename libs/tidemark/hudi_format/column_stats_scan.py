@@ -13,9 +13,10 @@ from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.metadata_table.log_records import slice_entries
-from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, file_records
+from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import ColumnStats
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.scanned_ranges import RangeScan, WrongRange
+from tidemark.hudi_format.metadata_table.scanned_ranges import RangeScan, WrongRange, check_stats_columns
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, metadata_slices
 from tidemark.hudi_format.metadata_table.stats_creation import StatsFailpoint, create_column_stats
 from tidemark.hudi_format.model import InstantGenerator
@@ -31,12 +32,13 @@ _LISTINGS_MAX: Final = 5
 
 class ColumnStatsScan:
     """Ranges of the user's `columns`, and of Hudi's meta columns, in all files that readers see. `schema`:
-    the table's.
+    the table's. Raises SchemaError for columns that can have no stats.
     """
 
     def __init__(
         self, storage: Storage, config: TableConfig, schema: TableSchema, columns: Sequence[str]
     ) -> None:
+        check_stats_columns(schema, columns)
         self._storage, self._columns = storage, columns
         ordering = config.ordering_fields[0] if config.ordering_fields else None
         self._ranges = RangeScan(storage, schema, [*STATS_META_COLUMNS, *columns], ordering)
@@ -76,25 +78,41 @@ class ColumnStatsScan:
         """The records of the table's column stats by which readers leave out rows, as of the last `scan`.
         Raises CorruptFileError.
         """
-        if self._snapshot is None:
-            raise TypeError("scan first")
-        validity = self._snapshot.validity
+        return self._ranges.wrong(self._slices, self._stored())
+
+    def files_without_records(self) -> list[str]:
+        """The paths of files with rows that have no records in the table's column stats, so that every reader
+        reads them, as of the last `scan`. Raises CorruptFileError.
+        """
+        stored = self._stored()
+        return [
+            join_path(partition_path, name)
+            for (partition_path, name), ranges in self._ranges.ranges.items()
+            if ranges and not stored.keys() & file_records(partition_path, name, ranges).keys()
+        ]
+
+    def _stored(self) -> dict[str, ColumnStats]:
+        validity = self._current.validity
         names = {COLUMN_STATS.name: self._storage.names(_FOLDER)}
         parts = (
             entries
             for file_slice in metadata_slices(names, validity)
             for entries in slice_entries(self._storage, _FOLDER, file_slice, validity.is_valid)
         )
-        return self._ranges.wrong(self._slices, COLUMN_STATS.merge(parts))
+        return COLUMN_STATS.merge(parts)
+
+    @property
+    def _current(self) -> MetadataTableSnapshot:
+        if self._snapshot is None:
+            raise TypeError("scan first")
+        return self._snapshot
 
     def create(self, clock: Clock, hit: Callable[[StatsFailpoint], None] = lambda place: None) -> int:
         """Makes the column stats of the table as of the last `scan`; returns the number of their records.
         Hold the table's lock since before that scan. Raises as `create_column_stats`.
         """
-        if self._snapshot is None:
-            raise TypeError("scan first")
         times = InstantGenerator(clock)
-        times.observe(self._snapshot.data_timeline.times() + self._snapshot.metadata_timeline.times())
+        times.observe(self._current.data_timeline.times() + self._current.metadata_timeline.times())
         records = self._ranges.records(self._slices)
         create_column_stats(self._storage, self._columns, records, times.next, hit)
         return len(records)

@@ -19,6 +19,12 @@ from tidemark.hudi_format.index_definitions import (
     remove_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.missing_index import check_files, check_folder
+from tidemark.hudi_format.metadata_table.own_stats import (
+    STATS_PARTITIONS,
+    ForeignStats,
+    disown_stats,
+    foreign_stats,
+)
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.model import instant_from_ms
@@ -32,7 +38,6 @@ from tidemark.hudi_format.table_config import (
     KeyGeneratorType,
     MergeMode,
     TableConfig,
-    parse_table_config,
     properties_file,
     read_table_config,
     update_properties,
@@ -43,7 +48,7 @@ from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_time
 
 METADATA_FILES: Final = "files"
 METADATA_RECORD_INDEX: Final = "record_index"
-STATS_PARTITIONS: Final = frozenset({"column_stats", "partition_stats"})
+METADATA_COLUMN_STATS: Final = "column_stats"
 _BUILD_INDEX: Final = (
     "Build it with Hudi on Spark: an upsert of a DataFrame without rows, with the options that `tidemark "
     'table describe` prints (docs/hudi-beside.md, "A record index that was dropped")'
@@ -160,14 +165,9 @@ def _raised(check: Callable[[], object]) -> list[UnsupportedTableError]:
     return []
 
 
-def listed_stats(config: TableConfig) -> frozenset[str]:
-    """The stats that `hoodie.properties` listed when it was read, whatever the configuration says since."""
-    return parse_table_config(config.properties).metadata_partitions & STATS_PARTITIONS
-
-
-def take_out_stats(term: Term) -> frozenset[str]:
-    """Takes the stats that another writer switched on out of the table's property; returns those that were
-    there. Hold the table's lock; repeatable.
+def take_out_stats(term: Term) -> ForeignStats | None:
+    """Takes the stats that are not ours out of the table's property; returns which, and why. Hold the table's
+    lock; repeatable.
 
     No reader uses them then, and the next write with Hudi's default options builds them anew. Their
     definitions and folders stay: a write that is in flight since it switched them on goes on to use them, and
@@ -175,9 +175,11 @@ def take_out_stats(term: Term) -> frozenset[str]:
     over.
     """
     config = read_table_config(term.storage)
-    found = config.metadata_partitions & STATS_PARTITIONS
-    if found:
-        kept = ",".join(sorted(config.metadata_partitions - found))
+    found = foreign_stats(term.storage, config)
+    if found is not None:
+        if METADATA_COLUMN_STATS in found.names:
+            disown_stats(term)
+        kept = ",".join(sorted(config.metadata_partitions - found.names))
         properties = {**config.properties, keys.METADATA_PARTITIONS: kept}
         term.replace(PROPERTIES_PATH, properties_file(properties))
         term.storage.delete(f"{PROPERTIES_PATH}.backup")
@@ -365,13 +367,13 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
     elif METADATA_RECORD_INDEX in in_use:
         yield from _raised(lambda: check_folder(storage))
     other_indexes = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
-    stats = other_indexes & STATS_PARTITIONS
-    if stats:
+    found = foreign_stats(storage, config)
+    if found is not None:
         yield UnsupportedTableError(
-            f"the metadata table keeps {', '.join(sorted(stats))}, which Tidemark does not maintain",
+            f"the metadata table keeps {', '.join(sorted(found.names))}, which Tidemark does not maintain",
             "Run `tidemark table adopt --drop-stats`",
         )
-    if unknown := other_indexes - stats:
+    if unknown := other_indexes - STATS_PARTITIONS:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",
             "Drop these indexes with Hudi on Spark (DROP INDEX)",

@@ -35,10 +35,10 @@ from tidemark.hudi_format.index_definitions import (
 from tidemark.hudi_format.metadata_table.bootstrap import (
     INITIAL_TOKEN,
     OPERATION_BULK_INSERT_PREPPED,
-    partition_metadata,
 )
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, write_own_folder
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, StatsChanges
 from tidemark.hudi_format.metadata_table.partitions.partition import LOG_VERSION, METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
@@ -51,7 +51,6 @@ from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadat
 
 # As many as Hudi makes by default. Readers of stats read all of them for each filter.
 STATS_GROUPS: Final = 2
-_BOTH_STATS: Final = frozenset({COLUMN_STATS.name, "partition_stats"})
 _FOLDER: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name)
 
 
@@ -82,7 +81,7 @@ def create_column_stats(
     pending = {
         instant
         for (name, _), instant in pending_compactions(storage, timeline).items()
-        if name in _BOTH_STATS
+        if name in STATS_PARTITIONS
     }
     if pending:
         raise UnsupportedTableError(
@@ -91,12 +90,13 @@ def create_column_stats(
         )
     unlist_stats(storage)
     hit(StatsFailpoint.AFTER_STATS_UNLISTED)
-    remove_index_definitions(storage, _BOTH_STATS)
+    remove_index_definitions(storage, STATS_PARTITIONS)
     storage.delete_tree(_FOLDER)
     storage.sync_dir(METADATA_TABLE_PATH)
     hit(StatsFailpoint.AFTER_STATS_DELETED)
     counters = [int(time) for time in timeline.times() if is_bootstrap_instant(time)]
     instant = str(max(counters, default=-1) + 1).rjust(INSTANT_LENGTH, "0")
+    write_own_folder(storage, instant, columns)
     _write_groups(storage, instant, records)
     hit(StatsFailpoint.AFTER_STATS_WRITTEN)
     _complete(storage, instant, completion())
@@ -111,12 +111,11 @@ def create_column_stats(
 def unlist_stats(storage: Storage) -> None:
     """Takes both stats out of the table's property. Hold the table's lock; repeatable."""
     listed = read_table_config(storage).metadata_partitions
-    if listed & _BOTH_STATS:
-        update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed - _BOTH_STATS))})
+    if listed & STATS_PARTITIONS:
+        update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed - STATS_PARTITIONS))})
 
 
 def _write_groups(storage: Storage, instant: str, records: Mapping[str, bytes]) -> None:
-    storage.create(join_path(_FOLDER, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
     changes = StatsChanges(records).by_group(STATS_GROUPS)
     for group in shard_ids(STATS_GROUPS):
         name = str(LogFileName(COLUMN_STATS.file_id(group), instant, LOG_VERSION, INITIAL_TOKEN))

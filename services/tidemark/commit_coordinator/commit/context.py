@@ -74,11 +74,12 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class TakenOut:
-    """Stats that another writer switched on and that were taken out again: their names, and when (Unix epoch,
-    milliseconds).
+    """Stats that were taken out of the table's property: their names, what another writer did to them, and
+    when they were taken out (Unix epoch, milliseconds).
     """
 
     names: str
+    reason: str
     at_ms: int
 
 

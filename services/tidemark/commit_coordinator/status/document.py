@@ -187,7 +187,7 @@ class StatusSource:
                 yield StatusWarning(WarningKind.COMMITS_WAIT, f"commits wait: {why}")
         if view.taken_out is not None and view.at_ms - view.taken_out.at_ms < _TAKEN_OUT_MS:
             text = (
-                f"{view.taken_out.names}: another writer switched them on, and they were taken out of the "
+                f"{view.taken_out.names}: {view.taken_out.reason}, and they were taken out of the "
                 "table again. Give it the options that `tidemark table describe` prints"
             )
             yield StatusWarning(WarningKind.STATS_TAKEN_OUT, text)

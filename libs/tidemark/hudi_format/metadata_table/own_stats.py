@@ -1,0 +1,85 @@
+"""Which column stats of a table are ours: made from the rows here, and kept by each commit since.
+
+The folder says so. `.hoodie_partition_metadata` is made with a partition and never written again, and Hudi
+drops a partition with its folder: stats that another engine builds anew, from Parquet footers, are not ours
+any more. Ours name in that file the columns that they were made of, in a property that Hudi passes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS, read_index_definitions, stats_columns
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.properties import format_properties, parse_properties
+from tidemark.hudi_format.publication.port import Term
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_config import TableConfig
+
+STATS_PARTITIONS: Final = frozenset({COLUMN_STATS.name, "partition_stats"})
+_FOLDER_PROPERTIES: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name, ".hoodie_partition_metadata")
+_COLUMNS: Final = "tidemark.columns"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignStats:
+    """Stats in the table's property that we do not keep. `reason` completes "they were taken out: "."""
+
+    names: frozenset[str]
+    reason: str
+
+
+def write_own_folder(storage: Storage, instant: str, columns: Sequence[str]) -> None:
+    """Makes the partition's folder, for stats of the user's `columns` that `instant` builds."""
+    properties = {"commitTime": instant, "partitionDepth": "1", _COLUMNS: ",".join(columns)}
+    text = format_properties(properties, "partition metadata")
+    storage.create(_FOLDER_PROPERTIES, text.encode("ascii"))
+
+
+def own_stats_columns(storage: Storage) -> list[str] | None:
+    """The user's columns of the column stats that were made here; None where there are none. Raises
+    CorruptFileError.
+    """
+    try:
+        properties = parse_properties(storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
+    except FileMissingError:
+        return None
+    return properties[_COLUMNS].split(",") if _COLUMNS in properties else None
+
+
+def disown_stats(term: Term) -> None:
+    """Says that column stats which were ours are so no more: commits of ours will not be in them. Hold the
+    table's lock. Raises FencedOutError.
+    """
+    if own_stats_columns(term.storage) is not None:
+        properties = parse_properties(term.storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
+        del properties[_COLUMNS]
+        text = format_properties(properties, "partition metadata")
+        term.replace(_FOLDER_PROPERTIES, text.encode("ascii"))
+
+
+def foreign_stats(storage: Storage, config: TableConfig) -> ForeignStats | None:
+    """The stats that `config` lists and we do not keep; None where there are none. Costs nothing for a table
+    without stats, two small files for one with ours.
+
+    partition_stats are never kept: with two writers Hudi loses rows by them alone. Raises CorruptFileError.
+    """
+    listed = config.metadata_partitions & STATS_PARTITIONS
+    if not listed:
+        return None
+    own = own_stats_columns(storage) if COLUMN_STATS.name in listed else None
+    if own is None:
+        return ForeignStats(listed, "another writer switched them on")
+    try:
+        indexed = stats_columns(read_index_definitions(storage))
+    except UnsupportedTableError as error:
+        return ForeignStats(listed, error.reason)
+    if set(indexed) != {*STATS_META_COLUMNS, *own}:
+        others = ", ".join(name for name in indexed if name not in STATS_META_COLUMNS) or "none"
+        return ForeignStats(listed, f"another writer changed their columns from {', '.join(own)} to {others}")
+    rest = listed - {COLUMN_STATS.name}
+    return ForeignStats(rest, "another writer switched them on") if rest else None

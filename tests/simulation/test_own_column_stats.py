@@ -1,0 +1,117 @@
+"""Column stats that were made here are kept by every epoch; what another engine does to them ends that, and
+never the stream.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.commit_path import CommitPath
+from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tidemark.hudi_format import table_keys
+from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
+from tidemark.hudi_format.index_definitions import (
+    COLUMN_STATS,
+    column_stats_definition,
+    read_index_definitions,
+    write_index_definitions,
+)
+from tidemark.hudi_format.metadata_table.bootstrap import partition_metadata
+from tidemark.hudi_format.metadata_table.own_stats import own_stats_columns
+from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
+from tidemark.hudi_format.table_schema import table_schema
+from tidemark.hudi_format.timeline import load_timeline
+
+FOLDER = ".hoodie/metadata/column_stats"
+COLUMNS = ["id", "v"]
+
+
+def scan_of(path: CommitPath) -> ColumnStatsScan:
+    config = read_table_config(path.storage)
+    schema = table_schema(path.storage, config, load_timeline(path.storage))
+    assert schema is not None
+    scan = ColumnStatsScan(path.storage, config, schema, COLUMNS)
+    scan.scan()
+    return scan
+
+
+def with_own_stats(tmp_path: Path, table_type: TableType = TableType.MERGE_ON_READ) -> CommitPath:
+    path = CommitPath(tmp_path, table_type, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    scan_of(path).create(path.clock)
+    second_epoch(path)
+    return path
+
+
+def listed(path: CommitPath) -> set[str]:
+    return set(read_table_config(path.storage).metadata_partitions)
+
+
+def define(path: CommitPath, columns: list[str]) -> None:
+    definitions = read_index_definitions(path.storage)
+    changed = {**definitions, COLUMN_STATS: column_stats_definition(columns)}
+    write_index_definitions(path.storage, changed)
+
+
+@pytest.mark.parametrize("table_type", list(TableType))
+def test_epochs_keep_them(tmp_path: Path, table_type: TableType) -> None:
+    path = with_own_stats(tmp_path, table_type)
+    path.run_until_idle()
+    assert listed(path) == {"files", "record_index", "column_stats"}
+    scan = scan_of(path)
+    assert not scan.wrong()
+    assert not scan.files_without_records()
+    check_end(path)
+
+
+def test_partition_stats_alone_are_taken_out(tmp_path: Path) -> None:
+    path = with_own_stats(tmp_path)
+    names = "column_stats,files,partition_stats,record_index"
+    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: names})
+    path.run_until_idle()
+    assert listed(path) == {"files", "record_index", "column_stats"}
+    assert path.context is not None
+    assert path.context.taken_out is not None
+    assert path.context.taken_out.names == "partition_stats"
+    assert not scan_of(path).wrong()
+    check_end(path)
+
+
+@pytest.mark.parametrize("before_decision", [False, True])
+def test_other_columns_end_them(tmp_path: Path, before_decision: bool) -> None:
+    path = with_own_stats(tmp_path)
+    if before_decision:
+        path.step()
+        path.write_open_attempt()
+    define(path, ["id", "ts", "v"])
+    path.run_until_idle()
+    assert listed(path) == {"files", "record_index"}
+    assert own_stats_columns(path.storage) is None
+    assert path.context is not None
+    assert path.context.taken_out is not None
+    assert path.context.taken_out.reason == "another writer changed their columns from id, v to id, ts, v"
+    # Listed again, they are not taken for ours: the commits since are not in them.
+    define(path, COLUMNS)
+    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "column_stats,files,record_index"})
+    path.step_coordinator()
+    check_end(path)
+
+
+def test_stats_that_another_engine_made_anew_are_not_ours(tmp_path: Path) -> None:
+    path = with_own_stats(tmp_path)
+    path.storage.replace(f"{FOLDER}/.hoodie_partition_metadata", partition_metadata("00000000000000003", 1))
+    path.run_until_idle()
+    assert listed(path) == {"files", "record_index"}
+    check_end(path)
+
+
+def test_an_engine_that_drops_them_does_not_stop_the_stream(tmp_path: Path) -> None:
+    path = with_own_stats(tmp_path)
+    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "files,record_index"})
+    path.storage.delete_tree(FOLDER)
+    path.run_until_idle()
+    assert listed(path) == {"files", "record_index"}
+    check_end(path)
