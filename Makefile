@@ -92,7 +92,7 @@ notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed;
 check: setup ## Under a minute: format, lint, types, import contracts, the tests of what changed (CHECK_ARGS="--base main")
 	$(PY) -m tools.check $(CHECK_ARGS)
 
-test: setup jars-interop class-data ## Every test that a change must pass, two levels at a time (TEST_ARGS=--one-by-one: one)
+test: setup jars-interop ## Every test that a change must pass, some levels at a time (TEST_ARGS=--one-by-one: one)
 	$(PY) -m tools.run_levels $(TEST_ARGS)
 
 unit: setup ## One module at a time, no process, no broker

@@ -1,10 +1,11 @@
-"""`make test`: every level of tests, two at a time: one that mostly waits beside one that mostly computes.
+"""`make test`: every level of tests, one that mostly waits beside one that mostly computes, and from the
+start a third in the time that both leave over.
 
-Levels with brokers and JVMs leave half of two cores idle, which those without fill. The others come behind
-them as low priority: a test that waits is not slowed by one that only computes. What a level prints is kept
-in a file and shown as a whole when the level ends. All levels run, also after one failed.
+Levels without brokers and JVMs have low priority: a test that waits is not slowed by one that only computes.
+What a level prints is kept in a file and shown as a whole when the level ends. All levels run, also after one
+failed.
 
-Where there is not the memory for two (`BESIDE_BYTES`), they run one after another.
+Where there is not the memory for that (`BESIDE_BYTES`), they run one after another.
 """
 
 from __future__ import annotations
@@ -27,15 +28,22 @@ import psutil
 from tidemark.stream_runtime.clock import Clock, SystemClock
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-WAITING: Final = ("compose-test", "integration", "e2e", "contract")
-COMPUTING: Final = ("interop", "unit", "simulation", "golden", "lint")
-"""Short ones last in each list: what is left at the end is taken by whoever has nothing to do, and a long one
-that ran alone then would leave a core idle. So `interop`, the longest, is first, and `e2e`, whose pipelines
-are the most sensitive to load, comes when only those with low priority are left beside it.
+WAITING: Final = ("compose-test", "integration", "e2e")
+COMPUTING: Final = ("class-data", "interop", "unit", "contract", "golden", "lint")
+"""What is left at the end is taken by whoever has nothing to do: short ones are last where others compute.
+`e2e`, whose pipelines are the most sensitive to load, comes when hardly more than levels of low priority are
+left beside it. `class-data` is no level: those behind it take less time for it.
 """
-LOW_PRIORITY: Final = frozenset({"lint", "unit", "golden", "simulation"})
+FILLING: Final = ("simulation",)
+"""It computes, in time of its own: on cores that others want it may take as long as they do."""
+LOW_PRIORITY: Final = {"lint": 5, "unit": 5, "golden": 5, "simulation": 10}
+"""Level -> what `nice` takes."""
 ONLY_ON_REQUEST: Final = ("lint", "compose-test")
 BESIDE_BYTES: Final = 8 << 30
+_LOWERED: Final = '{ echo "$0" >/proc/self/autogroup; } 2>/dev/null; exec nice -n "$0" "$@"'
+"""Linux compares sessions first, and processes by `nice` only within one: services have sessions of their
+own, and so has a level of low priority.
+"""
 _TOLD_EVERY_S: Final = 60.0
 _LOOK_EVERY_S: Final = 1.0
 """A signal to end is seen then at the latest."""
@@ -102,7 +110,12 @@ class Levels:
             if self._stopped:
                 return False
             process = subprocess.Popen(
-                self.command(level), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed
+                self.command(level),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                start_new_session=level in LOW_PRIORITY,
             )
             self._running[level] = process, self.clock.monotonic_s()
             self._say(f"==> {level}: begins")
@@ -142,17 +155,17 @@ def told(ended: Ended) -> str:
 
 
 def lanes_of(extra: Sequence[str], memory_bytes: int) -> list[list[str]]:
-    """Two lanes, or one where there is little memory; of those in `ONLY_ON_REQUEST` the ``extra`` ones."""
-    both = [
+    """Three lanes, or one where there is little memory; of those in `ONLY_ON_REQUEST` the ``extra`` ones."""
+    lanes = [
         [level for level in lane if level in extra or level not in ONLY_ON_REQUEST]
-        for lane in (COMPUTING, WAITING)
+        for lane in (COMPUTING, WAITING, FILLING)
     ]
-    return both if memory_bytes >= BESIDE_BYTES else [[level for lane in both for level in lane]]
+    return lanes if memory_bytes >= BESIDE_BYTES else [[level for lane in lanes for level in lane]]
 
 
 def make(level: str) -> list[str]:
     """The level's own target."""
-    low = ["nice", "-n", "5"] if level in LOW_PRIORITY else []
+    low = ["sh", "-c", _LOWERED, str(LOW_PRIORITY[level])] if level in LOW_PRIORITY else []
     return [*low, "make", "--no-print-directory", level]
 
 

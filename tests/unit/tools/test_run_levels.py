@@ -1,8 +1,9 @@
-"""`make test`: two levels at a time, each whole and unmixed in what is shown, and none left out."""
+"""`make test`: some levels at a time, each whole and unmixed in what is shown, and none left out."""
 
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from testing.clock import ManualClock
-from tools.run_levels import BESIDE_BYTES, Levels, lanes_of, make
+from tools.run_levels import BESIDE_BYTES, LOW_PRIORITY, Levels, lanes_of, make
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -102,10 +103,28 @@ def test_every_level_of_the_makefile_is_run_once_and_what_was_asked_for_too(memo
     )
     for extra in ([], ["lint"], ["lint", "compose-test"]):
         lanes = lanes_of(extra, memory)
-        assert len(lanes) == (2 if memory else 1)
-        assert sorted(level for lane in lanes for level in lane) == sorted([*levels, *extra])
+        assert len(lanes) == (3 if memory else 1)
+        assert sorted(level for lane in lanes for level in lane) == sorted(["class-data", *levels, *extra])
+
+
+def priorities(level: str) -> tuple[bool, int, str]:
+    """Of the process of a level: has it a session of its own, how nice is it, and how nice is its session?"""
+    asks = "import os; print(os.getsid(0) == os.getpid(), os.nice(0), open('/proc/self/autogroup').read())"
+    out = io.StringIO()
+    levels = Levels(lambda name: [*make(name)[:-3], sys.executable, "-c", asks], out, ManualClock())
+    assert levels.run([[level]])
+    own, nice, session = out.getvalue().partition(f"==> {level}\n")[2].partition("\n")[0].split(" ", 2)
+    return own == "True", int(nice), session
 
 
 def test_levels_that_only_compute_have_low_priority() -> None:
-    assert make("unit") == ["nice", "-n", "5", "make", "--no-print-directory", "unit"]
+    assert make("unit")[-3:] == ["make", "--no-print-directory", "unit"]
     assert make("e2e") == ["make", "--no-print-directory", "e2e"]
+    ours = os.nice(0)
+    assert priorities("e2e")[:2] == (False, ours)
+    for level, nice in LOW_PRIORITY.items():
+        own_session, seen, session = priorities(level)
+        assert own_session
+        assert seen == min(ours + nice, 19)
+        # Empty where the kernel does not compare sessions; others than root may set this ten times a second.
+        assert not session or os.geteuid() or session.endswith(f" nice {nice}")
