@@ -45,13 +45,15 @@ class DictRocks(ABC):
         deletes: Iterable[bytes] = (),
         drop_ranges: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
+        # As in RocksDB the batch is made first: what is written meanwhile is there before it.
+        batch = list(puts)
         content = dict(self.content)
         for first, end in drop_ranges:
             for key in self.keys_between(first, end):
                 del content[key]
         for key in deletes:
             content.pop(key, None)
-        for keys, values in puts:
+        for keys, values in batch:
             content.update(zip(keys, values, strict=True))
         self.replace(content)
 

@@ -60,11 +60,10 @@ def memory_forgotten_before_rocksdb_has_it(ground: Ground) -> None:
     """3.4: promotion writes entries to RocksDB, then memory forgets them. Here memory forgets alone."""
     real = Promotion._promote_shard
 
-    def promote_shard(
-        self: Promotion, shard: Any, keys: list[bytes], rows: Any, completion: Any, passed: bool
-    ) -> None:
-        real(self, shard, [], rows[:0], completion, passed)
-        self._hot.remove(keys)
+    def promote_shard(self: Promotion, shard: Any, chosen: Any, completion: Any, passed: bool) -> None:
+        real(self, shard, replace(chosen, slots=chosen.slots[:0]), completion, passed)
+        for keys, _ in chosen.parts():
+            self._hot.remove(keys)
 
     ground.replace(Promotion, "_promote_shard", promote_shard)
 

@@ -28,7 +28,7 @@ from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Lo
 from tidemark.index_assigner.errors import AssignerError
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
-from tidemark.index_assigner.index.rocks import Puts, RocksTier
+from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import ENTRY, shard_bytes, shard_range
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.index.shard_records import former_records, record_puts
@@ -161,16 +161,21 @@ class ChangeTier:
 
     # ------------------------------------------------------------------ taking over
 
-    def wrote(self, shard: OpenShard, entries: Puts, count: int) -> None:
-        """Counts entries that are about to be written to RocksDB, and keeps them for a running take-over."""
+    def wrote(self, shard: OpenShard, entries: Iterable[Put], count: int) -> Iterable[Put]:
+        """Counts entries that are about to be written to RocksDB; returns them. A running take-over keeps
+        them, so that they are written again when it has ended.
+        """
         if shard.written >= 0:
             shard.written += count
         if shard.taken_since is not None:
-            shard.taken_since.extend(entries)
-            if sum(len(keys) for keys, _ in shard.taken_since) > _SINCE_MAX:
+            if count + sum(len(keys) for keys, _ in shard.taken_since) > _SINCE_MAX:
                 shard.taken_since = None
+            else:
+                entries = list(entries)
+                shard.taken_since.extend(entries)
         if shard.written < 0 or shard.written > self._worth(shard.number):
             self._due[shard.number] = shard
+        return entries
 
     def _worth(self, number: ShardId) -> int:
         run = self._runs.get(number)

@@ -19,6 +19,7 @@ _FREE: Final = -1
 _GONE: Final = -2
 """A place whose key was taken back: a search goes on behind it."""
 _PLACES_MIN: Final = 64
+_PLACES_AT_ONCE: Final = 1 << 17
 
 
 class NewestSlots:
@@ -78,16 +79,22 @@ class NewestSlots:
 
     def give_back(self, hashes: Callable[[Int64Array], Int64Array]) -> None:
         """Makes the table smaller where less than an eighth of its places counts."""
-        live = int((self._table >= self.floor).sum())
-        if len(self._table) > max(_PLACES_MIN, 8 * live):
+        if len(self._table) > max(_PLACES_MIN, 8 * self._count()):
             self._rebuild(0, hashes)
 
+    def _count(self) -> int:
+        """How many of the places count."""
+        return int((self._table >= self.floor).sum())
+
     def _rebuild(self, count: int, hashes: Callable[[Int64Array], Int64Array]) -> None:
-        live = self._table[self._table >= self.floor]
-        places = 1 << (2 * (len(live) + count) - 1).bit_length()
-        self._table = np.full(max(places, _PLACES_MIN), _FREE, np.int64)
+        places = 1 << (2 * (self._count() + count) - 1).bit_length()
+        former, self._table = self._table, np.full(max(places, _PLACES_MIN), _FREE, np.int64)
         self._used = 0
-        self._insert(hashes(live) & (len(self._table) - 1), live)
+        # A part at a time: hashes and places of all slots would take several times the table's memory.
+        for first in range(0, len(former), _PLACES_AT_ONCE):
+            part = former[first : first + _PLACES_AT_ONCE]
+            live = part[part >= self.floor]
+            self._insert(hashes(live) & (len(self._table) - 1), live)
 
     def _insert(self, places: Int64Array, slots: Int64Array) -> None:
         """Puts slots of new keys at the first free place from theirs on.

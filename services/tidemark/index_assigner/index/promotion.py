@@ -1,6 +1,7 @@
 """Moves the entries of a committed epoch from memory to RocksDB.
 
-1. Each shard's entries are written in one batch with the shard's new stamp.
+1. Each shard's entries are written in one batch with the shard's new stamp. They get into it a part at a
+   time.
 2. Memory forgets them.
 
 If the lane was opened with a snapshot that shows this commit and later ones, RocksDB has newer entries
@@ -9,23 +10,29 @@ already: then only tombstones are written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
-import pyarrow as pa
 
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.domain.reduce import BoolArray
+from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.hot_cache import HOT, HotCache
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.open_shard import OpenShard
-from tidemark.index_assigner.index.rocks import Puts, RocksTier
-from tidemark.index_assigner.index.rocks_layout import ENTRY, TOMBSTONE
+from tidemark.index_assigner.index.rocks import Put, RocksTier
+from tidemark.index_assigner.index.rocks_layout import ENTRY, TOMBSTONE, EntryArray
 from tidemark.index_assigner.index.run_tier import RunTier
 from tidemark.index_assigner.index.shard_records import stored_shards
 from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.tombstones import TombstoneStore
-from tidemark.index_assigner.index.uncommitted import SlotArray
+from tidemark.index_assigner.index.uncommitted import LaneEntries, SlotArray
 from tidemark.index_assigner.runs.entries import EXACT, HAS_ORDERING
+
+# Entries are Python objects for so long as these are written: all at once would take 200 bytes each.
+_AT_ONCE: Final = 1 << 14
 
 
 class Promotion:
@@ -51,41 +58,36 @@ class Promotion:
         entries, shown = held.entries, held.shown.times
         passed = completion in shown and max(shown) > str(completion)
         end, position = entries.through(through)
-        keys, rows = entries.newest_below(end)
+        slots = entries.newest_below(end)
         # Sorted by shard, each shard's entries are one range, found by binary search: shards [4, 2, 4] have
         # the order [1, 0, 2]; shard 4 is the range [1, 3) of it, the entries 0 and 2.
-        order = np.argsort(rows["shard"], kind="stable")
-        of_shard = rows["shard"][order]
+        of_shard = entries.shards(slots)
+        order = np.argsort(of_shard, kind="stable")
+        of_shard = of_shard[order]
         for number, shard in held.shards.items():
             first, last = np.searchsorted(of_shard, [number, number + 1]).tolist()
-            members = order[first:last]
-            shard_keys = keys.take(pa.array(members)).to_pylist()
-            self._promote_shard(shard, shard_keys, rows[members], completion, passed)
+            self._promote_shard(shard, _Chosen(entries, slots[order[first:last]]), completion, passed)
         if position is not None:
             self._rocks.write([self._tombstones.position_put(held.number, position)])
         entries.discard_through(through)
 
-    def _promote_shard(
-        self, shard: OpenShard, keys: list[bytes], rows: SlotArray, completion: str | None, passed: bool
-    ) -> None:
-        extra = self._tombstone_puts(keys, rows)
+    def _promote_shard(self, shard: OpenShard, chosen: _Chosen, completion: str | None, passed: bool) -> None:
+        tombstones = self._tombstone_puts(chosen.tombstones())
         if passed:
-            self._hot.remove(keys)
-            if extra:
+            for keys, _ in chosen.parts():
+                self._hot.remove(keys)
+            if extra := list(tombstones):
                 self._rocks.write(extra)
             return
-        if not keys and shard.stamp == (completion or shard.stamp):
+        if not len(chosen) and shard.stamp == (completion or shard.stamp):
             return
-        present = rows["location"] >= 0
-        values = np.zeros(len(rows), ENTRY)
-        values["location"] = rows["location"]
-        values["ordering"] = np.where(present, rows["ordering"], 0)
-        flags = HAS_ORDERING * rows["has_ordering"] + EXACT * (rows["has_ordering"] & rows["exact"])
-        values["flags"] = np.where(present, flags, 0)
-        self._store.promote(shard, keys, values, completion or shard.stamp, extra)
-        self._to_hot(keys, rows, present)
+        entries = ((keys, _values(rows)) for keys, rows in chosen.parts())
+        self._store.promote(shard, entries, len(chosen), completion or shard.stamp, tombstones)
+        for keys, rows in chosen.parts():
+            self._to_hot(keys, rows)
 
-    def _to_hot(self, keys: list[bytes], rows: SlotArray, present: BoolArray) -> None:
+    def _to_hot(self, keys: list[bytes], rows: SlotArray) -> None:
+        present = rows["location"] >= 0
         kept = np.flatnonzero(present)
         hot = np.empty(len(kept), HOT)
         for name in HOT.names or ():
@@ -93,15 +95,13 @@ class Promotion:
         self._hot.put([keys[position] for position in kept.tolist()], hot)
         self._hot.remove(keys[position] for position in np.flatnonzero(~present).tolist())
 
-    def _tombstone_puts(self, keys: list[bytes], rows: SlotArray) -> Puts:
-        dead = np.flatnonzero((rows["location"] < 0) & rows["has_ordering"])
-        if not dead.size:
-            return []
-        tombstones = np.zeros(len(dead), TOMBSTONE)
-        tombstones["ordering"] = rows["ordering"][dead]
-        tombstones["expires_ms"] = rows["expires_ms"][dead]
-        tombstones["location"] = rows["deleted_from"][dead]
-        return [self._tombstones.merged([keys[position] for position in dead.tolist()], tombstones)]
+    def _tombstone_puts(self, dead: _Chosen) -> Iterator[Put]:
+        for keys, rows in dead.parts():
+            tombstones = np.zeros(len(rows), TOMBSTONE)
+            tombstones["ordering"] = rows["ordering"]
+            tombstones["expires_ms"] = rows["expires_ms"]
+            tombstones["location"] = rows["deleted_from"]
+            yield self._tombstones.merged(keys, tombstones)
 
     def fits(self) -> bool:
         """Whether RocksDB and the run files are within `state.disk`."""
@@ -123,3 +123,38 @@ class Promotion:
                 if self.fits():
                     return True
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Entries of a lane in these ascending slots."""
+
+    entries: LaneEntries
+    slots: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def parts(self) -> Iterator[tuple[list[bytes], SlotArray]]:
+        """Keys and rows, some thousand at a time."""
+        return self.entries.parts(self.slots, _AT_ONCE)
+
+    def tombstones(self) -> _Chosen:
+        """Those of them that are deletes with an ordering value."""
+        slots = [np.empty(0, np.int64)]
+        for first in range(0, len(self.slots), _AT_ONCE):
+            part = self.slots[first : first + _AT_ONCE]
+            rows = self.entries.rows(part)
+            slots.append(part[(rows["location"] < 0) & rows["has_ordering"]])
+        return _Chosen(self.entries, np.concatenate(slots))
+
+
+def _values(rows: SlotArray) -> EntryArray:
+    """What RocksDB keeps of the entries, with this process's location ids."""
+    present = rows["location"] >= 0
+    values = np.zeros(len(rows), ENTRY)
+    values["location"] = rows["location"]
+    values["ordering"] = np.where(present, rows["ordering"], 0)
+    flags = HAS_ORDERING * rows["has_ordering"] + EXACT * (rows["has_ordering"] & rows["exact"])
+    values["flags"] = np.where(present, flags, 0)
+    return values

@@ -34,8 +34,9 @@ _T = TypeVar("_T")
 # In raw mode rocksdict returns only bytes; its type stubs have more types.
 _Keys: TypeAlias = Iterator[bytes]
 _Items: TypeAlias = Iterator[tuple[bytes, bytes]]
-Puts: TypeAlias = list[tuple[list[bytes], list[bytes]]]
+Put: TypeAlias = tuple[list[bytes], list[bytes]]
 """Keys and their values, as `RocksTier.write` takes them."""
+Puts: TypeAlias = list[Put]
 _MEMORY_MIN: Final = 8 << 20
 _BLOOM_BITS: Final = 10
 _BLOCK_BYTES: Final = 16 << 10
@@ -172,11 +173,12 @@ class RocksTier:
 
     def write(
         self,
-        puts: Iterable[tuple[list[bytes], list[bytes]]],
+        puts: Iterable[Put],
         deletes: Iterable[bytes] = (),
         drop_ranges: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Writes one atomic batch: drops ranges, then deletes keys, then puts (keys, values).
+        """Writes one atomic batch: drops ranges, then deletes keys, then puts (keys, values), which may be
+        made one by one meanwhile.
 
         Raises CacheDiskError, CacheCorruptError.
         """

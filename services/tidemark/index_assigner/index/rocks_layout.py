@@ -19,7 +19,7 @@ Keys are UTF-8, so a shard's entries have the order of the HFile blocks that the
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,6 +32,8 @@ from tidemark.index_assigner.domain.locations import Int32Array
 
 LAYOUT_VERSION: Final = 1
 ENTRY: Final = np.dtype([("location", "<i4"), ("ordering", "<i8"), ("generation", "<u4"), ("flags", "u1")])
+EntryArray: TypeAlias = npt.NDArray[np.void]
+"""Rows of `ENTRY`."""
 TOMBSTONE: Final = np.dtype([("ordering", "<i8"), ("expires_ms", "<i8"), ("location", "<i4")])
 FOREIGN_DELETE: Final = np.dtype([("location", "<i4")])
 

@@ -18,10 +18,11 @@ The invariant holds because
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.hudi_format.errors import CorruptFileError
@@ -33,9 +34,10 @@ from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Lo
 from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
 from tidemark.index_assigner.index.open_shard import OpenShard
-from tidemark.index_assigner.index.rocks import Puts, RocksTier
+from tidemark.index_assigner.index.rocks import Put, Puts, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
     ENTRY,
+    EntryArray,
     ShardRecord,
     composite_keys,
     pack,
@@ -123,8 +125,8 @@ class ShardStore:
         if shard.record() != record or changes:
             parts = [entries for _, entries in changes]
             notes = self._foreign.notes(fresh, number, parts)
-            entries = self._located(number, newest := RecordIndexEntries.newest_wins(parts))
-            self._runs.changes.wrote(shard, entries, len(newest))
+            newest = RecordIndexEntries.newest_wins(parts)
+            entries = self._runs.changes.wrote(shard, self._located(number, newest), len(newest))
             gone = former_records(number, shard.change)
             self._rocks.write([*notes, *entries, *record_puts(shard)], gone)
         else:
@@ -146,19 +148,27 @@ class ShardStore:
         self._runs.drop(number)
 
     def promote(
-        self, shard: OpenShard, keys: list[bytes], rows: npt.NDArray[np.void], completion: str, extra: Puts
+        self,
+        shard: OpenShard,
+        parts: Iterator[tuple[list[bytes], EntryArray]],
+        count: int,
+        completion: str,
+        extra: Iterator[Put],
     ) -> None:
         """Writes committed entries and the shard's new stamp in one batch.
 
-        ``rows``: `ENTRY`, with this process's location ids. ``extra``: written in the same batch.
+        ``parts``: keys and rows, ``count`` in all, with this process's location ids. ``extra``: written in
+        the same batch.
         """
-        values = rows.copy()
-        values["location"] = self._stored.to_stored(rows["location"])
-        values["generation"] = shard.generation
         shard.stamp = max(shard.stamp, completion)
-        entries = [(keys, pack(values))]
-        self._runs.changes.wrote(shard, entries, len(keys))
-        self._rocks.write([*entries, *extra, *record_puts(shard)])
+        entries = self._runs.changes.wrote(shard, self._packed(shard, parts), count)
+        self._rocks.write(chain(entries, extra, record_puts(shard)))
+
+    def _packed(self, shard: OpenShard, parts: Iterator[tuple[list[bytes], EntryArray]]) -> Iterator[Put]:
+        for keys, rows in parts:
+            rows["location"] = self._stored.to_stored(rows["location"])
+            rows["generation"] = shard.generation
+            yield keys, pack(rows)
 
     def find_in_base(self, shard: OpenShard, keys: pa.StringArray) -> Int32Array:
         """The location of each key in the base file, NO_LOCATION where it has none.

@@ -7,11 +7,12 @@ entries staged last can be taken back.
 Invariant: `_newest` has exactly the keys of the kept slots, each with its greatest slot.
 
 Everything is in arrays: what a promotion discards goes back to the system at once, and `nbytes` is what is
-held.
+held. Nothing here needs a second array of all entries for a moment, as that would be memory without a limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemark.index_assigner.domain.locations import Int32Array
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.index.key_column import KEY_TYPE, KeyColumn, Keys
 from tidemark.index_assigner.index.newest_slots import NewestSlots
@@ -39,6 +41,7 @@ SLOT: Final = np.dtype(
 )
 SlotArray = npt.NDArray[np.void]
 _ROWS_MIN: Final = 64
+_ROWS_AT_ONCE: Final = 1 << 16
 _DERIVED: Final = frozenset({"previous", "hash"})
 
 
@@ -106,11 +109,9 @@ class LaneEntries:
         rows["previous"], rows["hash"] = before, hashes
         self._inherit_tombstones(rows)
         if kept + count > len(self._rows):
-            # A quarter in reserve: each row is copied about four times, and no more than that is held for
-            # nothing.
-            grown = np.empty((kept + count) * 5 // 4, SLOT)
-            grown[:kept] = self._rows[:kept]
-            self._rows = grown
+            # A quarter in reserve: no more than that is held for nothing. The system moves the pages of a
+            # large array that grows in place, so there are never two of them.
+            self._rows.resize((kept + count) * 5 // 4)
         self._rows[kept : kept + count] = rows
         self._keys.append(stored)
         self._newest.put(places, before, np.arange(self._end - count, self._end))
@@ -165,17 +166,31 @@ class LaneEntries:
             position = position if mark.tombstones_next is None else mark.tombstones_next
         return end, position
 
-    def newest_below(self, end: int) -> tuple[Keys, SlotArray]:
-        """Returns the keys that have entries below that slot, and for each the newest of those entries.
+    def newest_below(self, end: int) -> Int64Array:
+        """The slots below that one, ascending, of which each has the newest of its key's entries there.
 
         An entry is the newest of its key if none of the others has it as its previous one.
         """
-        rows = self._rows[: end - self._base]
-        newest = np.ones(len(rows), np.bool_)
-        previous = rows["previous"][rows["previous"] >= self._base]
-        newest[previous - self._base] = False
-        at = np.flatnonzero(newest)
-        return self._keys.selected(at), rows[at]
+        newest = np.ones(end - self._base, np.bool_)
+        for first in range(0, len(newest), _ROWS_AT_ONCE):
+            previous = self._rows["previous"][first : min(first + _ROWS_AT_ONCE, len(newest))]
+            newest[previous[previous >= self._base] - self._base] = False
+        slots: Int64Array = np.flatnonzero(newest)
+        slots += self._base
+        return slots
+
+    def shards(self, slots: Int64Array) -> Int32Array:
+        """The shard of each of these entries."""
+        shards: Int32Array = self._rows["shard"][slots - self._base]
+        return shards
+
+    def parts(self, slots: Int64Array, at_once: int) -> Iterator[tuple[list[bytes], SlotArray]]:
+        """Yields the keys and rows of these ascending slots, so many at a time: as Python objects keys take
+        three times the memory that they take here.
+        """
+        for first in range(0, len(slots), at_once):
+            part = slots[first : first + at_once]
+            yield self._keys.selected(part - self._base).to_pylist(), self.rows(part)
 
     def discard_through(self, ledger_offset: int) -> None:
         """Forgets the transactions up to that ledger offset. To be called only when RocksDB has their

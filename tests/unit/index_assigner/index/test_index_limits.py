@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.unit.index_assigner.index_world import (
@@ -17,6 +20,7 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import tiered
 from tidemark.index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
 from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import StagedChanges
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import STATE_PREFIX, shard_bytes
 
@@ -34,6 +38,27 @@ def test_memory_stays_below_its_limits(assigners):
         stats = one.index.stats()
         assert 0 < stats["hot_bytes"] <= limits.hot_cache
         assert 0 < stats["hot_entries"] < len(MANY)
+
+
+def test_a_promotion_makes_python_objects_of_some_thousand_entries_at_a_time(assigners):
+    """40 000 entries in one shard. With objects of all of them the peak was 16 MB."""
+    table = DataTable(shards=1)
+    table.commit_rows({"a": (1, 1)})
+    one = assigners(table, limits=IndexLimits(memory_bytes=1 << 20, disk_bytes=1 << 30)).open(table.known())
+    keys = pa.array([f"order-{number:012d}" for number in range(40_000)])
+    none, yes = np.zeros(len(keys), np.int64), np.ones(len(keys), np.bool_)
+    shards, places = none.astype(np.int32), np.full(len(keys), one.location(1), np.int32)
+    one.index.stage(0, StagedChanges(keys, shards, places, none, yes, yes, places, none))
+    one.index.counted([0], 1)
+    tracemalloc.start()
+    try:
+        one.index.promote(1, "9" * 17, 1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert one.index.uncommitted_entries() == 0
+    assert peak < 10 << 20
+    assert one.ask(["order-000000039999"])["order-000000039999"].group == 1
 
 
 def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, folder, caplog):
