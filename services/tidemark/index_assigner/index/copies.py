@@ -86,6 +86,14 @@ class Copies:
         held = float(copy.run.held.mean())
         return round(copy.run.held_entries * (1 - held) / held)
 
+    def stats(self) -> dict[str, float]:
+        """Counters and sizes: name -> value."""
+        return {
+            "run_shards": len(self._copies),
+            "run_entries": sum(map(self.entries, self._copies)),
+            "run_entries_evicted": self.entries_evicted,
+        }
+
     def held_bytes(self) -> int:
         """Bytes of all images."""
         return sum(copy.run.held_bytes for copy in self._copies.values())
@@ -235,9 +243,12 @@ def _first_keys(base: HFileReader) -> list[bytes]:
 
 
 def copy_bytes(shard: OpenShard) -> int:
-    """About how many bytes a whole copy of the shard's base file takes."""
+    """About how many bytes a whole copy of the shard's base file takes: as if all keys were as long as the
+    first, or as a former load found.
+    """
     base = shard.snapshot.base
     if base is None or not base.block_count:
         return 0
     width = len(base.first_key(0))
-    return base.entry_count * (width + _BYTES_BESIDE_KEY) + base.block_count * (width + _BYTES_OF_BLOCK)
+    of_entry = max(width + _BYTES_BESIDE_KEY, shard.entry_bytes)
+    return round(base.entry_count * of_entry) + base.block_count * (width + _BYTES_OF_BLOCK)

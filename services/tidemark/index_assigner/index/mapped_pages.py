@@ -37,6 +37,14 @@ class MappedPages:
         """Forgets a run whose mapping has ended."""
         self.nbytes -= self._of_run.pop(run, 0)
 
+    def stats(self) -> dict[str, float]:
+        """Sizes: name -> value."""
+        return {
+            "run_mapped_bytes": self.nbytes,
+            "run_mapped_bytes_max": self._bytes_max,
+            "run_mapped_given_back": self.given_back,
+        }
+
     def _count(self, run: Run) -> None:
         self.nbytes += run.mapped_bytes - self._of_run.get(run, 0)
         self._of_run[run] = run.mapped_bytes

@@ -17,7 +17,9 @@ class OpenShard:
     ``life``: random name of the shard's content in RocksDB; whatever drops that content begins a new one.
     ``blocks_read``: blocks of the base file that look-ups have read since the opening. ``may_load``: False
     after a load of this opening failed. ``change``, ``written``, ``index``: as in `ShardRecord`.
-    ``taken_since``: what was written since the running take-over began to read; None: there is none.
+    ``entry_bytes``: bytes of an entry in a copy of the base file, as a load found that was too large for the
+    room it had; 0: none was. ``taken_since``: what was written since the running take-over began to read;
+    None: there is none.
     """
 
     number: ShardId
@@ -29,6 +31,7 @@ class OpenShard:
     unseen: tuple[str, ...] = ()
     blocks_read: int = 0
     may_load: bool = True
+    entry_bytes: float = 0.0
     change: str = ""
     written: int = 0
     index: str = ""

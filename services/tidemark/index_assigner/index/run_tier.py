@@ -31,6 +31,7 @@ from tidemark.index_assigner.index.ports import WarmProgress
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.runs.directory import RunIdentity
+from tidemark.index_assigner.runs.errors import RunTooLargeError
 from tidemark.index_assigner.runs.files import RunFolder, is_change, run_name, shard_of
 from tidemark.index_assigner.runs.loading import ChangeLoad, Load, Loads, RunLoad
 from tidemark.index_assigner.runs.run import FoundInBase
@@ -126,8 +127,8 @@ class RunTier:
     # ------------------------------------------------------------------ look-ups
 
     def find(self, number: ShardId, keys: pa.StringArray) -> FoundInBase | None:
-        """The place of each key in the base file that the shard's run was made of, as far as the run knows
-        it. None: there is no run, or it is damaged, and is set aside now.
+        """Where each key is in the base file that the shard's run was made of, as far as the run knows. None:
+        there is no run, or it is damaged, and is set aside now.
         """
         name = self._copies.name(number)
         if name is None:
@@ -241,6 +242,11 @@ class RunTier:
         _log.info("shard %d: %d entries are in a run file", shard.number, load.entries)
 
     def _failed(self, shard: OpenShard, error: Exception) -> None:
+        if isinstance(error, RunTooLargeError):
+            # It is loaded again by what is known of its size now: in parts, if need be.
+            shard.entry_bytes = max(shard.entry_bytes, error.entry_bytes)
+            self.want([shard])
+            return
         shard.may_load = False
         level = logging.INFO if isinstance(error, FileMissingError) else logging.WARNING
         _log.log(level, "shard %d is not loaded, look-ups read its HFile: %s", shard.number, error)
@@ -301,9 +307,8 @@ class RunTier:
         self._loads.start(load)
 
     def _room(self, needed: int) -> int | None:
-        """Bytes that a run may take which needs so many; None when there are fewer.
-
-        Runs of shards that are not open here make room; those of open ones by ranges (`_start_part`).
+        """Bytes that a run may take which needs so many; None when there are fewer. Runs of shards that are
+        not open here make room; those of open ones by ranges (`_start_part`).
         """
         while (room := self._free()) < needed:
             if not self._evict_closed():
@@ -311,9 +316,7 @@ class RunTier:
         return room
 
     def _room_for_changes(self, needed: int) -> int | None:
-        """As `_room` for a change run, which frees what RocksDB has of the shard: it may take half of the
-        other quarter, and key ranges make room for it.
-        """
+        """As `_room` for a change run, which frees RocksDB: it may take half of the other quarter."""
         spare = (self._limits.disk_bytes - self._limits.disk_for_runs) // 2
         if self._room(needed - spare) is None:
             missing = needed - spare - self._free()
@@ -380,17 +383,13 @@ class RunTier:
         load = self._loading[1] if self._loading is not None else None
         damaged = {shard_of(name) for name in self._folder.damaged()}
         return {
-            "run_shards": len(self._copies.shards()),
-            "run_entries": sum(map(self._copies.entries, self._copies.shards())),
+            **self._copies.stats(),
             "run_bytes": self.disk_bytes,
             "run_bytes_max": self._limits.disk_for_runs,
-            "run_mapped_bytes": self._mapped.nbytes,
-            "run_mapped_bytes_max": self._limits.mapped_bytes,
-            "run_mapped_given_back": self._mapped.given_back,
+            **self._mapped.stats(),
             **self.changes.stats(),
             "runs_loaded": self.loaded,
             "runs_evicted": self.evicted,
-            "run_entries_evicted": self._copies.entries_evicted,
             "run_loading_entries": load.entries if load is not None else 0,
             "run_loading_entries_max": load.entries_total if load is not None else 0,
             "runs_damaged": len(damaged),

@@ -70,7 +70,7 @@ class Load(ABC):
                 self.entries += count
                 self.size = size
                 if self.size > self._bytes_max:
-                    raise RunTooLargeError(f"{self.name} would be larger than {self._bytes_max} bytes")
+                    raise RunTooLargeError(self.name, self.size, self.entries)
                 yield count
             self._folder.finish(file)
         except BaseException:

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.index_assigner.index_world import BIG, Assigner, Change, DataTable, load_runs, promoted
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.index import key_ranges, run_tier
+from tidemark.index_assigner.index import copies, key_ranges, run_tier
 from tidemark.index_assigner.index.copies import copy_bytes
 from tidemark.index_assigner.index.key_ranges import KeyRanges, RangeTable
 from tidemark.index_assigner.index.limits import IndexLimits
@@ -129,6 +129,19 @@ def test_warming_ends_where_the_disk_has_no_room_though_look_ups_go_on(assigners
     assert (progress.left, progress.loaded) == (0, 0)
     assert 0.3 < progress.entries / progress.entries_max < 0.6
     look(one, IN_ORDER)
+    assert one.index.warm(start=False).left == 0
+
+
+def test_a_shard_that_takes_more_than_was_thought_is_loaded_in_parts(assigners, table, monkeypatch) -> None:
+    """Its first key is shorter than most, say: half of what it takes is thought to be enough."""
+    monkeypatch.setattr(copies, "_BYTES_BESIDE_KEY", -len(IN_ORDER[0]) // 2)
+    one = opened(assigners, table, 1.2)
+    for _ in range(20):
+        look(one, IN_ORDER[::10])
+    [shard] = one.index._held_openings()
+    assert shard.may_load
+    assert shard.entry_bytes > len(IN_ORDER[0]), "a first load found it"
+    assert 0.3 < look(one, IN_ORDER) < 0.9
     assert one.index.warm(start=False).left == 0
 
 
