@@ -1,14 +1,11 @@
-"""A table with column stats, as another engine switches them on: the partition, then its definition, then its
-name in the properties. And a coordinator that keeps them.
+"""A table with column stats of our own, made in their order: the partition, its definition, its name in the
+properties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from unittest.mock import patch
+from collections.abc import Sequence
 
-from tidemark.commit_coordinator.commit import served_table
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.column_ranges import ColumnRange
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
@@ -24,6 +21,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import empty_log
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import decode_stats
 from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import read_properties, update_properties
@@ -31,13 +29,6 @@ from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_time
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
 FOLDER = ".hoodie/metadata/column_stats"
-
-
-@contextmanager
-def keeping_stats() -> Iterator[None]:
-    """Coordinators take column stats for served while this runs."""
-    with patch.object(served_table, "foreign_stats", lambda storage, config: None):
-        yield
 
 
 def switch_on(storage: Storage, columns: Sequence[str], groups: int) -> None:
@@ -60,7 +51,10 @@ def switch_on(storage: Storage, columns: Sequence[str], groups: int) -> None:
 
 
 def define(storage: Storage, columns: Sequence[str]) -> None:
-    """Sets the columns of the definition."""
+    """Sets the columns of the definition, and those that the partition was made of."""
+    properties = {"commitTime": "0", "partitionDepth": "1", "tidemark.columns": ",".join(columns)}
+    text = format_properties(properties, "partition metadata")
+    storage.replace(join_path(FOLDER, ".hoodie_partition_metadata"), text.encode())
     definitions = read_index_definitions(storage)
     write_index_definitions(storage, {**definitions, COLUMN_STATS.name: column_stats_definition(columns)})
 

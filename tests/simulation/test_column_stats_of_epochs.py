@@ -5,14 +5,14 @@ somebody changes the stats between plan and decision.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.simulation.commit_path import CommitPath, MemoryWorker
-from tests.simulation.kept_stats import FOLDER, define, keeping_stats, records, switch_on
+from tests.simulation.kept_stats import FOLDER, define, records, switch_on
 from tests.simulation.lived_table import LivedTable
 from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SHARDS
@@ -38,12 +38,6 @@ from tidemark.stream_writer.tasks import run_task
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 USER_COLUMNS = ("id", "ts", "v")
 COLUMNS = [*STATS_META_COLUMNS, *USER_COLUMNS]
-
-
-@pytest.fixture(autouse=True)
-def _kept() -> Iterator[None]:
-    with keeping_stats():
-        yield
 
 
 def with_stats(folder: Path, table_type: TableType, groups: int = 2) -> CommitPath:

@@ -34,6 +34,7 @@ from tests.simulation.world.rocks import Disk, LightRocks
 from tests.simulation.world.script import Script, Setup
 from tests.simulation.world.settings import INPUT, TABLE, config_of, inputs_of, layout_of, schema
 from tests.simulation.world.storage import WatchedStorage
+from tests.simulation.world.switched_on import SwitchedOn
 from tests.simulation.world.takeovers import Takeovers
 from tests.simulation.world.watched_caches import WatchedCaches
 from tests.simulation.world.watched_entries import WatchedEntries
@@ -126,6 +127,7 @@ class Town:
         self._acting: str | None = None
         self._work = WatchedWork(self.judge, self.storage)
         self._services = WatchedServices(self.judge, ground.reader, self.storage)
+        self._stats = SwitchedOn(setup.stats, self.storage, self.judge)
         self.operator = Operator(self.storage, self.reached, self.log)
         self.around.job_failed = self._work.job_failed
         self.storage.changed = self._stored
@@ -219,6 +221,7 @@ class Town:
     def _happened(self) -> None:
         """After an event of the script, and after each round at rest."""
         self.judge.happened()
+        self._stats.happened()
         self._work.follow()
         self.takeovers.happened()
         self._stops.happened(self._actors())

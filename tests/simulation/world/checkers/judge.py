@@ -21,6 +21,7 @@ from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter
 from tests.simulation.world.checkers.order import newest_completion, order_faults
 from tests.simulation.world.checkers.services import ServiceActions, is_doubled
 from tests.simulation.world.checkers.slow_reader import SlowReader
+from tests.simulation.world.checkers.stats import ColumnStats
 from tests.simulation.world.checkers.table import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
@@ -65,7 +66,7 @@ class Judge:
         tombstones_end: bool = False,
     ) -> None:
         self.violations: list[str] = []
-        self._reader, self._read, self.topics = reader, read, topics
+        self._reader, self._read, self.topics, self.stats = reader, read, topics, ColumnStats(reader, read)
         self._ordered, self._lanes = ordered, lanes
         self._bounds, self._attempts_max = bounds, attempts_max
         self._model = LastWriter(ordered, tombstones_end)
@@ -240,7 +241,8 @@ class Judge:
 
     def _committed(self, instant: str, completion: str) -> None:
         word = next(n for n in self._reader._names(DATA_TIMELINE) if n.startswith(f"{instant}_{completion}."))
-        extra = decode.avro_document(self._read(f"{DATA_TIMELINE}/{word}")).get("extraMetadata") or {}
+        commit = decode.avro_document(self._read(f"{DATA_TIMELINE}/{word}"))
+        extra = commit.get("extraMetadata") or {}
         if FOREIGN_KEY in extra:
             self._before[instant] = {}
             for key, values in json.loads(extra[FOREIGN_KEY]).items():
@@ -250,6 +252,8 @@ class Judge:
                 self._foreign.append(ForeignRow(key, self._applied[key], row, instant))
         elif "tidemark.epoch" in extra:
             self._epoch_committed(instant, extra)
+        for fault in self.stats.faults(instant, commit, self.topics.decisions):
+            self.say("G5", fault)
         view = self._reader.view(self._timeline)
         self._expect(view)
         self._check_listing(view, instant)

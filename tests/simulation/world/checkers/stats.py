@@ -1,0 +1,95 @@
+"""The column stats that a commit of ours writes: a record of each indexed column for each file with rows, in
+the metadata table's deltacommit of the same instant, with a range that all rows of the file lie in.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import fastavro
+
+from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.services import Entry, ServiceActions
+from tests.simulation.world.checkers.table import METADATA_TIMELINE, Reader
+
+_FOLDER: Final = ".hoodie/metadata/column_stats"
+_DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
+_PROPERTIES: Final = ".hoodie/hoodie.properties"
+_LISTED: Final = "hoodie.table.metadata.partitions="
+
+
+class ColumnStats:
+    """``checked``: how many records were looked at."""
+
+    def __init__(self, reader: Reader, read: Callable[[str], bytes]) -> None:
+        self._reader, self._read = reader, read
+        self.checked = 0
+
+    def faults(
+        self, instant: str, commit: Mapping[str, Any], decisions: Iterable[tuple[int, Entry]]
+    ) -> Iterator[str]:
+        """What is wrong with the stats of a commit, whose metadata is given; nothing where it is not ours."""
+        is_epoch = "tidemark.epoch" in (commit.get("extraMetadata") or {})
+        columns = self._columns()
+        if columns is None or not (is_epoch or instant in ServiceActions(decisions).instants()):
+            return
+        written = [stat for stats in commit["partitionToWriteStats"].values() for stat in stats]
+        wanted = {stat["path"].rpartition("/")[2]: stat["path"] for stat in written if stat["numWrites"]}
+        found = self._records(instant)
+        self.checked += len(found)
+        for name, path in wanted.items():
+            records = [record for record in found if record["fileName"] == name]
+            counts = Counter(record["columnName"] for record in records)
+            if counts != Counter(columns):
+                yield f"{path} has column stats of {dict(counts)}, and {columns} are indexed"
+                continue
+            yield from self._outside(path, records)
+        if others := {record["fileName"] for record in found} - wanted.keys():
+            yield f"instant {instant} has column stats of {sorted(others)}, which it did not write"
+
+    def _columns(self) -> list[str] | None:
+        lines = self._read(_PROPERTIES).decode().splitlines()
+        listed = next((line.removeprefix(_LISTED) for line in lines if line.startswith(_LISTED)), "")
+        if "column_stats" not in listed.split(","):
+            return None
+        definitions = json.loads(self._read(_DEFINITIONS))["indexDefinitions"]
+        fields: list[str] = definitions["column_stats"]["sourceFields"]
+        return fields
+
+    def _records(self, instant: str) -> list[dict[str, Any]]:
+        """Those of the log files that the deltacommit of the metadata table names."""
+        names = self._reader._names(METADATA_TIMELINE)
+        done = [each for each in names if each.startswith(f"{instant}_")]
+        if not done:
+            return []
+        commit = decode.avro_document(self._read(f"{METADATA_TIMELINE}/{done[0]}"))
+        named = commit["partitionToWriteStats"].get("column_stats", ())
+        entries = [
+            entry
+            for stat in named
+            for entry in self._reader.index_entries(f"{_FOLDER}/{stat['path'].rpartition('/')[2]}")
+        ]
+        return [_record(*value) for _, value in entries if value is not None]
+
+    def _outside(self, path: str, records: Iterable[dict[str, Any]]) -> Iterator[str]:
+        data = self._read(path)
+        blocks = [data]
+        if data.startswith(b"#HUDI#"):
+            blocks = [each.content for each in decode.log_blocks(data) if each.kind == decode.PARQUET]
+        for record in records:
+            column, low, high = record["columnName"], record["minValue"], record["maxValue"]
+            values = [row[0] for each in blocks for row in decode.parquet_columns(each, [column])]
+            if record["valueCount"] != len(values) or not all(
+                low["value"] <= value <= high["value"] for value in values
+            ):
+                yield f"{path}: {column} has the values {sorted(values)}, its stats are {record}"
+
+
+def _record(value: bytes, schema: str) -> dict[str, Any]:
+    record: Any = fastavro.schemaless_reader(io.BytesIO(value), decode._parsed(schema), None)
+    found: dict[str, Any] = record["ColumnStatsMetadata"]
+    return found
