@@ -28,6 +28,7 @@ from tidemark.commit_coordinator.table_services.handler import (
 from tidemark.commit_coordinator.table_services.instant_steps import (
     begin_instant,
     complete_instant,
+    completion_of,
     is_completed,
     metadata_deltacommit,
     slice_lock,
@@ -42,7 +43,7 @@ from tidemark.commit_coordinator.table_services.listings import (
     savepoints,
     view_of,
 )
-from tidemark.commit_coordinator.table_services.rules import decided_time, half_done_by_other
+from tidemark.commit_coordinator.table_services.rules import half_done_by_other
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.file_group.slices import FileGroupId
@@ -217,12 +218,7 @@ class _Clean:
         requested = encode_clean_plan(requested_clean(plan, step.context.storage.base_uri))
         inflight = begin_instant(step, plan.instant, Action.CLEAN, requested, self._root)
         self._commit_metadata(step, action, plan)
-        completion = decided_time(action.decided, self._root)
-        begun = step.timelines.metadata.find(plan.instant)
-        if begun is not None and self._is_half_done(step, action):
-            # The instant completes after its deltacommit of the metadata table, which another engine made.
-            step.context.instants.observe([str(begun.completion)])
-            completion = step.context.instants.next()
+        completion = completion_of(step, action, self._root)
         content = encode_clean_metadata(clean_metadata(plan, completion))
         complete_instant(step, inflight, completion, content, self._root)
 

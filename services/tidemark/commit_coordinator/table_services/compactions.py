@@ -37,6 +37,7 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
     begin_instant,
     committed_names,
     complete_instant,
+    completion_of,
     delete_markers,
     is_completed,
     kept_stats,
@@ -50,7 +51,7 @@ from tidemark.commit_coordinator.table_services.listings import (
     unknown_index,
     view_of,
 )
-from tidemark.commit_coordinator.table_services.rules import decided_time, half_done_by_other
+from tidemark.commit_coordinator.table_services.rules import half_done_by_other
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.instants import instant_path
@@ -168,7 +169,7 @@ class _Compaction:
             context.hit(CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE)
         self._commit_metadata(step, action, merged)
         metadata = encode_commit_metadata(compaction_metadata(merged.plan, merged.outcomes))
-        complete_instant(step, inflight, decided_time(action.decided, self._root), metadata, self._root)
+        complete_instant(step, inflight, completion_of(step, action, self._root), metadata, self._root)
         self._tell_placement(merged)
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, merged: _Merged) -> None:

@@ -15,6 +15,7 @@ from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import DecidedAction, Dropped, LockedStep
+from tidemark.commit_coordinator.table_services.rules import decided_time, half_done_by_other, overtaken
 from tidemark.hudi_format.commit.instants import (
     complete,
     completed_file,
@@ -61,6 +62,19 @@ def begin_instant(step: LockedStep, instant: str, action: Action, plan: bytes, r
         inflight = create_inflight(context.publishing, requested, root=root)
         context.hit(CoordinatorFailpoint.AFTER_SERVICE_INFLIGHT)
     return inflight
+
+
+def completion_of(step: LockedStep, action: DecidedAction, root: str) -> str:
+    """When the action's instant is to complete: at the decided time. Later if another instant completed since
+    the decision: then something of the action is completed, so that it can only go on, and completion times
+    grow all the same. The same holds if another engine completed the metadata table's deltacommit.
+    """
+    timelines, planned, decided = step.timelines, action.planned, action.decided
+    is_late = overtaken(timelines, planned, decided) or half_done_by_other(timelines, planned, decided, root)
+    if not is_late:
+        return decided_time(decided, root)
+    step.context.instants.observe(timelines.times())
+    return step.context.instants.next()
 
 
 def complete_instant(step: LockedStep, inflight: Instant, completion: str, content: bytes, root: str) -> None:

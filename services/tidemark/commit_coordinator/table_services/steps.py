@@ -171,10 +171,9 @@ def commit(
             if not handler.is_past_return(step, action):
                 _check_standing(step, handler, action)
             handler.commit(step, action)
-        if half_done_by_other(step.timelines, planned, decided, handler.timeline) is not None:
-            found = completion_of_instant(load_timelines(context.storage), planned, handler.timeline)
-            return Completed(found or "", by_other=True)
-        return Completed(decided_time(decided, handler.timeline), by_other=False)
+        half_done = half_done_by_other(step.timelines, planned, decided, handler.timeline)
+        found = completion_of_instant(load_timelines(context.storage), planned, handler.timeline)
+        return Completed(found or "", by_other=half_done is not None)
 
 
 def take_back(
