@@ -49,12 +49,12 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
 from tidemark.commit_coordinator.table_services.listings import (
     group_files,
     unknown_index,
+    unseen_partitions,
     view_of,
 )
 from tidemark.commit_coordinator.table_services.rules import half_done_by_other
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
-from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
@@ -86,7 +86,7 @@ from tidemark.hudi_format.table_services.records import (
 )
 from tidemark.hudi_format.table_services.triggers import DataCompactionRule, IndexCompactionRule
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
-from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata, encode_commit_metadata
+from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
 from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 
 # How often the stats of all file groups are looked through, and how long to wait after a look under the
@@ -313,7 +313,8 @@ class CompactData(_Compaction):
         if not groups:
             return self._document(context, None)
         left = (stats for stats in slices.data if stats.log_count and stats.group not in groups)
-        unlisted = {stats.partition_path for stats in left} | _unseen_partitions(step)
+        unlisted = {stats.partition_path for stats in left}
+        unlisted |= unseen_partitions(context, step.timelines.data)
         view = view_of(context, step.timelines.data)
         files = group_files(context.storage, groups, step.names)
         # Nothing completed after the new instant. Another engine may have compacted what the stats still
@@ -356,19 +357,6 @@ class CompactData(_Compaction):
         changes, stats = compacted_files(plan, outcomes), compacted_stats(plan, outcomes)
         logs = metadata_deltacommit(step, action, changes, stats)
         self._placement.wrote_index(logs, instant_to_ms(plan.instant))
-
-
-def _unseen_partitions(step: LockedStep) -> set[str]:
-    """Partitions with log files of other engines that the stats do not show yet: nobody has looked at the
-    timeline since. Hudi's planner would find them neither in the plan nor among what is written after it.
-    """
-    context, known = step.context, step.context.fold().state.known()
-    found: set[str] = set()
-    for instant in step.timelines.data.completed(Action.DELTA_COMMIT):
-        if not known.has_seen(instant.file_name):
-            path = instant_path(instant)
-            found.update(decode_commit_metadata(context.storage.read(path), path).write_stats)
-    return found
 
 
 def _groups_of(plan: CompactionPlan) -> set[FileGroupId]:

@@ -13,6 +13,7 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Names, Storage, join_path
@@ -20,6 +21,7 @@ from tidemark.hudi_format.table_services.compaction_planning import SizedFiles
 from tidemark.hudi_format.table_services.operations import decode_plan
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import DATA_ROOT, Action, Timeline
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.clean_records import decode_savepoint
 
 _TIMELINE_FOLDER: Final = ".hoodie"
@@ -45,6 +47,26 @@ def unknown_index(storage: Storage) -> str | None:
     known = {_TIMELINE_FOLDER, *(partition.name for partition in PARTITIONS)}
     listing = storage.list(METADATA_TABLE_PATH)
     return next((info.name for info in listing if info.is_dir and info.name not in known), None)
+
+
+def unseen_partitions(context: Context, timeline: Timeline) -> set[str]:
+    """Partitions with log files that the stats do not show yet, because of what other engines did: nobody has
+    looked at the timeline since. Hudi's planner would find them neither in a plan of ours nor among what is
+    written after it.
+
+    All partitions where another engine took commits back: log files of a compaction that is undone count
+    again, and so do those of replaced file groups.
+    """
+    storage, known = context.storage, context.fold().state.known()
+    undoing = timeline.completed(Action.ROLLBACK, Action.RESTORE)
+    if any(not known.has_seen(instant.file_name) for instant in undoing):
+        return set(MetadataTableSnapshot.load(storage).files.partitions)
+    found: set[str] = set()
+    for instant in timeline.completed(Action.DELTA_COMMIT):
+        if not known.has_seen(instant.file_name):
+            path = instant_path(instant)
+            found.update(decode_commit_metadata(storage.read(path), path).write_stats)
+    return found
 
 
 def sized_files(storage: Storage, partitions: Iterable[str], root: str = "") -> SizedFiles:
