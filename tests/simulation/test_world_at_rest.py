@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.world import world
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import Outcome, run_script
 
@@ -31,6 +32,15 @@ def test_an_epoch_that_waits_for_its_next_attempt_is_waited_for() -> None:
     assert outcome.violations == ()
     assert outcome.reached["void"] == 7
     assert outcome.epochs == 1
+
+
+def test_many_small_epochs_beside_services_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of a service takes a round, so that all of them take longer than one may."""
+    monkeypatch.setattr(world, "_ROUNDS_MAX", 30)
+    fed = (f"feed up k{number % 6} d{number % 3} {number}" for number in range(24))
+    outcome = played(f"{ONE} services=yes records=1 batch_bytes=1", "round", *fed)
+    assert outcome.violations == ()
+    assert outcome.epochs == 6
 
 
 PLANNED = f"{_ROUNDS}feed up k0 d0 5\nhurry\n{_ROUNDS}feed up k0 d0 6\nhurry\n{_ROUNDS}"

@@ -22,6 +22,7 @@ _EVENT_S: Final = 0.01
 _ROUND_S: Final = 0.2
 # Longer than the 30 s that a coordinator waits at most before it tries an epoch again (docs/simulation.md).
 _ROUNDS_MAX: Final = 60 + int(30.0 / _ROUND_S)
+_ALL_ROUNDS_MAX: Final = 5 * _ROUNDS_MAX
 _DEATHS_MAX: Final = 2
 """Readers of a lane that may die where it stands; the next one is told of them (ARCHITECTURE.md)."""
 _RESTARTS_MAX: Final = 3
@@ -148,13 +149,16 @@ class World(Events):
 
     def _rest(self) -> None:
         waits: str | None = "the other engine is not done"
-        left, restarts, number = _ROUNDS_MAX, _RESTARTS_MAX, 0
+        left, restarts, number, epoch = _ROUNDS_MAX, _RESTARTS_MAX, 0, self.judge.epoch
         while waits is not None:
-            if left == 0:
+            if left == 0 or number == _ALL_ROUNDS_MAX:
                 self.judge.say("G6", f"the world does not come to rest: {waits}")
                 return
             left, number = left - 1, number + 1
             self._round()
+            if self.judge.epoch > epoch:
+                # A step of a service takes a round, too: many small epochs beside services take many.
+                left, epoch = _ROUNDS_MAX, self.judge.epoch
             self._is_settled = self._is_settled or self.foreign.settle()
             if self.judge.violations:
                 return
