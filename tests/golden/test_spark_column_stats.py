@@ -108,7 +108,7 @@ class SparkTable:
         return read_data_log(self.storage, path, wanted, mode, ordering).rows
 
 
-@pytest.fixture(scope="module", params=["mor"])
+@pytest.fixture(scope="module", params=["mor", "cow"])
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SparkTable:
     return SparkTable(request.param, tmp_path_factory.mktemp(request.param))
 

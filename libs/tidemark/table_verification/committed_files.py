@@ -11,9 +11,9 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions_in_use import partitions_in_use
 from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
@@ -164,7 +164,7 @@ def _needed(partition: str, absent: set[str], present: Iterable[str], build: Bui
 
 @dataclass(frozen=True)
 class MetadataFiles:
-    """File names in the metadata table's partitions that Tidemark keeps, and a builder of their slices."""
+    """File names in the metadata table's partitions in use, and a builder of their slices."""
 
     names: Mapping[str, list[str]]
     build: BuildSlices
@@ -175,7 +175,7 @@ class MetadataFiles:
         newest = max(validity.data.times() + validity.metadata.times(), default="")
 
         names: dict[str, list[str]] = {}
-        for partition in PARTITIONS:
+        for partition in partitions_in_use(storage):
             listed = storage.list(join_path(METADATA_TABLE_PATH, partition.name))
             names[partition.name] = [info.name for info in listed]
             for info in listed:

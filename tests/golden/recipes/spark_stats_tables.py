@@ -1,8 +1,8 @@
-"""Makes the Spark-written table of tests/golden/column_stats (see the README.md there).
+"""Makes the Spark-written tables of tests/golden/column_stats (see the README.md there).
 
-Run: python spark_stats_tables.py OUTPUT_FOLDER   (needs Java 17 and the Hudi bundle, which Spark fetches)
+Run: python spark_stats_tables.py OUTPUT_FOLDER [NAME …]   (needs Java 17; Spark fetches the Hudi bundle)
 
-It keeps column stats and partition stats, as Hudi 1.2.0 does by default, of every type of column that
+They keep column stats and partition stats, as Hudi 1.2.0 does by default, of every type of column that
 can have them. `<name>.expected.json` is what Spark itself reads of the column stats' records.
 """
 
@@ -27,6 +27,8 @@ SCHEMA = (
     "none string"
 )
 STATS = "ColumnStatsMetadata"
+# Table type, and after how many of its deltacommits the metadata table is compacted.
+TABLES = {"mor": ("MERGE_ON_READ", 100), "cow": ("COPY_ON_WRITE", 4)}
 
 
 def session() -> SparkSession:
@@ -147,7 +149,8 @@ def main() -> None:
     output = Path(sys.argv[1]).resolve()
     output.mkdir(parents=True, exist_ok=True)
     spark = session()
-    table(spark, output / "mor", "MERGE_ON_READ", 100)
+    for name in sys.argv[2:] or list(TABLES):
+        table(spark, output / name, *TABLES[name])
     spark.stop()
 
 

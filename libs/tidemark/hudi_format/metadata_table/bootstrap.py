@@ -21,10 +21,10 @@ from tidemark.hudi_format.commit.instants import complete, completed_file, creat
 from tidemark.hudi_format.errors import AlreadyExistsError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.files import FILES
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
+from tidemark.hudi_format.metadata_table.partitions_in_use import NEEDED
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.model import InstantGenerator, shard_ids
 from tidemark.hudi_format.properties import format_properties
@@ -74,16 +74,16 @@ def bootstrap_metadata_table(
     table = properties[keys.NAME]
     _create(storage, f"{METADATA_TABLE_ROOT}/hoodie.properties", _metadata_properties(table))
     instants.observe(load_timeline(storage, METADATA_TABLE_ROOT).times())
-    times = completions or [instants.next() for _ in PARTITIONS]
+    times = completions or [instants.next() for _ in NEEDED]
     shards = {FILES.name: FILES.shards_max, RECORD_INDEX.name: 0 if partitioned else num_shards}
-    for number, partition in enumerate(PARTITIONS):
+    for number, partition in enumerate(NEEDED):
         file_ids = [partition.file_id(shard) for shard in shard_ids(shards[partition.name])]
         _bootstrap_partition(storage, f"{number:017d}", partition.name, file_ids, times[number])
     _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(partitioned))
     update_properties(
         storage,
         {
-            keys.METADATA_PARTITIONS: ",".join(partition.name for partition in PARTITIONS),
+            keys.METADATA_PARTITIONS: ",".join(partition.name for partition in NEEDED),
             keys.INDEX_DEFINITIONS_PATH: INDEX_DEFINITIONS_PATH,
         },
     )

@@ -1,4 +1,4 @@
-"""A consistent view of the metadata table: all its partitions as of one listing.
+"""A consistent view of the metadata table: all its partitions in use as of one listing.
 
 Loading lists in this order:
 
@@ -28,7 +28,6 @@ from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
 from tidemark.hudi_format.file_group.slicing import all_slices, build_slices
 from tidemark.hudi_format.metadata_table.index_life import index_life
 from tidemark.hudi_format.metadata_table.log_records import slice_entries
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.files import FILES, ListedFiles
 from tidemark.hudi_format.metadata_table.partitions.partition import (
     METADATA_TABLE_PATH,
@@ -40,6 +39,7 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
     parse_record_index_file_id,
 )
+from tidemark.hudi_format.metadata_table.partitions_in_use import partitions_in_use
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.shard_changes import ShardChanges
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
@@ -81,7 +81,7 @@ class MetadataTableSnapshot:
             life = index_life(storage)
             names = {
                 partition.name: storage.names(join_path(METADATA_TABLE_PATH, partition.name))
-                for partition in PARTITIONS
+                for partition in partitions_in_use(storage)
             }
             again = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             early = validity.folded_too_early()

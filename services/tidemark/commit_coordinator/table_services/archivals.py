@@ -45,6 +45,7 @@ from tidemark.hudi_format.errors import (
 )
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions_in_use import partition_names
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.publication.locate import service_files_of
@@ -350,8 +351,7 @@ def _bounded(storage: Storage, root: str, instants: tuple[Instant, ...]) -> list
 
 def _index_files(storage: Storage) -> dict[str, list[str]]:
     """The files of all partitions of the metadata table, also of those that we do not know."""
-    partitions = [name for name in storage.names(METADATA_TABLE_PATH) if not name.startswith(".")]
-    return {name: storage.names(join_path(METADATA_TABLE_PATH, name)) for name in partitions}
+    return {name: storage.names(join_path(METADATA_TABLE_PATH, name)) for name in partition_names(storage)}
 
 
 def _log_instant(name: str) -> str:

@@ -48,8 +48,8 @@ from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions_in_use import partitions_in_use
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_from_ms, instant_to_ms
@@ -342,7 +342,7 @@ class CleanIndex(_Clean):
         super().__init__(ServiceKind.CLEAN_INDEX, root, folder, config, config.retained_index_ms)
 
     def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
-        return sorted(partition.name for partition in PARTITIONS), {}
+        return sorted(partition.name for partition in partitions_in_use(step.context.storage)), {}
 
     def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
         context, timeline = step.context, step.timelines.metadata

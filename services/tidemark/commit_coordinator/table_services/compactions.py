@@ -48,7 +48,6 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
 )
 from tidemark.commit_coordinator.table_services.listings import (
     group_files,
-    unknown_index,
     unseen_partitions,
     view_of,
 )
@@ -58,6 +57,7 @@ from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions_in_use import unserved_partition
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_services.compaction_planning import (
@@ -252,8 +252,8 @@ class CompactIndex(_Compaction):
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         storage = step.context.storage
         plan: CompactionPlan | NotNow | None
-        if (unknown := unknown_index(storage)) is not None:
-            plan = NotNow(f"the metadata table has a partition {unknown}, which is unknown")
+        if (unserved := unserved_partition(storage)) is not None:
+            plan = NotNow(f"the metadata table has a partition {unserved}, which is unknown")
         else:
             seen = self._look(step, instant)
             # As for data: the newest, and another engine may have compacted what the stats show as due.

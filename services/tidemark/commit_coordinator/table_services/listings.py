@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.file_group.slices import FileGroupId
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions_in_use import partitions_in_use
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.port import Term
@@ -24,29 +23,18 @@ from tidemark.hudi_format.timeline import DATA_ROOT, Action, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.clean_records import decode_savepoint
 
-_TIMELINE_FOLDER: Final = ".hoodie"
-
 
 def index_files(storage: Storage, known: SizedFiles = MappingProxyType({})) -> SizedFiles:
     """The files of the metadata table by partition. ``known``: what was found before; nobody changes a file
     under its name, so sizes are taken from there.
     """
-    partitions = [partition.name for partition in PARTITIONS]
+    partitions = [partition.name for partition in partitions_in_use(storage)]
     if not known:
         return sized_files(storage, partitions, METADATA_TABLE_PATH)
     return {
         partition: _sized(storage, join_path(METADATA_TABLE_PATH, partition), known.get(partition, {}))
         for partition in partitions
     }
-
-
-def unknown_index(storage: Storage) -> str | None:
-    """The name of a partition of the metadata table that we do not know, None when there is none. A
-    compaction has to take all of them.
-    """
-    known = {_TIMELINE_FOLDER, *(partition.name for partition in PARTITIONS)}
-    listing = storage.list(METADATA_TABLE_PATH)
-    return next((info.name for info in listing if info.is_dir and info.name not in known), None)
 
 
 def unseen_partitions(context: Context, timeline: Timeline) -> set[str]:

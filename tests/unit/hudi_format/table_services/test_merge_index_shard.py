@@ -216,8 +216,8 @@ def test_a_record_schema_of_another_layout_is_refused_by_name(tmp_path: Path) ->
     log = put_log(storage, 1, {"b": b"2"}, schema='{"type":"record","name":"other","fields":[]}')
     with pytest.raises(UnsupportedTableError, match=r"record-index.*another schema"):
         merge(storage, [log], tmp_path)
-    operation = MergeOperation("column_stats", "col-stats-0000-0", "", None, (), 0, 0)
-    with pytest.raises(UnsupportedTableError, match="column_stats"):
+    operation = MergeOperation("bloom_filters", "bloom-filters-0000-0", "", None, (), 0, 0)
+    with pytest.raises(UnsupportedTableError, match="bloom_filters"):
         merge_index_shard(storage, operation, NOW, Pieces(), MergeBounds(1 << 20, tmp_path))
 
 

@@ -29,6 +29,7 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import (
     encode_stats,
     merge_stats,
 )
+from tidemark.hudi_format.metadata_table.partitions.column_stats_fold import StatsFold
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile, StoredEntries
 from tidemark.hudi_format.metadata_table.record_schema import has_own_layout, metadata_record_schema
 from tidemark.hudi_format.model import ShardId
@@ -103,6 +104,7 @@ class ColumnStatsPartition:
     name: Final = COLUMN_STATS_PARTITION
     shards_max: Final = GROUPS_MAX
     newest_wins: Final = False
+    fold: Final = StatsFold()
 
     def file_id(self, shard: ShardId) -> str:
         """`col-stats-<group>-0`. Raises UnsupportedTableError for a group that there cannot be."""

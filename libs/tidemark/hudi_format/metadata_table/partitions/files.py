@@ -141,6 +141,7 @@ class FilesPartition:
     name: Final = FILES_PARTITION
     shards_max: Final = 1
     newest_wins: Final = False
+    fold: Final = None
 
     def file_id(self, shard: ShardId) -> str:
         """The only file group's id. Raises UnsupportedTableError for another shard than 0."""

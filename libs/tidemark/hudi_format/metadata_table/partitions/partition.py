@@ -8,7 +8,7 @@ is the same for all partitions and knows none of them: which instants and blocks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
@@ -79,6 +79,20 @@ class StoredEntries:
     source: str
 
 
+class KeyFold(Protocol):
+    """How the stored values of one key add up; `source` names their file in errors."""
+
+    def of_key(self, values: Sequence[bytes | None], source: str) -> bytes | None:
+        """The value that stays of these, oldest first; None: a delete, and that none stays. Raises
+        CorruptFileError.
+        """
+        ...
+
+    def without_deleted(self, values: pa.BinaryArray, source: str) -> pa.BinaryArray:
+        """Null in place of each value that says that its key is deleted. Raises CorruptFileError."""
+        ...
+
+
 class MetadataPartition(Protocol[ChangesT, MergedT]):
     """`ChangesT` is what one commit changes in one shard, `MergedT` what stored entries add up to."""
 
@@ -95,7 +109,14 @@ class MetadataPartition(Protocol[ChangesT, MergedT]):
     @property
     def newest_wins(self) -> bool:
         """Whether of a key's entries the newest counts alone, so that a compaction can copy values as they
-        are. Otherwise it calls `merge`, and writes what `base_records` says.
+        are. Otherwise it asks `fold`, and where there is none it writes what `base_records` says.
+        """
+        ...
+
+    @property
+    def fold(self) -> KeyFold | None:
+        """How the entries of one key add up where all of them count; None where the newest counts alone, and
+        where entries of different keys have to do with each other.
         """
         ...
 

@@ -198,6 +198,7 @@ class RecordIndexPartition:
     name: Final = RECORD_INDEX_PARTITION
     shards_max: Final = SHARDS_MAX
     newest_wins: Final = True
+    fold: Final = None
 
     def file_id(self, shard: ShardId) -> str:
         """`record-index-<shard>-0`. Raises UnsupportedTableError."""

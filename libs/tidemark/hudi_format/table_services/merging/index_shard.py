@@ -15,6 +15,9 @@ A base file of Spark's may be sorted by UTF-16 units (`hfile/block_search.py`). 
 the same keys in both orders, unless a block's first key is one of those that sort differently. Then all
 entries of the base file are sorted like changes.
 
+Where all entries of a key count (`column_stats`), the same is done with all of them, and those of one key add
+up when they are written. Nearly all keys have one entry, which is copied as bytes too.
+
 In other partitions (`files`) entries combine by the partition's own rule, and the result is held in memory.
 """
 
@@ -26,6 +29,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +43,7 @@ from tidemark.hudi_format.metadata_table.log_records import streamed_log_entries
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import (
     METADATA_TABLE_PATH,
+    KeyFold,
     MetadataPartition,
     StoredEntries,
 )
@@ -46,6 +51,7 @@ from tidemark.hudi_format.metadata_table.record_schema import has_own_layout, me
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds, MergeCounts
+from tidemark.hudi_format.table_services.merging.folded_keys import folded
 from tidemark.hudi_format.table_services.merging.sorted_entries import Entries, SortedEntries, windows
 from tidemark.hudi_format.table_services.operations import MergeOperation
 
@@ -69,8 +75,8 @@ def merge_index_shard(
     name = operation.base_file
     base = None if name is None else HFileReader.open(storage, join_path(folder, name))
     logs = streamed_log_entries(storage, folder, operation.log_files, lambda _: True)
-    if partition.newest_wins:
-        return _newest_wins(base, logs, instant, sink, bounds)
+    if partition.newest_wins or partition.fold is not None:
+        return _by_key(partition.fold, base, logs, instant, sink, bounds)
     return _by_its_rule(partition, base, logs, instant, sink)
 
 
@@ -119,18 +125,27 @@ def _stored(base: HFileReader) -> StoredEntries:
     return StoredEntries(content.keys, content.values, base.schema, base.name)
 
 
-def _newest_wins(
-    base: HFileReader | None, logs: Iterator[StoredEntries], instant: str, sink: Sink, bounds: MergeBounds
+def _by_key(
+    fold: KeyFold | None,
+    base: HFileReader | None,
+    logs: Iterator[StoredEntries],
+    instant: str,
+    sink: Sink,
+    bounds: MergeBounds,
 ) -> MergeCounts:
+    """``fold``: None where the newest entry of a key counts alone."""
     counts = MergeCounts()
     schema = metadata_record_schema() if base is None else _copied_schema(base.schema, base.name)
-    changes = SortedEntries(bounds.scratch, "changes", bounds.held_bytes)
+    changes = SortedEntries(bounds.scratch, "changes", bounds.held_bytes, keeps_all=fold is not None)
     for part in logs:
         _copied_schema(part.schema, part.source)
-        changes.add(Entries.of(part.keys, part.values))
+        added = Entries.of(part.keys, part.values)
+        if fold is not None:
+            added = Entries(added.keys, fold.without_deleted(added.values, part.source))
+        changes.add(added)
     counts.log_records = changes.count
     writer = HFileWriter(sink.write, schema, _options(base, instant), even=True)
-    merge = _ShardMerge(writer, counts)
+    merge = _ShardMerge(writer, counts, fold, "the log files" if base is None else base.name)
     if base is None:
         merge.streams(iter(()), changes.batches())
     elif any(map(sorts_differently, base.first_keys.to_pylist())):
@@ -192,8 +207,9 @@ class _Ahead:
 
 
 class _ShardMerge:
-    def __init__(self, writer: HFileWriter, counts: MergeCounts) -> None:
+    def __init__(self, writer: HFileWriter, counts: MergeCounts, fold: KeyFold | None, source: str) -> None:
         self._writer, self._counts = writer, counts
+        self._fold, self._source = fold, source
 
     def blocks(self, base: HFileReader, changes: _Ahead) -> None:
         """Goes through the base file's blocks."""
@@ -220,12 +236,18 @@ class _ShardMerge:
     def streams(self, base: Iterator[Entries], changes: Iterator[Entries]) -> None:
         """Merges sorted entries with sorted changes."""
         for stored, changed in windows([base, changes]):
-            if not len(changed):
-                merged = stored
-            else:
-                self._count(stored, changed)
-                merged = Entries.concat([stored, changed]).newest_sorted().live()
+            merged = self._merged(stored, changed) if len(changed) else stored
             self._writer.append(merged.keys, merged.values)
+
+    def _merged(self, stored: Entries, changed: Entries) -> Entries:
+        both = Entries.concat([stored, changed])
+        if self._fold is None:
+            self._count(stored, changed.keys, ~np.asarray(pc.is_null(changed.values)))
+            return both.newest_sorted().live()
+        merged = folded(both.all_sorted(), self._fold, self._source)
+        touched = pc.unique(changed.keys)
+        self._count(stored, touched, np.asarray(pc.is_in(touched, value_set=merged.keys)))
+        return merged
 
     def _copy(self, base: HFileReader, numbers: range) -> None:
         for number, block in zip(numbers, base.stored(numbers), strict=True):
@@ -238,16 +260,16 @@ class _ShardMerge:
         united = self._writer.pending_bytes and block.payload_bytes < _SMALL_BLOCK_BYTES
         return not united and block.checksum_bytes < ENTRY_OVERHEAD_BYTES
 
-    def _count(self, stored: Entries, changed: Entries) -> None:
-        known = np.asarray(pc.is_in(changed.keys, value_set=stored.keys))
-        removes = np.asarray(pc.is_null(changed.values))
-        came, went = ~known & ~removes, known & removes
+    def _count(self, stored: Entries, touched: pa.BinaryArray, lives: npt.NDArray[np.bool_]) -> None:
+        """``touched``: the keys that have changes, each once. ``lives``: whether they have an entry then."""
+        known = np.asarray(pc.is_in(touched, value_set=stored.keys))
+        came, went = ~known & lives, known & ~lives
         counts = self._counts
-        counts.updates += int((known & ~removes).sum())
+        counts.updates += int((known & lives).sum())
         counts.inserts += int(came.sum())
         counts.deletes += int(went.sum())
-        total = counts.digest[1] + _hash_sum(changed.keys.filter(pa.array(came)))
-        counts.digest = 0, (total - _hash_sum(changed.keys.filter(pa.array(went)))) % MODULUS
+        total = counts.digest[1] + _hash_sum(touched.filter(pa.array(came)))
+        counts.digest = 0, (total - _hash_sum(touched.filter(pa.array(went)))) % MODULUS
 
 
 def _hash_sum(keys: pa.Array) -> int:

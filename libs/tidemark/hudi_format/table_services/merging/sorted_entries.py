@@ -1,4 +1,5 @@
-"""Entries (key, value) in the order of their keys, the newest one of each key, in bounded memory.
+"""Entries (key, value) in the order of their keys, in bounded memory: the newest one of each key, or all of
+them, those of one key oldest first.
 
 Entries are added oldest first. What exceeds the bound goes into sorted runs on disk, which are merged with
 what is left in memory. Arrow compares binary keys byte by byte, unsigned: that is the order of HFiles.
@@ -81,6 +82,13 @@ class Entries:
         kept = pc.is_valid(self.values)
         return Entries(self.keys.filter(kept), self.values.filter(kept))
 
+    def all_sorted(self) -> Entries:
+        """All entries in the order of their keys, those of one key in the order that they have."""
+        if len(self) < 2 or pc.all(pc.less_equal(self.keys[:-1], self.keys[1:])).as_py():
+            return self
+        order = pa.array(pc.sort_indices(self.keys).to_numpy())
+        return Entries(self.keys.take(order), self.values.take(order))
+
     def newest_sorted(self) -> Entries:
         """The entries in the order of their keys; of several with one key the last one."""
         if len(self) < 2 or pc.all(pc.less(self.keys[:-1], self.keys[1:])).as_py():
@@ -97,10 +105,12 @@ class Entries:
 class SortedEntries:
     """Takes entries, oldest first, and gives them back in the order of their keys."""
 
-    def __init__(self, scratch: Path, name: str, held_bytes: int) -> None:
+    def __init__(self, scratch: Path, name: str, held_bytes: int, *, keeps_all: bool = False) -> None:
         """`scratch` is a folder of the caller's for the runs, whose files begin with `name`. At most
-        `held_bytes` are held; sorting takes as much again for a moment.
+        `held_bytes` are held; sorting takes as much again for a moment. `keeps_all`: all entries of a key
+        are given back, and in one batch.
         """
+        self._keeps_all = keeps_all
         self._scratch, self._name, self._limit = scratch, name, held_bytes
         self._parts: list[Entries] = []
         self._bytes = 0
@@ -121,19 +131,27 @@ class SortedEntries:
             self._spill()
 
     def batches(self) -> Iterator[Entries]:
-        """All entries, the newest of each key, deletes included, in ascending order of keys."""
+        """The newest entry of each key, or all of them, deletes included, in ascending order of keys."""
         self._sort_parts()
         while len(self._runs) >= RUNS_MAX:
             # The oldest runs become one; the order of age stays.
             some, self._runs = self._runs[:RUNS_MAX], self._runs[RUNS_MAX:]
-            self._runs.insert(0, self._write(merged([_read(run) for run in some])))
+            self._runs.insert(0, self._write(self._merged([_read(run) for run in some])))
             for run in some:
                 run.unlink()
-        yield from merged([*(_read(run) for run in self._runs), iter(self._parts)])
+        yield from self._merged([*(_read(run) for run in self._runs), iter(self._parts)])
 
     def _sort_parts(self) -> None:
-        self._parts = [Entries.concat(self._parts).newest_sorted()] if self._parts else []
+        self._parts = [self._sorted(Entries.concat(self._parts))] if self._parts else []
         self._bytes = sum(part.nbytes for part in self._parts)
+
+    def _sorted(self, entries: Entries) -> Entries:
+        return entries.all_sorted() if self._keeps_all else entries.newest_sorted()
+
+    def _merged(self, sources: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
+        """All entries in the order of their keys; those of a key are in the order of the sources."""
+        for parts in windows(sources):
+            yield self._sorted(Entries.concat([part for part in parts if len(part)]))
 
     def _spill(self) -> None:
         self._runs.append(self._write(iter(self._parts)))
@@ -146,16 +164,21 @@ class SortedEntries:
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA, options=options) as writer:
             for entries in batches:
                 rows = max(_BATCH_BYTES * len(entries) // max(entries.nbytes, 1), 1)
-                for begin in range(0, len(entries), rows):
-                    some = entries.slice(begin, begin + rows)
+                begin = 0
+                while begin < len(entries):
+                    # The entries of one key stay together.
+                    last = entries.key_at(min(begin + rows, len(entries)) - 1)
+                    end = entries.first_after(last)
+                    some = entries.slice(begin, end)
                     writer.write_batch(pa.record_batch([some.keys, some.values], schema=_SCHEMA))
+                    begin = end
         return path
 
 
 def windows(sources: Sequence[Iterator[Entries]]) -> Iterator[list[Entries]]:
     """Yields for each window the sources' entries in it, in the order of the sources; some may be empty.
 
-    Each source ascends by key, and has each key once.
+    Each source ascends by key, and has the entries of a key in one batch.
     """
     heads = [_next_of(source) for source in sources]
     while any(head is not None for head in heads):
@@ -169,12 +192,6 @@ def windows(sources: Sequence[Iterator[Entries]]) -> Iterator[list[Entries]]:
             parts.append(head.slice(0, end))
             heads[number] = head.slice(end, len(head)) if end < len(head) else _next_of(sources[number])
         yield parts
-
-
-def merged(sources: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
-    """All entries in the order of their keys; of several sources with one key the last source's counts."""
-    for parts in windows(sources):
-        yield Entries.concat([part for part in parts if len(part)]).newest_sorted()
 
 
 def _next_of(source: Iterator[Entries]) -> Entries | None:

@@ -15,13 +15,13 @@ from tidemark.hudi_format.errors import TimelineConflictError, UnsupportedTableE
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.key_digest import DIGESTS_KEY
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
     RECORD_INDEX_PARTITION,
     record_index_file_id,
 )
+from tidemark.hudi_format.metadata_table.partitions_in_use import partitions_in_use, unserved_partition
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator, shard_ids
@@ -201,18 +201,15 @@ _LOG_ENTRY_BYTES = 20
 
 
 def _index_files(storage: Storage) -> SizedFiles:
+    if (unserved := unserved_partition(storage)) is not None:
+        raise UnsupportedTableError(
+            f"the metadata table has an index {unserved}, which a rebuild would leave as it is",
+            "Drop it with Hudi on Spark (DROP INDEX), and build it again afterwards",
+        )
     listing = {
         partition.name: storage.list(join_path(METADATA_TABLE_PATH, partition.name))
-        for partition in PARTITIONS
+        for partition in partitions_in_use(storage)
     }
-    known = {".hoodie", *listing}
-    for info in storage.list(METADATA_TABLE_PATH):
-        if info.is_dir and info.name not in known:
-            raise UnsupportedTableError(
-                f"the metadata table has an index {info.name}, which a rebuild would leave as it is",
-                "Drop it with Hudi on Spark (DROP INDEX; statistics: `tidemark table adopt --drop-stats`), "
-                "and build it again afterwards",
-            )
     return {
         name: {info.name: info.size for info in infos if not info.is_dir} for name, infos in listing.items()
     }

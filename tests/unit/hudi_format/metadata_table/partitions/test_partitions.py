@@ -9,10 +9,17 @@ import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.metadata_tables import entries, plain
+from tidemark.hudi_format.column_ranges import ColumnRange, StatType, ValueType
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.metadata_table.log_records import log_entries
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions.column_stats import (
+    COLUMN_STATS,
+    StatsChanges,
+    file_keys,
+    file_records,
+)
 from tidemark.hudi_format.metadata_table.partitions.files import FILES, FileChange, ListedFiles
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataPartition, StoredEntries
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, record_index_log
@@ -23,9 +30,20 @@ from tidemark.hudi_format.storage.base import name_of, parent_of
 FIRST, SECOND = "20260101000000000", "20260101000000001"
 ADDED = [FileChange("p", "a", 10), FileChange("p", "b", 5)]
 REMOVED = [FileChange("p", "a", None), FileChange("p", "b", 7)]
+STATS = {
+    file: file_records("p", file, [ColumnRange("c", StatType(ValueType.INT), low, 9, 3, 0)])
+    for low, file in enumerate("ab")
+}
 COMMITS: list[tuple[MetadataPartition[Any, Any], list[Any]]] = [
     (FILES, [ADDED, REMOVED]),
     (RECORD_INDEX, [entries({"k1": 1, "k2": 1}), entries({"k1": None, "k2": 2, "k3": 3})]),
+    (
+        COLUMN_STATS,
+        [
+            StatsChanges(STATS["a"], file_keys("p", "c", ["c"])),
+            StatsChanges(STATS["b"], file_keys("p", "a", ["c"])),
+        ],
+    ),
 ]
 
 
@@ -42,12 +60,14 @@ def merged(partition: MetadataPartition[Any, Any], commits: list[Any]) -> Any:
 
 
 def content(merged_entries: Any) -> Any:
+    if isinstance(merged_entries, dict):
+        return {stats.file_name: stats.range.low for stats in merged_entries.values()}
     return list(merged_entries) if isinstance(merged_entries, ListedFiles) else plain(merged_entries)
 
 
 def test_the_cases_are_all_partitions() -> None:
     assert tuple(partition for partition, _ in COMMITS) == PARTITIONS
-    assert [partition.name for partition in PARTITIONS] == ["files", "record_index"]
+    assert [partition.name for partition in PARTITIONS] == ["files", "record_index", "column_stats"]
 
 
 @pytest.mark.parametrize(("partition", "commits"), COMMITS, ids=[each.name for each in PARTITIONS])
@@ -57,6 +77,7 @@ def test_log_files_merge_to_what_their_commits_changed(
     expected = {
         FILES: [[("p", "a", 10), ("p", "b", 5)], [("p", "b", 7)]],
         RECORD_INDEX: [{"k1": 1, "k2": 1}, {"k1": None, "k2": 2, "k3": 3}],
+        COLUMN_STATS: [{"a": 0}, {"b": 1}],
     }[partition]
     assert [content(merged(partition, commits[:count])) for count in (1, 2)] == expected
 
@@ -87,7 +108,7 @@ def test_a_log_file_is_named_after_instant_and_shard(
 @pytest.mark.parametrize("partition", PARTITIONS, ids=[each.name for each in PARTITIONS])
 def test_a_shard_that_the_partition_cannot_have_is_refused(partition: MetadataPartition[Any, Any]) -> None:
     for shard in (-1, partition.shards_max):
-        with pytest.raises(UnsupportedTableError, match=f"shard {shard}"):
+        with pytest.raises(UnsupportedTableError, match=f"(shard|group) {shard}"):
             partition.file_id(ShardId(shard))
 
 

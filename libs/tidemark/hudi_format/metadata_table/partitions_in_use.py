@@ -1,0 +1,54 @@
+"""Which partitions of the metadata table a table has: whoever lists, merges or cleans them asks here.
+
+Every table that is served has `files` and the record index. Of the other partitions of `PARTITIONS` a table
+has those that its property `hoodie.table.metadata.partitions` lists. Stats that it
+does not list are read by nobody, so their folders, which stay when they are taken out of the property, are
+left alone; an engine that lists them again builds them anew. Another folder that is not listed may be an
+index all the same, or one that is being built.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions.files import FILES
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataPartition
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import read_table_config
+
+NEEDED: Final[tuple[MetadataPartition[Any, Any], ...]] = (FILES, RECORD_INDEX)
+"""What every table has."""
+_TIMELINE_FOLDER: Final = ".hoodie"
+
+
+def partitions_in_use(storage: Storage) -> tuple[MetadataPartition[Any, Any], ...]:
+    """The table's partitions, in the order of `PARTITIONS`, by its properties of now.
+
+    Whoever is about to change the metadata table holds the table's lock. Raises as `read_table_config`.
+    """
+    listed = read_table_config(storage).metadata_partitions
+    return tuple(partition for partition in PARTITIONS if partition in NEEDED or partition.name in listed)
+
+
+def unserved_partition(storage: Storage) -> str | None:
+    """The name of a folder of the metadata table that is no partition in use, None when there is none; stats
+    that are not in use do not count. Whoever compacts has to take all the others at once
+    (TABLE_SERVICES.md, section 2.4). Raises as `read_table_config`.
+    """
+    served = {
+        _TIMELINE_FOLDER,
+        *STATS_PARTITIONS,
+        *(partition.name for partition in partitions_in_use(storage)),
+    }
+    folders = (info.name for info in storage.list(METADATA_TABLE_PATH) if info.is_dir)
+    return next((name for name in folders if name not in served), None)
+
+
+def partition_names(storage: Storage) -> list[str]:
+    """The names of the folders whose logs count for somebody: all but those of stats that are not in use."""
+    unread = STATS_PARTITIONS - {partition.name for partition in partitions_in_use(storage)}
+    names = storage.names(METADATA_TABLE_PATH)
+    return [name for name in names if not name.startswith(".") and name not in unread]

@@ -1,0 +1,51 @@
+"""Which partitions a table has: the property says so, and what only the folder knows is told apart."""
+
+from __future__ import annotations
+
+from tests.unit.hudi_format.metadata_tables import IndexedTable
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.partitions_in_use import (
+    partition_names,
+    partitions_in_use,
+    unserved_partition,
+)
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import update_properties
+
+NEEDED = ["files", "record_index"]
+
+
+def listed(storage: Storage, *more: str) -> None:
+    update_properties(storage, {keys.METADATA_PARTITIONS: ",".join([*NEEDED, *more])})
+
+
+def with_folders(*names: str) -> Storage:
+    storage = IndexedTable().storage
+    for name in names:
+        storage.create(f".hoodie/metadata/{name}/.col-stats-0000-0_00000000000000002.log.1_0-0-0", b"#")
+    return storage
+
+
+def test_the_property_says_which_partitions_a_table_has():
+    storage = with_folders("column_stats")
+    assert [each.name for each in partitions_in_use(storage)] == NEEDED
+    assert sorted(MetadataTableSnapshot.load(storage).slices) == NEEDED
+    listed(storage, "partition_stats", "column_stats")
+    assert [each.name for each in partitions_in_use(storage)] == [*NEEDED, "column_stats"]
+    assert sorted(MetadataTableSnapshot.load(storage).slices) == ["column_stats", *NEEDED]
+
+
+def test_stats_that_are_not_listed_hold_back_nothing():
+    storage = with_folders("column_stats", "partition_stats")
+    assert unserved_partition(storage) is None
+    assert sorted(partition_names(storage)) == NEEDED
+    listed(storage, "column_stats")
+    assert unserved_partition(storage) is None
+    assert sorted(partition_names(storage)) == ["column_stats", *NEEDED]
+
+
+def test_another_index_counts_whether_it_is_listed_or_not():
+    storage = with_folders("secondary_index_city")
+    assert unserved_partition(storage) == "secondary_index_city"
+    assert "secondary_index_city" in partition_names(storage)
