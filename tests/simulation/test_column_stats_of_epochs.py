@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.errors import StatsLeftOutError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.config.table_services_model import IndexCompactionConfig
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.kept_stats import KeptStats
 from tidemark.epoch_protocol.service_entries import ServiceVoided
@@ -235,8 +237,9 @@ def test_a_report_without_the_stats_that_were_asked_for_is_refused(tmp_path: Pat
 
 
 def lived(folder: Path) -> LivedTable:
-    """A table with stats, which is compacted every few seconds."""
-    life = LivedTable(folder, SOON, groups=3, keys=24, seed=5)
+    """A table with stats, whose data is compacted every few seconds."""
+    config = replace(SOON, compact_index=IndexCompactionConfig(enabled=False))
+    life = LivedTable(folder, config, groups=3, keys=24, seed=5)
     switch_on(life.storage, USER_COLUMNS, 2)
     return life
 

@@ -101,7 +101,8 @@ class CleanPlan(msgspec.Struct, frozen=True):
     ``files``: partition path -> names of the files to delete, both in order. ``retained``: requested time and
     completed word of the earliest instant whose slices are all kept; None where superseded files were left
     behind. ``last_completed``: requested time of the table's newest completed write. ``leftovers``: files and
-    folders below `.hoodie` that belong to no instant any more.
+    folders below `.hoodie` that belong to no instant any more. ``stats``: the column stats that the table
+    keeps, from which the files' records go; None for a table without, and for the metadata table.
     """
 
     instant: str
@@ -111,6 +112,7 @@ class CleanPlan(msgspec.Struct, frozen=True):
     retained: tuple[str, str] | None = None
     savepoints: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
+    stats: StatsLayout | None = None
 
     def paths(self, root: str) -> list[str]:
         """The paths of the files to delete. ``root``: the folder of the partitions."""
@@ -119,6 +121,10 @@ class CleanPlan(msgspec.Struct, frozen=True):
     def with_leftovers(self, leftovers: tuple[str, ...]) -> CleanPlan:
         """The plan that deletes these, too."""
         return msgspec.structs.replace(self, leftovers=leftovers)
+
+    def with_stats(self, stats: StatsLayout | None) -> CleanPlan:
+        """The plan for a table that keeps these column stats."""
+        return msgspec.structs.replace(self, stats=stats)
 
 
 def output_name(plan: CompactionPlan, ordinal: int) -> str:

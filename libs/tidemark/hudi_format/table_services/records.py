@@ -12,7 +12,7 @@ from typing import Final
 
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.key_digest import DIGESTS_KEY, digests_text
-from tidemark.hudi_format.metadata_table.partitions.column_stats import StatsChanges
+from tidemark.hudi_format.metadata_table.partitions.column_stats import StatsChanges, file_keys
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import ShardId, instant_to_ms
@@ -141,6 +141,21 @@ def _savepointed(plan: CleanPlan) -> dict[str, str]:
 def cleaned_files(plan: CleanPlan) -> list[FileChange]:
     """What the metadata table's deltacommit of a data clean removes from `files`."""
     return [FileChange(partition, name, None) for partition, names in plan.files.items() for name in names]
+
+
+def cleaned_stats(plan: CleanPlan) -> dict[ShardId, StatsChanges]:
+    """What that deltacommit deletes from the column stats, by their file groups: the keys of each file for
+    every column, also of files that have no records. Nothing where the table keeps none.
+    """
+    if plan.stats is None:
+        return {}
+    keys = [
+        key
+        for partition, names in plan.files.items()
+        for name in names
+        for key in file_keys(partition, name, plan.stats.columns)
+    ]
+    return StatsChanges(deleted=keys).by_group(plan.stats.groups)
 
 
 def _base_file_stat(operation: MergeOperation, outcome: MergeOutcome) -> WriteStat:

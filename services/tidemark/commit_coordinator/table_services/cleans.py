@@ -5,20 +5,21 @@ it names. A sweep that is repeated finds files gone already, which is no error (
 section 3.2). The order of a commit:
 
 1. the requested file with the plan, the inflight file
-2. of the data table: the metadata table's deltacommit, which takes the files off its list
+2. of the data table: the metadata table's deltacommit, which takes the files off its list,
+   and their records out of the column stats
 3. the completed file
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.table_services.clean_looks import Looked, looked_again, looked_at
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -30,14 +31,13 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
     complete_instant,
     completion_of,
     is_completed,
+    kept_stats,
     metadata_deltacommit,
     slice_lock,
     take_back_instant,
 )
 from tidemark.commit_coordinator.table_services.listings import (
     first_seen,
-    group_ids,
-    names_of,
     open_plans,
     own_pending,
     savepoints,
@@ -51,41 +51,34 @@ from tidemark.hudi_format.metadata_table.compaction import pending_compactions
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions_in_use import partitions_in_use
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
+from tidemark.hudi_format.metadata_table.stats_layout import StatsLayout
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import instant_from_ms, instant_to_ms
-from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
+from tidemark.hudi_format.storage.base import parent_of
 from tidemark.hudi_format.table_services.clean_planning import (
     CleanBounds,
     horizon,
     plan_data_clean,
     plan_index_clean,
     recheck_clean,
-    superseded_groups,
 )
 from tidemark.hudi_format.table_services.dead_instants import leftovers
 from tidemark.hudi_format.table_services.operations import CleanPlan, decode_clean, encode_plan
-from tidemark.hudi_format.table_services.records import clean_metadata, cleaned_files, requested_clean
+from tidemark.hudi_format.table_services.records import (
+    clean_metadata,
+    cleaned_files,
+    cleaned_stats,
+    requested_clean,
+)
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.clean_records import encode_clean_metadata, encode_clean_plan
 
 LOOK_S: Final = 0.04
 """How long one look through the folders may take, in seconds."""
+STATS_KEYS: Final = 32_000
+"""How many keys of column stats one clean may delete, by log files that are written under the lock."""
 _NO_LIMIT: Final = 1 << 40
 _SIDE_FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
-
-
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """``files``: partition that was looked at -> names of the files of groups that may have superseded
-    slices, or are replaced.
-    ``is_whole_table``: no other group has any. ``first_partition``: where this look began, "" for the first
-    one of all. ``next_partition``: where the next look begins, "" when this one came to the end.
-    """
-
-    files: Mapping[str, Collection[str]]
-    is_whole_table: bool
-    first_partition: str = ""
-    next_partition: str = ""
 
 
 class _Clean:
@@ -136,19 +129,21 @@ class _Clean:
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         looked = self._look(step)
-        plan = self._planned(step, instant, looked, self._files_max)
-        self._left_files = plan is not None and self._leaves(plan, looked)
+        stats = self._stats(step)
+        files_max = _bounded_by_stats(self._files_max, stats)
+        plan = self._planned(step, instant, looked, files_max)
+        self._left_files = plan is not None and self._leaves(plan, looked, files_max)
         if plan is not None:
-            return encode_plan(plan)
+            return encode_plan(plan.with_stats(stats))
         if looked.next_partition == "":
             self._not_before_ms = step.context.clock.now_ms() + self._interval_ms
         return None
 
-    def _leaves(self, plan: CleanPlan, looked: _Looked) -> bool:
+    def _leaves(self, plan: CleanPlan, looked: Looked, files_max: int) -> bool:
         """Whether files are left that may be deleted. The next look then begins where this one ended; when
         the limit of files was reached, where this one began: what this plan takes is gone by then.
         """
-        if len(plan.paths(self._folder)) < self._files_max:
+        if len(plan.paths(self._folder)) < files_max:
             return looked.next_partition != ""
         self._next_partition = looked.first_partition
         return True
@@ -159,14 +154,18 @@ class _Clean:
     def recheck(self, step: LockedStep, planned: ServicePlanned, plan: bytes) -> bytes | Dropped:
         document = decode_clean(plan, planned.plan_path)
         _, replaced = self._partitions(step)
-        looked = _looked_again(step.context.storage, self._folder, document, replaced)
+        looked = looked_again(step.context.storage, self._folder, document, replaced)
         kept = recheck_clean(document, self._planned(step, planned.instant, looked, _NO_LIMIT))
         if kept is None:
             # Whoever took the files has looked at the table: the next look has its usual time.
             self._left_files = False
-        return Dropped("none of the files may be deleted any more") if kept is None else encode_plan(kept)
+        return (
+            Dropped("none of the files may be deleted any more")
+            if kept is None
+            else encode_plan(kept.with_stats(self._stats(step)))
+        )
 
-    def _look(self, step: LockedStep) -> _Looked:
+    def _look(self, step: LockedStep) -> Looked:
         """Goes on where the last look ended, for as long as one step may take."""
         storage, clock = step.context.storage, step.context.clock
         partitions, replaced = self._partitions(step)
@@ -179,15 +178,21 @@ class _Clean:
             if taken and clock.monotonic_s() >= until_s:
                 break
             taken += 1
-            files |= _looked_at(storage, self._folder, [partition], replaced).files
+            files |= looked_at(storage, self._folder, [partition], replaced).files
         self._next_partition = ahead[taken] if taken < len(ahead) else ""
-        return _Looked(files, taken == len(partitions), first, self._next_partition)
+        return Looked(files, taken == len(partitions), first, self._next_partition)
+
+    def _stats(self, step: LockedStep) -> StatsLayout | None:
+        """The column stats that the files' records go from; None where there are none, and for the metadata
+        table.
+        """
+        return None
 
     def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
         """(the table's partitions, in order; partition -> ids of its replaced file groups)."""
         raise NotImplementedError
 
-    def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
+    def _planned(self, step: LockedStep, instant: str, looked: Looked, files_max: int) -> CleanPlan | None:
         raise NotImplementedError
 
     def _bounds(self, step: LockedStep, instant: str, plans: Mapping[FileGroupId, str]) -> CleanBounds:
@@ -277,6 +282,11 @@ class CleanData(_Clean):
         super().__init__(ServiceKind.CLEAN_DATA, DATA_ROOT, "", config, config.clean.retain_ms)
         self._placement = placement
 
+    def _stats(self, step: LockedStep) -> StatsLayout | None:
+        # Records that stay behind are only waste, so stats that cannot be written hold back no clean.
+        found = kept_stats(step)
+        return None if isinstance(found, Dropped) else found
+
     def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
         replaced: dict[str, set[str]] = {}
         for partition, file_id in view_of(step.context, step.timelines.data).replaced:
@@ -284,7 +294,7 @@ class CleanData(_Clean):
         known = {stats.partition_path for stats in self._placement.snapshot().data}
         return sorted(known | set(replaced)), replaced
 
-    def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
+    def _planned(self, step: LockedStep, instant: str, looked: Looked, files_max: int) -> CleanPlan | None:
         context, timeline = step.context, step.timelines.data
         view = view_of(context, timeline)
         plans = dict(open_plans(context, ServiceKind.COMPACT_DATA))
@@ -314,7 +324,7 @@ class CleanData(_Clean):
         if self._is_half_done(step, action):
             # It executed our plan: its deltacommit removes the same files from the list, and stays.
             return
-        logs = metadata_deltacommit(step, action, cleaned_files(plan), {})
+        logs = metadata_deltacommit(step, action, cleaned_files(plan), cleaned_stats(plan))
         self._placement.wrote_index(logs, instant_to_ms(plan.instant))
 
     def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
@@ -344,7 +354,7 @@ class CleanIndex(_Clean):
     def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
         return sorted(partition.name for partition in partitions_in_use(step.context.storage)), {}
 
-    def _planned(self, step: LockedStep, instant: str, looked: _Looked, files_max: int) -> CleanPlan | None:
+    def _planned(self, step: LockedStep, instant: str, looked: Looked, files_max: int) -> CleanPlan | None:
         context, timeline = step.context, step.timelines.metadata
         plans = dict(open_plans(context, ServiceKind.COMPACT_INDEX))
         for group, planned in pending_compactions(context.storage, timeline).items():
@@ -360,30 +370,13 @@ class CleanIndex(_Clean):
         )
 
 
+def _bounded_by_stats(files_max: int, stats: StatsLayout | None) -> int:
+    """How many files a clean may take at once, one at least: each has a key for each column."""
+    return files_max if stats is None else max(min(files_max, STATS_KEYS // len(stats.columns)), 1)
+
+
 def _listed_anew(timelines: Timelines, clean: str) -> bool:
     """Whether the metadata table may list again what the clean took off its list."""
     both = (*timelines.data.instants, *timelines.metadata.instants)
     is_restored = any(instant.action is Action.RESTORE and instant.requested > clean for instant in both)
     return is_restored or not timelines.metadata.is_committed(clean)
-
-
-def _looked_again(
-    storage: Storage, root: str, plan: CleanPlan, replaced: Mapping[str, Collection[str]]
-) -> _Looked:
-    """The files of the groups that the plan takes files of, and of those that are replaced by now."""
-    files: dict[str, list[str]] = {}
-    for partition, planned in sorted(plan.files.items()):
-        groups = group_ids(planned) | set(replaced.get(partition, ()))
-        files[partition] = names_of(storage.names(join_path(root, partition)), groups)
-    return _Looked(files, is_whole_table=False)
-
-
-def _looked_at(
-    storage: Storage, root: str, partitions: Sequence[str], replaced: Mapping[str, Collection[str]]
-) -> _Looked:
-    """The files of the groups in these partitions that may have superseded slices, or are replaced."""
-    files: dict[str, list[str]] = {}
-    for partition in partitions:
-        names = storage.names(join_path(root, partition))
-        files[partition] = names_of(names, superseded_groups(names) | set(replaced.get(partition, ())))
-    return _Looked(files, is_whole_table=False)

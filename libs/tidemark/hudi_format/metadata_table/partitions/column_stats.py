@@ -76,8 +76,13 @@ def column_stats_key(column: str, partition_path: str, file_name: str) -> str:
     """The key of a column's record of one file. `partition_path` is '' in a table without partitions; a log
     file's name has its dot.
     """
+    return _hash_text(column) + _file_part(partition_path, file_name)
+
+
+def _file_part(partition_path: str, file_name: str) -> str:
+    """What the keys of all columns of a file end with."""
     file = base64.b64encode(hashlib.md5(file_name.encode(), usedforsecurity=False).digest()).decode()
-    return _hash_text(column) + _hash_text(partition_path or _UNPARTITIONED) + file
+    return _hash_text(partition_path or _UNPARTITIONED) + file
 
 
 @lru_cache(maxsize=1 << 12)
@@ -95,7 +100,8 @@ def file_records(partition_path: str, file_name: str, ranges: Iterable[ColumnRan
 
 def file_keys(partition_path: str, file_name: str, columns: Iterable[str]) -> list[str]:
     """The keys of one file's records: what goes when the file does."""
-    return [column_stats_key(column, partition_path, file_name) for column in columns]
+    file = _file_part(partition_path, file_name)
+    return [_hash_text(column) + file for column in columns]
 
 
 class ColumnStatsPartition:
