@@ -20,6 +20,7 @@ from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook
 from tidemark.commit_coordinator.domain.actions import Decide, Finish, Plan
 from tidemark.epoch_protocol.entries import EpochCommitted, EpochPlanned
+from tidemark.epoch_protocol.kept_stats import KeptStats
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import FileContent, Storage, parent_of
 from tidemark.hudi_format.timeline import Action, Instant
@@ -35,10 +36,12 @@ def written_before_its_predecessor_is_committed(ground: Ground) -> None:
     real = attempt_effects._planned
     known: list[str] = ["0"]
 
-    def plan(context: Context, action: Plan, instant: str | None, as_of: str, schema: str) -> EpochPlanned:
+    def plan(
+        context: Context, action: Plan, instant: str | None, as_of: str, schema: str, *more: KeptStats | None
+    ) -> EpochPlanned:
         before, after = known[0], as_of if instant is not None else known[0]
         known[0] = after
-        return real(context, action, instant, before, schema)
+        return real(context, action, instant, before, schema, *more)
 
     ground.replace(attempt_effects, "_planned", plan)
 
