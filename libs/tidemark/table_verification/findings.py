@@ -22,6 +22,8 @@ class Kind(Enum):
     ENTRY_IN_WRONG_SHARD = "entry-in-wrong-shard"
     ROW_IN_WRONG_PARTITION = "row-in-wrong-partition"
     COLUMN_NOT_IN_SCHEMA = "column-not-in-schema"
+    COLUMN_STATS_MISSING = "column-stats-missing"
+    COLUMN_STATS_WRONG = "column-stats-wrong"
     UNREADABLE = "unreadable"
     FILE_NOT_LISTED = "file-not-listed"
     FILE_MISSING = "file-missing"
@@ -50,6 +52,8 @@ MEANING: Final = {
     Kind.ENTRY_IN_WRONG_SHARD: "index entries in a shard that their key does not hash to",
     Kind.ROW_IN_WRONG_PARTITION: "rows that name another partition than their folder",
     Kind.COLUMN_NOT_IN_SCHEMA: "base files and commits with columns that the table's schema lost",
+    Kind.COLUMN_STATS_MISSING: "files that lack a record of the column stats",
+    Kind.COLUMN_STATS_WRONG: "column stats by which readers leave out rows, or fail",
     Kind.UNREADABLE: "file slices, shards or commits that cannot be read",
     Kind.FILE_NOT_LISTED: "committed files in the storage that the metadata table does not list",
     Kind.FILE_MISSING: "files that the metadata table lists and the storage does not have",

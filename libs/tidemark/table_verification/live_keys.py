@@ -27,6 +27,11 @@ class LiveKeys:
         self._mode, self._ordering = table_ordering(config, self._schema)
 
     @property
+    def schema(self) -> TableSchema:
+        """The table's schema as of the snapshot."""
+        return self._schema
+
+    @property
     def rules(self) -> str:
         """Everything besides the files that decides which keys are live: merge mode, ordering field, delete
         field, schema fingerprint. A stored digest is used only while this text is the same.

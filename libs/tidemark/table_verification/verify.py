@@ -8,9 +8,11 @@
    Compactions merged the log files that were there, and archival left the instants of log files in use.
 4. Rows and record index: every live key has one row and one entry, the entry names the row's file group,
    and no other entry exists.
+5. Column stats, in a table that keeps them: each file with rows has a record of each column, and all rows of
+   a file lie in its ranges.
 
-A full run checks everything. A run that goes on from a verified state checks all names (1, 3), and in 2 and
-4 only what changed since (`seen_commits`, `compare_changed`). If rows and index differ, it becomes a full
+A full run checks everything. A run that goes on from a verified state checks all names (1, 3), and in 2, 4
+and 5 only what changed since (`seen_commits`, `compare_changed`). If rows and index differ, it becomes a full
 run. Only a full run finds damage inside files that kept their names and sizes.
 
 The table may be written meanwhile: everything is judged as of one snapshot. If a clean, an archival or a
@@ -50,8 +52,14 @@ from tidemark.table_verification.findings import Findings
 from tidemark.table_verification.live_keys import LiveKeys
 from tidemark.table_verification.seen_commits import SeenCommits
 from tidemark.table_verification.slice_check import check_archived_logs, check_plans, long_slices
+from tidemark.table_verification.stats_check import check_column_stats, stats_rules
 from tidemark.table_verification.timeline_check import check_timelines
-from tidemark.table_verification.verified_state import VerifiedState, fingerprints, verified_state
+from tidemark.table_verification.verified_state import (
+    VerifiedGroup,
+    VerifiedState,
+    fingerprints,
+    verified_state,
+)
 
 _TRIES_MAX: Final = 4
 _REMOVING: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
@@ -168,7 +176,8 @@ class _Run:
         live = LiveKeys(storage, self.config, timeline) if slices else None
         prints = fingerprints(slices, files.files)
         since = None
-        if state is not None and live is not None and live.rules == state.rules:
+        rules = "" if live is None else live.rules + stats_rules(snapshot)
+        if state is not None and live is not None and rules == state.rules:
             compared = compare_changed(snapshot, slices, prints, live, state, self.say, files.files)
             if compared is None:
                 self.say("rows and index do not agree: reading everything, to name what is wrong")
@@ -176,6 +185,9 @@ class _Run:
             since = state.as_of
         else:
             compared = compare_all(snapshot, slices, live, findings, self.say)
+        if live is not None:
+            known = {} if since is None or state is None else state.groups
+            self._check_stats(live, slices, prints, known, findings)
         return Verification(
             path=storage.base_uri,
             as_of=timeline.newest_completion(),
@@ -190,7 +202,7 @@ class _Run:
             compared=compared,
             commits=commits.counts,
             findings=findings,
-            state=None if findings.counts or live is None else self._state(live, prints, compared, commits),
+            state=None if findings.counts or not rules else self._state(rules, prints, compared, commits),
         )
 
     def _commits(self, state: VerifiedState | None, findings: Findings) -> CommitCheck:
@@ -233,13 +245,27 @@ class _Run:
         )
         check_archived_logs(snapshot.slices, snapshot.validity, METADATA_TABLE_PATH, findings)
 
+    def _check_stats(
+        self,
+        live: LiveKeys,
+        slices: Sequence[FileSlice],
+        prints: Mapping[RecordLocation, str],
+        known: Mapping[RecordLocation, VerifiedGroup],
+        findings: Findings,
+    ) -> None:
+        def is_changed(file_slice: FileSlice) -> bool:
+            location = RecordLocation(file_slice.partition_path, file_slice.file_id)
+            return location not in known or known[location].fingerprint != prints[location]
+
+        check_column_stats(self.snapshot, self.config, live.schema, slices, is_changed, findings, self.say)
+
     def _warnings(self, slices: Iterable[FileSlice]) -> tuple[str, ...]:
         index = (file_slice for of_partition in self.snapshot.slices.values() for file_slice in of_partition)
         return (*long_slices("", slices), *long_slices(METADATA_TABLE_PATH, index))
 
     def _state(
         self,
-        live: LiveKeys,
+        rules: str,
         prints: Mapping[RecordLocation, str],
         compared: Compared,
         commits: CommitCheck,
@@ -248,7 +274,7 @@ class _Run:
         seen = SeenCommits.of(snapshot.data_timeline, snapshot.metadata_timeline, commits.last)
         shards = [snapshot.shard(number).file_slice for number in shard_ids(snapshot.num_shards)]
         as_of = snapshot.data_timeline.newest_completion() or ""
-        return verified_state(as_of, live.rules, prints, compared.digests, shards, seen)
+        return verified_state(as_of, rules, prints, compared.digests, shards, seen)
 
 
 def _moved(storage: Storage, snapshot: MetadataTableSnapshot) -> bool:
