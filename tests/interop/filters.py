@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -154,22 +154,33 @@ def is_plain(value: Any) -> bool:
 
 
 class Zoo:
-    """Draws rows and filters. `allowed`: which values rows may have."""
+    """Draws rows and filters. `allowed`: which values rows may have. `columns`: which there are."""
 
-    def __init__(self, seed: int, allowed: Callable[[Any], bool] = lambda value: True) -> None:
-        self._random, self._allowed = random.Random(seed), allowed
-        self._seen: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    def __init__(
+        self,
+        seed: int,
+        allowed: Callable[[Any], bool] = lambda value: True,
+        columns: Mapping[str, Column] = COLUMNS,
+    ) -> None:
+        self._random, self._allowed, self._columns = random.Random(seed), allowed, columns
+        self._seen: dict[str, list[Any]] = {name: [] for name in columns}
+
+    def see(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Literals of filters are taken from these rows, too."""
+        for row in rows:
+            for name, values in self._seen.items():
+                values.append(row[name])
 
     def rows(self, keys: Sequence[str], region: str, cluster: int, seq: int = 1) -> list[Row]:
         """A row for each key, with values near the cluster's."""
-        drawn = [{name: self._value(name, cluster) for name in COLUMNS} for _ in keys]
+        drawn = [{name: self._value(name, cluster) for name in self._columns} for _ in keys]
         return [
             {"id": key, "region": region, "seq": seq, **values, "raw": bytes([255 - cluster, 1])}
             for key, values in zip(keys, drawn, strict=True)
         ]
 
     def _value(self, name: str, cluster: int) -> Any:
-        column, draw = COLUMNS[name], self._random.random()
+        column, draw = self._columns[name], self._random.random()
         # In some clusters a column is all null, in others without a null.
         if draw < _NULLS * (cluster % 3) or (cluster + len(name)) % 7 == 6:
             return None
@@ -185,7 +196,7 @@ class Zoo:
         """A condition on one to four columns."""
         how = self._random.randrange(10) if depth else 0
         if how < 6:
-            return self._atom(self._random.choice(list(COLUMNS)))
+            return self._atom(self._random.choice(list(self._columns)))
         first = self.filter(depth - 1)
         if how == 6:
             return Filter(f"NOT ({first.sql})", first.faults)
@@ -195,7 +206,7 @@ class Zoo:
 
     def _atom(self, name: str) -> Filter:
         operators = ["=", "<", "<=", ">", ">=", "<>", "<=>", "IN", "IS NULL", "IS NOT NULL", "BETWEEN"]
-        if COLUMNS[name].arrow == pa.string():
+        if self._columns[name].arrow == pa.string():
             operators.append("LIKE")
         operator = self._random.choice(operators)
         if operator in ("IS NULL", "IS NOT NULL"):
@@ -204,7 +215,7 @@ class Zoo:
             return self._like(name)
         count = {"IN": self._random.randrange(1, 4), "BETWEEN": 2}.get(operator, 1)
         values = [self._literal_value(name) for _ in range(count)]
-        texts = [COLUMNS[name].literal(value) for value in values]
+        texts = [self._columns[name].literal(value) for value in values]
         faults = frozenset({NOT_A_NUMBER}) if any(_asks_for_nan(value) for value in values) else frozenset()
         if operator == "IN":
             return Filter(f"{name} IN ({', '.join(texts)})", faults)
@@ -218,7 +229,7 @@ class Zoo:
         return Filter(f"{name} LIKE {_text(escaped + '%')}", frozenset({LIKE_PREFIX}))
 
     def _literal_value(self, name: str) -> Any:
-        column = COLUMNS[name]
+        column = self._columns[name]
         known = self._seen[name]
         if known and (not column.extremes or self._random.random() < 0.75):
             return self._random.choice(known)

@@ -16,7 +16,13 @@ from tidemark.hudi_format.metadata_table.log_records import slice_entries
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, file_records
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import ColumnStats
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.scanned_ranges import RangeScan, WrongRange, check_stats_columns
+from tidemark.hudi_format.metadata_table.scanned_ranges import (
+    FilePath,
+    RangeScan,
+    WrongRange,
+    check_stats_columns,
+    files_of,
+)
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, metadata_slices
 from tidemark.hudi_format.metadata_table.stats_creation import StatsFailpoint, create_column_stats
 from tidemark.hudi_format.model import InstantGenerator
@@ -49,6 +55,10 @@ class ColumnStatsScan:
     def files(self) -> int:
         """How many files are scanned."""
         return len(self._ranges.ranges)
+
+    def files_of_table(self) -> list[FilePath]:
+        """The files that readers saw at the last `scan`: (partition path, name)."""
+        return list(files_of(self._slices))
 
     def scan(self, say: Callable[[int, int], None] = lambda done, left: None) -> None:
         """Scans the files of the table as it is now which are not scanned yet. `say` is told how many are,
@@ -87,8 +97,9 @@ class ColumnStatsScan:
         stored = self._stored()
         return [
             join_path(partition_path, name)
-            for (partition_path, name), ranges in self._ranges.ranges.items()
-            if ranges and not stored.keys() & file_records(partition_path, name, ranges).keys()
+            for partition_path, name in files_of(self._slices)
+            if (ranges := self._ranges.ranges[partition_path, name])
+            and not stored.keys() & file_records(partition_path, name, ranges).keys()
         ]
 
     def _stored(self) -> dict[str, ColumnStats]:

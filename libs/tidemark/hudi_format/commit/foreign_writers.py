@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tidemark.hudi_format.publication.table_lock import LOCK_FOLDER
 
 LOCK_PROVIDER: Final = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 _INDEX: Final = "hoodie.metadata.global.record.level.index"
+_STATS: Final = "hoodie.metadata.index.column.stats"
 
 
-def foreign_writer_options(base_uri: str, shards: int = 0, archive_max: int | None = None) -> dict[str, str]:
+def foreign_writer_options(
+    base_uri: str, shards: int = 0, archive_max: int | None = None, stats: Sequence[str] = ()
+) -> dict[str, str]:
     """The options that every other writer of the table needs to share lock and record index with Tidemark.
 
     `base_uri` is the table's location as that writer sees it. `shards` is the number of file groups of the
     record index; with 0 the counts are left out, and Hudi chooses. `archive_max` is
-    `table_services.archive.max` where Tidemark runs the table services, else None. Why each option is there:
+    `table_services.archive.max` where Tidemark runs the table services, else None. `stats`: the columns that
+    the table keeps column stats of. Why each option is there:
 
     - Only with optimistic concurrency control does the writer take locks.
     - Lazy cleaning of failed writes keeps it from rolling back instants that have a fresh heartbeat.
@@ -27,7 +32,8 @@ def foreign_writer_options(base_uri: str, shards: int = 0, archive_max: int | No
       groups (10 for a small table).
     - Hudi's other kinds of index do not look into log files.
     - Without the partition path option the writer leaves a row that moves in its old partition.
-    - Tidemark does not maintain column and partition stats.
+    - A writer deletes column stats that its options switch off, and gives them its own columns where they
+      name none. Partition stats are off always: with two writers Hudi loses rows by them alone.
     - Where Tidemark runs the table services, a writer's own would count in commits: a clean after 10 commits
       takes the files of readers of the last seconds. Every write with the metadata table plans a compaction
       of it, executes it under the lock, and archives it, whatever the other options say; so the numbers of
@@ -47,10 +53,16 @@ def foreign_writer_options(base_uri: str, shards: int = 0, archive_max: int | No
         **(counts if shards else {}),
         "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
         "hoodie.record.index.update.partition.path": "true",
-        "hoodie.metadata.index.column.stats.enable": "false",
+        **_column_stats(stats),
         "hoodie.metadata.index.partition.stats.enable": "false",
         **({} if archive_max is None else _without_services(archive_max)),
     }
+
+
+def _column_stats(columns: Sequence[str]) -> dict[str, str]:
+    if not columns:
+        return {f"{_STATS}.enable": "false"}
+    return {f"{_STATS}.enable": "true", f"{_STATS}.column.list": ",".join(columns)}
 
 
 def _without_services(archive_max: int) -> dict[str, str]:
@@ -67,7 +79,8 @@ def _without_services(archive_max: int) -> dict[str, str]:
 def procedure_options(shards: int = 0, archive_max: int | None = None) -> str:
     """The text for `options => '…'` of Hudi's procedures (`CALL run_clustering` and others): the options of
     `foreign_writer_options` about the metadata table, as `key=value` joined by commas. With them a procedure
-    keeps the record index and its number of shards.
+    keeps the record index and its number of shards. Column stats it deletes: these options are parted by
+    commas, as the columns in a list are.
     """
     options = foreign_writer_options("", shards, archive_max)
     return ",".join(f"{key}={value}" for key, value in options.items() if key.startswith("hoodie.metadata."))

@@ -51,6 +51,17 @@ def own_stats_columns(storage: Storage) -> list[str] | None:
     return properties[_COLUMNS].split(",") if _COLUMNS in properties else None
 
 
+def kept_stats_columns(storage: Storage, config: TableConfig) -> list[str]:
+    """The user's columns of the column stats that the table keeps; empty where it keeps none. Raises
+    CorruptFileError.
+    """
+    if COLUMN_STATS.name not in config.metadata_partitions:
+        return []
+    foreign = foreign_stats(storage, config)
+    is_foreign = foreign is not None and COLUMN_STATS.name in foreign.names
+    return [] if is_foreign else own_stats_columns(storage) or []
+
+
 def disown_stats(term: Term) -> None:
     """Says that column stats which were ours are so no more: commits of ours will not be in them. Hold the
     table's lock. Raises FencedOutError.

@@ -88,7 +88,7 @@ def create_column_stats(
             f"the metadata table's compaction {min(pending)}, which merges stats, is pending",
             "Let another engine's next write finish it",
         )
-    unlist_stats(storage)
+    unlist_stats(storage, STATS_PARTITIONS)
     hit(StatsFailpoint.AFTER_STATS_UNLISTED)
     remove_index_definitions(storage, STATS_PARTITIONS)
     storage.delete_tree(_FOLDER)
@@ -108,11 +108,11 @@ def create_column_stats(
     update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
 
 
-def unlist_stats(storage: Storage) -> None:
-    """Takes both stats out of the table's property. Hold the table's lock; repeatable."""
+def unlist_stats(storage: Storage, names: frozenset[str]) -> None:
+    """Takes stats out of the table's property. Hold the table's lock; repeatable."""
     listed = read_table_config(storage).metadata_partitions
-    if listed & STATS_PARTITIONS:
-        update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed - STATS_PARTITIONS))})
+    if listed & names:
+        update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed - names))})
 
 
 def _write_groups(storage: Storage, instant: str, records: Mapping[str, bytes]) -> None:

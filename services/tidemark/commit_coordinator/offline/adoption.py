@@ -76,7 +76,7 @@ def adopt_table(
     LockHeldError.
     """
     storage = open_storage(config.table.path)
-    with _table_lock(storage, clock, ids, ends_terms=pending_allowed):
+    with table_lock(storage, clock, ids, ends_terms=pending_allowed):
         pinned = pin_timezone(storage, clock)
         dropped = sorted(drop_stats(storage)) if stats else []
     opened = open_table(config, storage, clock, _pending(storage, pending_allowed))
@@ -110,7 +110,7 @@ def _pending(storage: Storage, allowed: bool) -> list[str]:
 
 
 @contextmanager
-def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
+def table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
     """Holds the table's lock. ``ends_terms``: takes it also from a dead coordinator, whose term is ended.
 
     That is for a table whose topics are lost: without them `tidemark recover` cannot free the lock.

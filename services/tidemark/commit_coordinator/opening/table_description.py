@@ -10,6 +10,7 @@ from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options, 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.missing_index import check_shards
+from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.schema import SchemaError
@@ -57,7 +58,7 @@ def describe_table(
         "servable": why_not is None,
         "not_servable": why_not,
         "foreign_writer_options": foreign_writer_options(
-            storage.base_uri, shards or snapshot.num_shards, archive_max
+            storage.base_uri, shards or snapshot.num_shards, archive_max, kept_stats_columns(storage, table)
         ),
         "procedure_options": procedure_options(shards or snapshot.num_shards, archive_max),
     }
