@@ -62,6 +62,17 @@ def kept_stats_columns(storage: Storage, config: TableConfig) -> list[str]:
     return [] if is_foreign else own_stats_columns(storage) or []
 
 
+def stats_build(storage: Storage) -> str:
+    """The instant that built the column stats which are there, whoever made them; "" where there are none.
+    Raises CorruptFileError.
+    """
+    try:
+        properties = parse_properties(storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
+    except FileMissingError:
+        return ""
+    return properties.get("commitTime", "")
+
+
 def disown_stats(term: Term) -> None:
     """Says that column stats which were ours are so no more: commits of ours will not be in them. Hold the
     table's lock. Raises FencedOutError.

@@ -13,7 +13,7 @@ The rule: an index that was built after the newest commit that the restore kept,
 completed, does not match the rows. That commit may be archived by now (Hudi archives commits before a
 restore, and never the restore). An exception is a restore that took nothing back, because the savepoint was
 of the newest commit: the index that was built meanwhile is right, unless another restore began and has not
-ended.
+ended. A bootstrap of column stats says nothing of the record index.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Mapping
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.own_stats import stats_build
 from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action, Instant, Timeline
@@ -43,7 +44,7 @@ def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timel
     again.
     """
     restores = data.completed(Action.RESTORE)
-    built = _built(metadata) if restores else ""
+    built = _built(metadata, stats_build(storage)) if restores else ""
     for restore in restores:
         if (
             built
@@ -64,13 +65,17 @@ def newest_build(metadata: Timeline) -> str:
     return _newest_build({instant.requested: str(instant.completion) for instant in metadata.completed()})
 
 
-def _built(metadata: Timeline) -> str:
-    """Completion time of the newest bootstrap of an index on the active or the archived timeline, or ""."""
+def _built(metadata: Timeline, of_stats: str) -> str:
+    """Completion time of the newest bootstrap of an index on the active or the archived timeline, or "".
+    ``of_stats``: the instant that bootstrapped the column stats.
+    """
     active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
     archived: Mapping[str, str] = {}
     if metadata.archive is not None:
         archived = metadata.archive.completion_times(BOOTSTRAP_INSTANT_PREFIX, BOOTSTRAP_INSTANT_PREFIX + ":")
-    return _newest_build({**archived, **active})
+    builds = {**archived, **active}
+    builds.pop(of_stats, None)
+    return _newest_build(builds)
 
 
 def _newest_build(completions: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from tests.hudi_rules.documents import encode
 from tests.unit.hudi_format.metadata_tables import write_archive
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
+from tidemark.hudi_format.metadata_table.own_stats import write_own_folder
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
@@ -82,6 +83,18 @@ def test_an_index_that_was_built_before_a_restore_took_commits_back_is_refused(
         return
     with pytest.raises(UnsupportedTableError, match=f"restore {at(50)} .*{at(built)}.*double keys"):
         check_index_is_of_the_rows(restores(data), data, metadata)
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_column_stats_that_were_built_meanwhile_say_nothing_of_the_record_index(archived: bool) -> None:
+    stats = "00000000000000002"
+    data, builds = Timeline((*KEPT, RESTORE, LATER)), (completed(BOOTSTRAP, at(5)), completed(stats, at(45)))
+    metadata = Timeline(builds[:1], archive(at(45), stats)) if archived else Timeline(builds)
+    storage = restores(data)
+    with pytest.raises(UnsupportedTableError, match="double keys"):
+        check_index_is_of_the_rows(storage, data, metadata)
+    write_own_folder(storage, stats, ["a"])
+    check_index_is_of_the_rows(storage, data, metadata)
 
 
 def test_a_second_restore_is_judged_by_what_it_kept() -> None:
