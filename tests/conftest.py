@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 # Loaded now: pytest's report of an exception on a thread needs it, also when no file can be opened any more.
 import tracemalloc  # noqa: F401
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -28,6 +29,20 @@ settings.load_profile("tidemark")
 
 # As the command line does: services on threads share one process here, with all their clients.
 allow_open_files()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Importing and collecting make hundreds of thousands of objects, nearly all to stay: looking for garbage
+    among them again and again takes a third of that time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
