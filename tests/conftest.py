@@ -18,6 +18,7 @@ from tests.left_open import (  # noqa: F401
     pytest_runtest_teardown,
 )
 from tests.own_ports import with_own_ports
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import JavaRuntime, find_java
@@ -29,6 +30,7 @@ settings.load_profile("tidemark")
 
 # As the command line does: services on threads share one process here, with all their clients.
 allow_open_files()
+use_arrow_alone()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -42,6 +42,7 @@ from tidemark.record_formats.errors import InputWaitsError
 from tidemark.record_formats.protobuf_message import message_class
 from tidemark.record_formats.source_position import EnvelopeOrdering
 from tidemark.stream_runtime.kafka.ports import Message
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 from tidemark.stream_runtime.schema_registry.ports import StoredSchema, UnknownSchemaError
 
 SCHEMA: Final = {
@@ -244,6 +245,7 @@ def main() -> None:
     """Prints what became of them."""
     name, seed, records = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
+    use_arrow_alone()
     before = _peak_bytes()
     told = try_all(name, seed, records)
     document = {

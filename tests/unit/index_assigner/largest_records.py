@@ -44,6 +44,7 @@ from tidemark.record_formats.decoder import RecordDecoder, RowTarget
 from tidemark.record_formats.protobuf_message import message_class
 from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 LIMITS: Final = LimitsConfig()
 RECORD_BYTES: Final = LIMITS.record_bytes
@@ -367,6 +368,7 @@ def _peak_bytes() -> int:
 def main() -> None:
     """Prints memory and rows of each case."""
     format_ = sys.argv[1]
+    use_arrow_alone()
     keyed(keyer(format_, 8), [FORMATS[format_].make("a", Content(lines=2, texts=2), 8)])
     before = _peak_bytes()
     told: dict[str, Any] = {"before": [before, 0]}
