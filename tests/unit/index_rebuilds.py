@@ -15,10 +15,9 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
-from tidemark.hudi_format.table_services.operations import MergeOutcome
 from tidemark.hudi_format.table_services.rebuilding.documents import decode_shard_file
 from tidemark.hudi_format.table_services.rebuilding.planning import RebuildPlan, plan_rebuild
-from tidemark.hudi_format.table_services.rebuilding.shard_files import compact_files
+from tidemark.hudi_format.table_services.rebuilding.shard_files import compact_others
 from tidemark.hudi_format.table_services.rebuilding.switching import RebuildFailpoint, switch
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
@@ -63,12 +62,10 @@ def built(term: Term, plan: RebuildPlan, tasks: int = 2) -> tuple[list[Ticket], 
             [piece for piece in pieces if piece[0] % tasks == task],
         )
     ]
-    files: list[MergeOutcome] = []
-    if (operation := plan.files_operation()) is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            bounds = MergeBounds(64 << 20, Path(folder))
-            of_action = service_files_of(storage, token)
-            files = [compact_files(storage, operation, plan.files_path(), plan.instant, of_action, bounds)]
+    with tempfile.TemporaryDirectory() as folder:
+        of_action = service_files_of(storage, token)
+        bounds = MergeBounds(64 << 20, Path(folder))
+        files = compact_others(storage, plan.others(), plan.instant, of_action, bounds)
     tickets = [*(file.ticket for file in files if file.ticket), *(file.ticket for file in written)]
     return tickets, encode_commit_metadata(plan.commit(written, files))
 

@@ -49,7 +49,7 @@ from tidemark.hudi_format.table_services.rebuilding.planning import (
     estimate,
     plan_rebuild,
 )
-from tidemark.hudi_format.table_services.rebuilding.shard_files import compact_files
+from tidemark.hudi_format.table_services.rebuilding.shard_files import compact_others
 from tidemark.hudi_format.table_services.rebuilding.switching import RebuildFailpoint, switch
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
@@ -63,7 +63,7 @@ from tidemark.stream_runtime.kafka.ports import KafkaClient
 # Service actions are numbered from 1: a term's folder for the files of a rebuild meets none of theirs.
 _SERVICE: Final = 0
 _LOCK_WAIT_MS: Final = 30_000
-_FILES_MEMORY: Final = 256 << 20
+_OTHERS_MEMORY: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ def rebuild_index(
         context = term_context(config, term, clock, ids, log, reader)
         _make_ready(context, config, say)
         with _superseded_first(context):
-            plan, files, written = _built(context, storage, shards, build, say)
-            _switch(context, plan, files, written, hit)
+            plan, others, written = _built(context, storage, shards, build, say)
+            _switch(context, plan, others, written, hit)
         say(f"switched: the record index has {shards} shards")
         found = MetadataTableSnapshot.load(storage).num_shards
         owner = f"rebuilt-{ids.uuid()}"
@@ -197,23 +197,19 @@ def _built(
     config = read_table_config(storage)
     schema = table_schema(storage, config, load_timeline(storage))
     token = term.open_service(_SERVICE)
-    files: list[MergeOutcome] = []
-    if (operation := plan.files_operation()) is not None:
-        with tempfile.TemporaryDirectory(prefix="tidemark-rebuild-") as folder:
-            bounds = MergeBounds(_FILES_MEMORY, Path(folder))
-            of_action = service_files_of(storage, token)
-            files.append(
-                compact_files(storage, operation, plan.files_path(), plan.instant, of_action, bounds)
-            )
+    with tempfile.TemporaryDirectory(prefix="tidemark-rebuild-") as folder:
+        bounds = MergeBounds(_OTHERS_MEMORY, Path(folder))
+        of_action = service_files_of(storage, token)
+        others = compact_others(storage, plan.others(), plan.instant, of_action, bounds)
     say(f"building {shards} shards from {len(plan.slices)} file groups")
     written = build(BuildRequest(plan, "" if schema is None else schema.avro_json, token))
-    return plan, files, written
+    return plan, others, written
 
 
 def _switch(
     context: Context,
     plan: RebuildPlan,
-    files: Sequence[MergeOutcome],
+    others: Sequence[MergeOutcome],
     written: Sequence[ShardFile],
     hit: Callable[[RebuildFailpoint], None],
 ) -> None:
@@ -221,9 +217,9 @@ def _switch(
     term.lock.acquire(_LOCK_WAIT_MS)
     try:
         check_not_overtaken(plan, term.storage)
-        tickets = [*(file.ticket for file in files if file.ticket), *(file.ticket for file in written)]
+        tickets = [*(file.ticket for file in others if file.ticket), *(file.ticket for file in written)]
         completion = context.instants.next()
-        commit = encode_commit_metadata(plan.commit(written, files))
+        commit = encode_commit_metadata(plan.commit(written, others))
         switch(term, plan.rebuild(), tickets, completion, commit, hit)
     finally:
         # Whoever ended this term has the lock by now. Otherwise it is kept until clocks agree.

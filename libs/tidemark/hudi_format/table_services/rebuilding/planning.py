@@ -1,9 +1,9 @@
 """Plans a rebuild: the rows that it indexes, and the commit by which the metadata table will show it.
 
 To every reader the new index is a compaction of the metadata table at an instant T: each file group of the
-index gets a base file T, and so do the file groups that come, which nobody has seen before. `files` is
-compacted with it, because Hudi takes instants off the timeline up to the newest compaction, and a log file of
-such an instant counts no more.
+index gets a base file T, and so do the file groups that come, which nobody has seen before. The
+other partitions are compacted with it, because Hudi takes instants off the timeline up to the newest
+compaction, and a log file of such an instant counts no more.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ _SCRATCH_FACTOR = 3
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """``compaction``: of the metadata table, first `files` (where it has log files), then shard by shard.
-    ``slices``: the data table's. ``seen``: the file names of both timelines' instants when it was made.
+    """``compaction``: of the metadata table, first the other partitions' file groups that have log files,
+    then shard by shard. ``slices``: the data table's. ``seen``: the file names of both timelines' instants
+    when it was made.
     """
 
     compaction: CompactionPlan
@@ -74,27 +75,28 @@ class RebuildPlan:
         """The path of a shard's new base file."""
         return output_path(self.compaction, self._first + shard, METADATA_TABLE_PATH)
 
-    def files_operation(self) -> MergeOperation | None:
-        """The operation of `files`, number 0; None where `files` stays as it is."""
-        return self.compaction.operations[0] if self._first else None
-
-    def files_path(self) -> str:
-        """The path of the new base file of `files`; asked only where it has an operation."""
-        return output_path(self.compaction, 0, METADATA_TABLE_PATH)
+    def others(self) -> list[tuple[int, MergeOperation, str]]:
+        """(number, operation, path of the new base file) of each file group of the other partitions that has
+        log files.
+        """
+        return [
+            (number, operation, output_path(self.compaction, number, METADATA_TABLE_PATH))
+            for number, operation in enumerate(self.compaction.operations[: self._first])
+        ]
 
     def paths(self) -> tuple[str, ...]:
         """The paths of all new base files."""
-        shards = tuple(self.shard_path(shard) for shard in range(self.shards))
-        return (self.files_path(), *shards) if self._first else shards
+        others = (path for _, _, path in self.others())
+        return (*others, *(self.shard_path(shard) for shard in range(self.shards)))
 
     def rebuild(self) -> Rebuild:
         """The document of the switch."""
         requested = encode_compaction_plan(requested_compaction(self.compaction))
         return Rebuild(self.instant, self.former, self.shards, self.paths(), requested)
 
-    def commit(self, written: Sequence[ShardFile], files: Sequence[MergeOutcome]) -> CommitMetadata:
-        """The content of the commit. ``files``: the outcome of `files_operation`."""
-        outcomes = [*files, *(self._outcome(file) for file in written)]
+    def commit(self, written: Sequence[ShardFile], others: Sequence[MergeOutcome]) -> CommitMetadata:
+        """The content of the commit. ``others``: the outcomes of `others`."""
+        outcomes = [*others, *(self._outcome(file) for file in written)]
         metadata = compaction_metadata(self.compaction, outcomes)
         # Digests of an index shard say what was added to its former content: this has none.
         extra = {name: value for name, value in metadata.extra_metadata.items() if name != DIGESTS_KEY}

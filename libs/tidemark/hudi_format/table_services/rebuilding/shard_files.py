@@ -11,6 +11,7 @@ A key that comes twice has rows in two file groups. No index can be right about 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,35 +141,40 @@ def _by_shard(batches: Iterator[Entries]) -> Iterator[tuple[int, Entries]]:
             yield int(numbers[start]), Entries(keys[start:end], batch.values[start:end])
 
 
-def compact_files(
+def compact_others(
     storage: Storage,
-    operation: MergeOperation,
-    path: str,
+    others: Iterable[tuple[int, MergeOperation, str]],
     instant: str,
     files: ServiceFiles,
     bounds: MergeBounds,
-) -> MergeOutcome:
-    """Merges the metadata table's partition `files` for the same commit; ``operation`` is its number 0.
+) -> list[MergeOutcome]:
+    """Merges the file groups of the metadata table's other partitions for the same commit; ``others``: number
+    of the operation, the operation, path of its base file.
 
     Raises FileMissingError, CorruptFileError, FencedOutError.
     """
-    target = files.grow(path)
-    try:
-        counts = merge_index_shard(storage, operation, instant, target, bounds)
-        ticket = target.finish()
-    finally:
-        target.discard()
-    count, digest = counts.digest
-    return MergeOutcome(
-        0,
-        name_of(path),
-        counts.size,
-        counts.rows,
-        counts.inserts,
-        counts.updates,
-        counts.deletes,
-        counts.log_records,
-        count,
-        digest,
-        ticket,
-    )
+    outcomes = []
+    for number, operation, path in others:
+        target = files.grow(path)
+        try:
+            with tempfile.TemporaryDirectory(dir=bounds.scratch) as scratch:
+                of_one = MergeBounds(bounds.memory_bytes, Path(scratch))
+                counts = merge_index_shard(storage, operation, instant, target, of_one)
+            ticket = target.finish()
+        finally:
+            target.discard()
+        outcomes.append(
+            MergeOutcome(
+                number,
+                name_of(path),
+                counts.size,
+                counts.rows,
+                counts.inserts,
+                counts.updates,
+                counts.deletes,
+                counts.log_records,
+                *counts.digest,
+                ticket,
+            )
+        )
+    return outcomes

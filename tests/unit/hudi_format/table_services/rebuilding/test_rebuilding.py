@@ -8,14 +8,15 @@ import pytest
 
 from tests.interop.read_table import ReadTable
 from tests.unit.index_rebuilds import KilledError, held_term, killed_at, rebuild
-from tests.unit.table_files import orders
+from tests.unit.table_files import orders, table_schema
 from tests.unit.table_verification.damage import DAYS, changed_table
+from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.errors import TimelineConflictError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.index_life import index_life
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.table_services.rebuilding.documents import Rebuild, begun_rebuild
 from tidemark.hudi_format.table_services.rebuilding.numbers import check_shards, enough_shards
 from tidemark.hudi_format.table_services.rebuilding.planning import (
@@ -49,6 +50,19 @@ def assert_agrees(path: Path) -> None:
     found = verify_table(LocalStorage(path), lambda _: None)
     assert found.agrees, found.findings
     assert found.rows == found.entries > 0
+
+
+def test_column_stats_are_compacted_with_the_rebuilt_index(tmp_path: Path) -> None:
+    changed_table(tmp_path, TableType.MERGE_ON_READ)
+    storage = LocalStorage(tmp_path)
+    scan = ColumnStatsScan(storage, read_table_config(storage), table_schema(), ["at"])
+    scan.scan()
+    scan.create(SystemClock())
+    plan = rebuild(tmp_path, WANTED)
+    slices = MetadataTableSnapshot.load(storage).slices
+    assert {each.base_instant for each in slices["column_stats"]} == {plan.instant}
+    assert not any(each.log_files for of_it in slices.values() for each in of_it)
+    assert_agrees(tmp_path)
 
 
 @pytest.mark.parametrize("table_type", TableType)
