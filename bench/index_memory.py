@@ -1,10 +1,12 @@
 """Memory of the index over its life, in a process of its own: anonymous resident memory (RssAnon, read every
-second) while it loads its run files, promotes full epochs, and takes over another assigner's entries.
+second) while it loads its run files, promotes full epochs, is opened again after a compaction of the metadata
+table, and takes over another assigner's entries.
 
     python -m bench.index_memory [--keys 1000000] [--shards 8] [--memory-mib 512] [--mapped-mib 1024]
 
-The same is done again in a control group of --group-mib (768), where one can be made: then the mapped pages
-of run files are charged to it, too, and only that the run goes on counts.
+Epochs are of keys that are looked up first, as tagging does: nine in ten are in the table, all get an
+ordering value. The same is done again in a control group of --group-mib (768), where one can be made: then
+the mapped pages of run files are charged to it, too, and only that the run goes on, and how fast, counts.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import process_time
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.anonymous_memory import AnonymousMemory, anonymous_bytes
+from bench.index_keys import CHOICES
 from bench.index_lookups import IndexBench
-from bench.index_tables import make_table_apart
+from bench.index_tables import compact_again, make_table_apart
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.stream_runtime.allocator import give_memory_back, use_system_allocator
@@ -35,7 +40,10 @@ from tidemark.stream_runtime.allocator import give_memory_back, use_system_alloc
 _MIB: Final = 1 << 20
 _GROUPS: Final = Path("/sys/fs/cgroup/memory")
 _EPOCHS: Final = 3
+_UPDATES: Final = 0.9
+"""Of an epoch's keys. The others are new."""
 _SPARE_MIB: Final = 150
+_LOOKED_UP: Final = 1_000_000
 _RSS_FILE: Final = re.compile(r"^RssFile:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -103,10 +111,11 @@ class _Life(IndexBench):
             chosen.shards,
             chosen.memory_mib * _MIB,
             kind=chosen.kind,
+            updated=_UPDATES,
         )
         self.limits = IndexLimits(self.memory, 100 << 30, chosen.mapped_mib * _MIB)
         self.new_keys = chosen.keys
-        self.offset = 0
+        self.offset = self.staged = 0
 
     def run(self) -> None:
         self._conditions()
@@ -126,23 +135,26 @@ class _Life(IndexBench):
         index = self._index()
         self._phase("load, with look-ups beside it", lambda: self._load(index))
         self._phase(f"{_EPOCHS} full epochs promoted", lambda: self._promote(index))
+        compact_again(self.folder / "table", self.shards)
+        self._phase("compacted, opened again, an epoch", lambda: self._open_again(index))
         self._phase("filled, and closed by its owner", lambda: self._fill(index))
         self._close(index)
 
     def _inherit(self) -> None:
         heir = self._index()
         self._phase("another takes over, and promotes", lambda: self._promote(heir, 1))
-        self._phase("look-ups", lambda: self._look(heir))
+        self._phase("look-ups, a million keys", lambda: self._look(heir))
         self._close(heir)
 
     def _phase(self, what: str, act: Callable[[], object]) -> None:
-        started_s = self.clock.monotonic_s()
+        started_s, used, before = self.clock.monotonic_s(), process_time(), self.staged
         with AnonymousMemory() as memory:
             act()
-        seconds = self.clock.monotonic_s() - started_s
+        seconds, cpu_s = self.clock.monotonic_s() - started_s, process_time() - used
+        keys = f", {self.staged - before} keys" if self.staged > before else ""
         print(
-            f"  {what:<34} {seconds:6.1f} s, RssAnon at most {memory.peak / _MIB:5.0f} MiB, "
-            f"RssFile {_file_bytes() / _MIB:5.0f} MiB",
+            f"  {what:<34} {seconds:6.1f} s ({cpu_s:.1f} CPU s), RssAnon at most "
+            f"{memory.peak / _MIB:5.0f} MiB, RssFile {_file_bytes() / _MIB:5.0f} MiB{keys}",
             flush=True,
         )
 
@@ -151,8 +163,13 @@ class _Life(IndexBench):
         while index.warm(start=False).left:
             index.lookup(0, *self._some())
 
+    def _open_again(self, index: TieredIndex) -> None:
+        index.rewind()
+        index.open_lane(0, MetadataTableSnapshot.load(self.storage))
+        self._promote(index, 1)
+
     def _look(self, index: TieredIndex) -> None:
-        for _ in range(10):
+        for _ in range(_LOOKED_UP // self.batch):
             index.lookup(0, *self._some())
 
     def _promote(self, index: TieredIndex, epochs: int = _EPOCHS) -> None:
@@ -162,20 +179,25 @@ class _Life(IndexBench):
             give_memory_back()
 
     def _fill(self, index: TieredIndex) -> None:
-        """Stages new keys until the uncommitted tier is full."""
-        for numbers in self._new():
-            changes = self._changes(*self._batch_of(numbers), ordering=0)
+        """Looks keys up and stages them, until the uncommitted tier is full."""
+        for numbers in self._upserts():
+            batch = self._batch_of(numbers)
             before = index.uncommitted_memory()
-            index.stage(0, changes)
+            index.lookup(0, *batch)
+            index.stage(0, self._changes(*batch, ordering=self.offset + 1))
+            self.staged += len(numbers)
             self.offset += 1
             index.counted([0], self.offset)
             if 2 * index.uncommitted_memory() - before > self.limits.uncommitted:
                 return
 
-    def _new(self) -> Iterator[npt.NDArray[np.int64]]:
+    def _upserts(self) -> Iterator[npt.NDArray[np.int64]]:
+        """The numbers of a batch's keys, without end."""
+        known = round(self.batch * _UPDATES)
         while True:
-            yield np.arange(self.new_keys, self.new_keys + self.batch, dtype=np.int64) * 2
-            self.new_keys += self.batch
+            new = np.arange(self.new_keys, self.new_keys + self.batch - known, dtype=np.int64)
+            self.new_keys += len(new)
+            yield np.concatenate([CHOICES[self.choice](self.random, self.count, known), new]) * 2
 
 
 def _file_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -60,13 +61,29 @@ def make_table(folder: Path, kind: str, count: int, shards: int) -> None:
     create_table(storage, definition)
     times = InstantGenerator(clock)
     bootstrap_metadata_table(storage, shards, times)
+    numbers = numbers_by_shard(kind, count, shards)
+    _compact(storage, times, shards, lambda shard: _base_file(kind, numbers[shard], shard))
+
+
+def compact_again(folder: Path, shards: int) -> None:
+    """One more compaction of the metadata table: base files of the same content under new names."""
+    storage = LocalStorage(str(folder))
+    formers = sorted((folder / RECORD_INDEX_FOLDER).glob("*.hfile"))
+    newest = formers[-1].name.rpartition("_")[2]
+    former = {int(each.name.split("-")[2]): each for each in formers if each.name.endswith(newest)}
+    _compact(storage, InstantGenerator(SystemClock()), shards, lambda shard: former[shard].read_bytes())
+
+
+def _compact(
+    storage: LocalStorage, times: InstantGenerator, shards: int, content: Callable[[int], bytes]
+) -> None:
     requested = create_requested(
         Unfenced(storage), times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
     )
     compaction = create_inflight(Unfenced(storage), requested, root=METADATA_TABLE_ROOT)
-    for shard, numbers in enumerate(numbers_by_shard(kind, count, shards)):
+    for shard in range(shards):
         name = f"record-index-{shard:04d}-0_{shard}-0-0_{compaction.requested}.hfile"
-        storage.create(f"{RECORD_INDEX_FOLDER}/{name}", _base_file(kind, numbers, shard))
+        storage.create(f"{RECORD_INDEX_FOLDER}/{name}", content(shard))
     metadata = encode_commit_metadata(CommitMetadata(compacted=True))
     complete(Unfenced(storage), compaction, times.next(), metadata, root=METADATA_TABLE_ROOT)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +21,7 @@ import pyarrow as pa
 from tidemark.hudi_format.hfile.block_search import BlockSearch
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
+from tidemark.index_assigner.runs.checksums import crc32
 from tidemark.index_assigner.runs.directory import (
     FOOTER_BYTES,
     Directory,
@@ -151,7 +151,7 @@ class RunFile:
     def _image(self, block: int) -> bytes:
         begin, end = int(self._begins[block]), int(self._ends[block])
         image = self._read(begin, end - begin)
-        if zlib.crc32(image) != int(self.directory.checksums[block]):
+        if crc32(image) != int(self.directory.checksums[block]):
             raise RunDamagedError(f"{self.name}: the image of block {block} is damaged")
         return image
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import BinaryIO, Final
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.runs.checksums import crc32
 from tidemark.index_assigner.runs.directory import Directory, RunIdentity, encode_directory
 from tidemark.index_assigner.runs.entries import UInt8Array
 from tidemark.index_assigner.runs.images import Images, make_images
@@ -61,7 +61,7 @@ class RunWriter:
             self._starts.append(self._size)
             self._counts.append(image.count)
             self._widths.append(image.width)
-            self._checksums.append(zlib.crc32(image.data))
+            self._checksums.append(crc32(image.data))
             self._size += len(image.data)
 
     def leave_out(self, first_keys: Sequence[bytes]) -> None:
