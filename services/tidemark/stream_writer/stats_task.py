@@ -18,8 +18,7 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats import (
     file_records,
 )
 from tidemark.hudi_format.model import ShardId
-from tidemark.hudi_format.publication.locate import attempt_of
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.publication.port import Attempt
 from tidemark.stream_writer.epoch_tasks import StatsTask
 from tidemark.stream_writer.publishing import prepare_file
 from tidemark.stream_writer.task_outcome import TaskSucceeded
@@ -44,11 +43,11 @@ class FileStats:
         self.records.update(file_records(partition_path, file_name, ranges))
 
 
-def write_stats_group(task: StatsTask, storage: Storage) -> TaskSucceeded:
+def write_stats_group(task: StatsTask, attempt: Attempt) -> TaskSucceeded:
     """Makes the log file of one file group and has it prepared. Raises FencedOutError, CorruptFileError if an
     earlier run made another one visible.
     """
     changes, group = StatsChanges(task.records), ShardId(task.group)
     log, data = COLUMN_STATS.log_file(changes, task.instant, group)
-    ticket = prepare_file(attempt_of(storage, task.token), log.path, data)
+    ticket = prepare_file(attempt, log.path, data)
     return TaskSucceeded(metadata_logs=(log.prepared(ticket),))

@@ -38,7 +38,7 @@ def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
         storage = open_storage(task.base_uri)
         if not storage.exists(PROPERTIES_PATH):
             raise _not_seen(task.base_uri)
-        return write_stats_group(task, storage)
+        return write_stats_group(task, attempt_of(storage, task.token))
     storage = open_storage(task.table.base_uri)
     clock = worker.clock
     started_s = clock.monotonic_s()
