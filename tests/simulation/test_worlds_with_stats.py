@@ -30,4 +30,3 @@ def test_every_guarantee_holds_beside_services() -> None:
     outcome = run_script(with_stats(with_services(WITH_SERVICES)))
     assert outcome.violations == (), "\n".join(outcome.log[-20:])
     assert outcome.reached["record of column stats"]
-    assert outcome.reached["compact-data done"]
