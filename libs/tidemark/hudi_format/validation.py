@@ -82,12 +82,13 @@ def as_it_is(config: TableConfig) -> TableConfig:
 
 
 def as_adopted(config: TableConfig, stats: bool) -> TableConfig:
-    """The configuration after `pin_timezone`, and after `drop_stats` when ``stats`` is set."""
+    """The configuration after `pin_timezone`, and after the table's stats were made ours; after `drop_stats`
+    where ``stats`` is set.
+    """
     dropped = STATS_PARTITIONS if stats else frozenset()
     return replace(
-        config,
+        without_stats(config),
         timeline_timezone="UTC",
-        metadata_partitions=config.metadata_partitions - dropped,
         metadata_partitions_inflight=config.metadata_partitions_inflight - dropped,
     )
 
@@ -371,7 +372,7 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
     if found is not None:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(found.names))}, which Tidemark does not maintain",
-            "Run `tidemark table adopt --drop-stats`",
+            "Run `tidemark table adopt`, or `tidemark table adopt --drop-stats`",
         )
     if unknown := other_indexes - STATS_PARTITIONS:
         yield UnsupportedTableError(

@@ -40,11 +40,13 @@ def adopt_table(
     """Adopts the table and returns the answer of `offline.adoption.adopt_table`. Call `check_adoptable`
     before.
     """
-    document, pinned, dropped = adoption.adopt_table(config, clock, ids, stats, pending_allowed)
+    document, pinned, dropped, kept = adoption.adopt_table(config, clock, ids, stats, pending_allowed)
     lines = [_can_be_served(document)]
     lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
     lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
-    return document | {"timezone_set": pinned, "dropped": dropped}, lines
+    lines += kept.lines
+    stats_of = {"columns": list(kept.columns), "wrong": [list(wrong) for wrong in kept.wrong]}
+    return document | {"timezone_set": pinned, "dropped": dropped, "column_stats": stats_of}, lines
 
 
 def check_moved(config: TableConfigFile, clock: Clock) -> tuple[dict[str, Any], list[str]]:

@@ -249,13 +249,11 @@ def test_adopt_without_table_says_so(config: str, tmp_path: Path, capsys: pytest
     assert not (tmp_path / "table" / ".hoodie").exists()
 
 
-def test_adopt_drops_stats_only_when_asked(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_adopt_drops_stats(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
     properties = tmp_path / "table" / ".hoodie" / "hoodie.properties"
     key = "hoodie.table.metadata.partitions="
     properties.write_text(properties.read_text().replace(key, f"{key}column_stats,"))
-    assert main(["table", "adopt", "-c", config]) == 2
-    assert "--drop-stats" in capsys.readouterr().err
     assert main(["table", "adopt", "-c", config, "--drop-stats", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dropped"] == ["column_stats"]
     assert "column_stats" not in properties.read_text()

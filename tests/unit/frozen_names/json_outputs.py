@@ -148,6 +148,7 @@ def _offline(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, A
     new_table(folder / "old" / "table").commit(orders(("k1", "2026-01-01", 1), ("k2", "2026-01-01", 1)))
     yield _run("verify", *old)
     yield _run("table", "adopt", *old)
+    yield _run("index", "create", *old, "--column-stats", "at")
     with patched.context() as doubled:
         client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
         doubled.setattr(ConfluentKafkaClient, "from_config", lambda *_, **__: client)

@@ -171,7 +171,7 @@ def test_stats_have_one_remedy(table: InMemoryStorage) -> None:
         check_servable(table)
     assert str(refused.value) == (
         "the metadata table keeps column_stats, partition_stats, which Tidemark does not maintain. "
-        "Run `tidemark table adopt --drop-stats`"
+        "Run `tidemark table adopt`, or `tidemark table adopt --drop-stats`"
     )
 
 

@@ -1,4 +1,6 @@
-"""`tidemark index warm`: loads the record index into the assigners' run files before it is asked for."""
+"""`tidemark index`: `warm` loads the record index into the assigners' run files before it is asked for,
+`create` makes column stats of the table.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidemark.console.arguments import Commands, add_command, add_group
+from tidemark.console.errors import WRONG_USE, CliError
 from tidemark.console.output import Output
 from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
@@ -37,7 +40,7 @@ class _Progress(Protocol):
 
 def add(commands: Commands) -> None:
     """Adds the group."""
-    group = add_group(commands, "index", "work on the assigners' copies of the record index")
+    group = add_group(commands, "index", "the table's indexes, and the assigners' copies of its record index")
     add_command(
         group,
         "index warm",
@@ -49,6 +52,34 @@ def add(commands: Commands) -> None:
         "assigner of this machine will take (state.path); Ctrl-C costs the shard that is being loaded.\n"
         "What does not fit into state.disk is not loaded, and is read from the table's files as before.",
     )
+    create = add_command(
+        group,
+        "index create",
+        run_create,
+        "make column stats, by which readers pass over files; no service may run",
+        "  tidemark index create -c flights.yaml --column-stats day,price\n\n"
+        "Reads these columns of all files, and writes the least and the greatest value of each file into\n"
+        "the metadata table; from then on each commit of Tidemark's adds those of its files. In place of\n"
+        "column stats that are there, if any. Killed, it leaves the table without: run it again.\n"
+        "docs/column-stats.md says what Hudi's readers make of them.",
+    )
+    create.add_argument(
+        "--column-stats", required=True, metavar="COLUMNS", help="the columns, with commas between them"
+    )
+
+
+def run_create(options: argparse.Namespace) -> int:
+    """Makes column stats. Raises CliError while services of the table run."""
+    use_arrow_alone()
+    from tidemark.cli.column_stats import create
+    from tidemark.config import load_config
+
+    columns = [name.strip() for name in options.column_stats.split(",") if name.strip()]
+    if not columns:
+        raise CliError("--column-stats names no column", WRONG_USE)
+    output = Output(options.json)
+    output.answer(*create(load_config(options.config), columns, output.say))
+    return 0
 
 
 def run_warm(options: argparse.Namespace) -> int:
@@ -91,7 +122,6 @@ def _by_itself(
 ) -> _Progress:
     from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
     from tidemark.commit_coordinator.offline.rehearsal import check_ledger
-    from tidemark.console.errors import CliError
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.index_assigner.offline import warm_index
     from tidemark.stream_runtime.ids import SystemIds

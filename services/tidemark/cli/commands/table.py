@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
         run_adopt,
         "take over a table that Hudi on Spark made, or whose topics were lost",
         "  tidemark table adopt -c flights.yaml                  check it, set its time zone to UTC\n"
-        "  tidemark table adopt -c flights.yaml --drop-stats     also switch off column, partition stats\n"
+        "  tidemark table adopt -c flights.yaml --drop-stats     switch its column stats off\n"
         "  tidemark table adopt -c flights.yaml --new-ledger     topics were lost: start from the timeline\n"
         "  tidemark table adopt -c flights.yaml --moved          its folder was moved: continue here\n"
         "  tidemark table adopt -c flights.yaml --copied         it is a copy: begin a ledger of its own",
@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
     adopt.add_argument(
         "--drop-stats",
         action="store_true",
-        help="switch the metadata table's column and partition stats off: Tidemark does not maintain them",
+        help="switch column stats off instead of comparing them with the rows; partition stats always are",
     )
     ledger = adopt.add_mutually_exclusive_group()
     ledger.add_argument(

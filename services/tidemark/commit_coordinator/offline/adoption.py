@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.offline.adopted_stats import AdoptedStats, StatsToAdopt
 from tidemark.commit_coordinator.offline.table import is_half_made_here
 from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_table, read_table
 from tidemark.config import TableConfigFile
@@ -36,12 +37,13 @@ class AdoptionError(CoordinatorError):
 
 class Adopted(NamedTuple):
     """`table`: a document like that of `create_table`. `pinned`: the table's time zone was set. `dropped`:
-    the stats that were switched off.
+    the stats that were switched off. `stats`: what was done to those that stay.
     """
 
     table: dict[str, Any]
     pinned: bool
     dropped: list[str]
+    stats: AdoptedStats
 
 
 def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
@@ -69,18 +71,24 @@ def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool 
 def adopt_table(
     config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
 ) -> Adopted:
-    """Sets the table's time zone; with `stats` also drops its stats. Call `check_adoptable` before.
+    """Sets the table's time zone, and makes its column stats ours; with `stats` drops them instead. Call
+    `check_adoptable` before.
 
     `pending_allowed`: a new ledger follows, which rolls back the pending writes of dead writers and ends the
     terms of dead coordinators. Raises AdoptionError, UnsupportedTableError, TableMismatchError,
     LockHeldError.
     """
     storage = open_storage(config.table.path)
+    pending = _pending(storage, pending_allowed)
+    kept = None
+    if not stats and not is_half_made_here(config, storage):
+        kept = StatsToAdopt(storage, read_table(config, storage, pending, partial(as_adopted, stats=False)))
     with table_lock(storage, clock, ids, ends_terms=pending_allowed):
         pinned = pin_timezone(storage, clock)
         dropped = sorted(drop_stats(storage)) if stats else []
+        adopted = AdoptedStats() if kept is None else kept.adopt(clock)
     opened = open_table(config, storage, clock, _pending(storage, pending_allowed))
-    return Adopted(_summary(config, opened), pinned, dropped)
+    return Adopted(_summary(config, opened), pinned, dropped, adopted)
 
 
 def check_moved(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
