@@ -148,7 +148,7 @@ old-timelines: setup ## CPU of listings, a start's look and archival with 10 tho
 	$(PY) -m bench.old_timelines
 
 services-interop: setup jars-interop ## Spark on top of each table service, at each step at which a coordinator may die; an hour
-	TIDEMARK_SERVICES=all $(PY) -m pytest tests/interop/test_table_services_with_hudi.py tests/interop/test_archival_with_hudi.py tests/interop/test_spark_behind_services.py tests/interop/test_spark_behind_our_cleans.py tests/interop/test_spark_services_beside_ours.py tests/interop/test_facts_of_services_with_hudi.py tests/interop/test_operations_beside_services.py tests/interop/test_rebuilt_index_with_hudi.py $(LONGEST_FIRST) $(PYTEST_ARGS)
+	TIDEMARK_SERVICES=all $(PY) -m pytest tests/interop/test_table_services_with_hudi.py tests/interop/test_archival_with_hudi.py tests/interop/test_spark_behind_services.py tests/interop/test_spark_behind_our_cleans.py tests/interop/test_spark_services_beside_ours.py tests/interop/test_facts_of_services_with_hudi.py tests/interop/test_operations_beside_services.py tests/interop/test_rebuilt_index_with_hudi.py tests/interop/test_stats_of_services_with_hudi.py $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 filters: setup jars-interop ## 1 700 random filters with and without data skipping, on stats by Spark and on ours, also beside services (TIDEMARK_SEED); half an hour
 	TIDEMARK_FILTERS=$(or $(TIDEMARK_FILTERS),600) $(PY) -m pytest tests/interop/test_data_skipping_with_hudi.py tests/interop/test_kept_column_stats_with_hudi.py -n 0 $(PYTEST_ARGS)

@@ -4,6 +4,7 @@ goes on with them.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,11 @@ from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif("TIDEMARK_SERVICES" not in os.environ, reason="make services-interop"),
+]
 
 
 def compacted_stats(life: LivedTable) -> bool:
