@@ -27,10 +27,13 @@ from tidemark.epoch_protocol import batches, dead_letter_headers
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     Decision,
+    EpochPlanned,
     LedgerEntry,
     decode_decision,
+    encode_entry,
 )
 from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
+from tidemark.epoch_protocol.kept_stats import KeptStats
 from tidemark.epoch_protocol.state import FoldState, VoidedAttempt
 from tidemark.hudi_format.metadata_table.checked_index import (
     CHECKED_INDEX,
@@ -57,6 +60,12 @@ SHORT_LIVED = {
     "attempt_voided": b'{"type":"attempt_voided","term":7,"epoch":3,"attempt":1,"reason":"r","undecides":""}',
     "voided": b'{"epoch":3,"attempt":1,"instant":"20261123000000000"}',
 }
+"""An epoch of a table with column stats: recordings are older. As the version wrote it that brought them."""
+PLANNED_WITH_STATS = (
+    b'{"type":"epoch_planned","term":7,"epoch":3,"attempt":1,"generation":0,"through":42,'
+    b'"instant":"20261128000000000","as_of":"0","schema":"{}","planned_ms":1,'
+    b'"column_stats":{"columns":["_hoodie_record_key","ts"],"groups":2}}'
+)
 PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas", "index-rebuild.json"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 CACHE_KINDS = {
@@ -157,6 +166,9 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Kinds:
         with tarfile.open(SERVICE_RECORDINGS / name / "recording.tar.xz") as archive:
             archive.extractall(place, filter="tar")
         found.take_services(place / "expected")
+    planned = json.loads(PLANNED_WITH_STATS)
+    found.hold(planned["type"], planned)
+    found.hold("fold", {"planned": planned})
     return found
 
 
@@ -180,6 +192,13 @@ def test_what_is_too_short_lived_to_be_recorded_is_read():
     assert decode_decision(SHORT_LIVED["attempt_voided"]) == AttemptVoided(7, 3, 1, "r")
     voided = msgspec.json.decode(SHORT_LIVED["voided"], type=VoidedAttempt)
     assert voided == VoidedAttempt(3, 1, "20261123000000000")
+
+
+def test_an_epoch_of_a_table_with_column_stats_is_read():
+    stats = KeptStats(["_hoodie_record_key", "ts"], 2)
+    planned = EpochPlanned(7, 3, 1, 0, 42, "20261128000000000", "0", "{}", 1, stats)
+    assert decode_decision(PLANNED_WITH_STATS) == planned
+    assert encode_entry(planned) == PLANNED_WITH_STATS
 
 
 def constants(module: Any, prefix: str) -> dict[str, str]:
