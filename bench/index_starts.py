@@ -8,7 +8,8 @@ One table in one `tidemark run`, with epochs of a second and table services that
 something happens, and at the same moment a backlog of upserts appears (nine in ten of random keys of the
 table). Counted are records of commits, as the table's timeline shows them. "Full rate" is that of the case
 `undisturbed`; 90 % of it are reached at the first commit from which on as many are committed for five
-seconds, or until the backlog is done. `cold-start` and `warm-start` stop all services, Kafka among them, and
+seconds, or until the backlog is done. Lanes have moved when another process holds them afterwards, by
+`tidemark status`. `cold-start` and `warm-start` stop all services, Kafka among them, and
 count from the new start on; the other cases count from the kill.
 """
 
@@ -22,7 +23,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -78,6 +79,7 @@ class Measured:
     """One case, by its commits."""
 
     counts: Counts
+    moved_lanes: int = 0
 
     def figures(self, full: float) -> dict[str, Any]:
         """What is reported. ``silence_s``: the longest time without a commit."""
@@ -90,6 +92,7 @@ class Measured:
             "records": sum(records for _, records in self.counts),
             "seconds": round(times[-1], 2),
             "rate": round(plateau(self.counts)),
+            "moved_lanes": self.moved_lanes,
         }
 
 
@@ -120,6 +123,16 @@ class Table:
 
     def measure(self, case: str) -> Measured:
         """One case of `CASES`; waits until its backlog is committed."""
+        before = self._holders()
+        measured, after = self._measured(case), self._holders()
+        return replace(measured, moved_lanes=sum(after.get(lane) != one for lane, one in before.items()))
+
+    def _holders(self) -> dict[str, str]:
+        """The assigner process that holds each lane."""
+        slots = self._run.command("status")["services"]["assign"]
+        return {lane: slot["process"] for slot in slots for lane in slot["lanes"]}
+
+    def _measured(self, case: str) -> Measured:
         if case in ("cold-start", "warm-start"):
             return self._restarted(cold=case == "cold-start")
         before = CASES[case]
@@ -247,7 +260,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         full = "not reached" if one["full_s"] is None else f"{one['full_s']:7.2f} s"
         yield (
             f"{case:14} first commit {one['first_s']:7.2f} s, {SHARE:.0%} of the rate {full}, "
-            f"longest silence {one['silence_s']:6.2f} s, {one['records']} records in {one['seconds']:.1f} s"
+            f"longest silence {one['silence_s']:6.2f} s, {one['records']} records in {one['seconds']:.1f} s, "
+            f"{one['moved_lanes']} lanes moved"
         )
 
 

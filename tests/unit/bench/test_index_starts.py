@@ -31,4 +31,5 @@ def test_figures_of_a_case() -> None:
         "records": 11_200,
         "seconds": 19.0,
         "rate": 1_000,
+        "moved_lanes": 0,
     }
