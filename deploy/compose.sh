@@ -72,13 +72,28 @@ build() {
     [ -n "$TIDEMARK_BASE_IMAGE" ] || exit 1
     export TIDEMARK_BASE_IMAGE
     PYTHONPATH="libs:services:stubs${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" tools/image_context.py
+    # In the order of the Dockerfile. Each is sent what the stages up to its own copy: the older builder makes all of
+    # them, takes those that it made before from its cache, and keeps nothing of what it was sent.
+    copied='deploy'
     for target in kafka service spark writer; do
+        case "$target" in
+            kafka) copied="$copied $(context java kafka-jars)" ;;
+            service) copied="$copied $(context python-executor python-service tidemark)" ;;
+            spark) copied="$copied $(context python-spark)" ;;
+            writer) copied="$copied $(context jars)" ;;
+        esac
         say "building $PREFIX/$target:$VERSION"
         # What the engine says is shown only when it fails: the older builder warns of its age each time.
-        said=$(docker build --quiet --file deploy/Dockerfile --target "$target" \
+        # shellcheck disable=SC2086  # several folders
+        said=$(tar --create --owner=0 --group=0 --exclude=.made-from $copied | docker build --quiet \
+            --file deploy/Dockerfile --target "$target" \
             --build-arg "BASE_IMAGE=$TIDEMARK_BASE_IMAGE" --label "org.opencontainers.image.version=$VERSION" \
-            --tag "$PREFIX/$target:$VERSION" . 2>&1) || die "$said"
+            --tag "$PREFIX/$target:$VERSION" - 2>&1) || die "$said"
     done
+}
+
+context() { # folders of what tools/image_context.py gathered
+    printf 'build/containers/%s ' "$@"
 }
 
 up() { # what to start is an option of compose each

@@ -23,6 +23,9 @@ case "$1 $2" in
     "compose up") exit "${UP:-0}" ;;
 esac
 """
+TAR = """#!/bin/sh
+echo "tar $*" >>"$SEEN"
+"""
 BASE, PROMETHEUS, GRAFANA = "base:1", "prometheus:1", "grafana:1"
 
 
@@ -30,7 +33,7 @@ def run(tmp_path, command, there=(BASE,), typed=None, **variables):
     """The finished script, and each call of docker. `typed`: a line at a terminal; None: there is none."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
-    for name, text in (("docker", DOCKER), ("python", "#!/bin/sh\n")):
+    for name, text in (("docker", DOCKER), ("tar", TAR), ("python", "#!/bin/sh\n")):
         (binaries / name).write_text(text)
         (binaries / name).chmod(0o755)
     environment = {
@@ -67,6 +70,25 @@ def test_up_says_at_its_end_where_everything_is(tmp_path):
     assert "http://127.0.0.1:7999" in done.stdout
     assert "tidemark status -c /etc/tidemark/flights.yaml" in done.stdout
     assert "Prometheus" not in done.stdout
+
+
+def test_each_image_is_sent_what_the_stages_up_to_its_own_copy(tmp_path):
+    done, seen = run(tmp_path, ["build"])
+    assert done.returncode == 0, done.stderr
+    sent = [set(line.split()[1:]) for line in seen if line.startswith("tar ")]
+    copied, expected = {"deploy"}, {}
+    for line in (ROOT / "deploy" / "Dockerfile").read_text().splitlines():
+        match line.split():
+            case ["FROM", _, "AS", stage]:
+                expected[stage] = copied
+            case ["COPY", source, _] if source.startswith("build/"):
+                copied |= {source}
+                expected[stage] = set(copied)
+    targets = [line.partition("--target ")[2].split()[0] for line in seen if line.startswith("build ")]
+    assert targets == ["kafka", "service", "spark", "writer"]
+    for target, folders in zip(targets, sent, strict=True):
+        assert {each for each in folders if not each.startswith("--")} == expected[target]
+    assert len(expected["writer"]) == 8
 
 
 def test_observability_with_both_images_starts_both(tmp_path):
