@@ -208,7 +208,8 @@ class _Listed:
     """
 
     def __init__(self, files: ListedNames) -> None:
-        self._files = files
+        # Thousands of log files are looked up in each folder, under the lock.
+        self._files = {partition: frozenset(names) for partition, names in files.items()}
         self._bases: dict[tuple[str, str, str], list[str]] = {}
         self._groups: set[FileGroupId] = set()
         for partition, names in files.items():
