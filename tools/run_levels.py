@@ -28,11 +28,11 @@ import psutil
 from tidemark.stream_runtime.clock import Clock, SystemClock
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-WAITING: Final = ("compose-test", "integration", "e2e")
-COMPUTING: Final = ("class-data", "interop", "unit", "contract", "golden", "lint")
-"""What is left at the end is taken by whoever has nothing to do: short ones are last where others compute.
-`e2e`, whose pipelines are the most sensitive to load, comes when hardly more than levels of low priority are
-left beside it. `class-data` is no level: those behind it take less time for it.
+WAITING: Final = ("compose-test", "integration")
+COMPUTING: Final = ("class-data", "interop", "e2e", "lint", "golden", "contract", "unit")
+"""What is left at the end is taken by whoever has nothing to do, the last first. `e2e` waits as well, and
+comes as soon as `interop` has ended: behind `integration`, the three that wait would take longer than both
+cores need for everything. `class-data` is no level: those behind it take less time for it.
 """
 FILLING: Final = ("simulation",)
 """It computes, in time of its own: on cores that others want it may take as long as they do."""
