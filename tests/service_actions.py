@@ -223,10 +223,7 @@ class ServedTable:
             else:
                 counts = merge_data_group(self.storage, operation, self._rules(), name, sink, bounds)
         ticket = sink.finish()
-        return MergeOutcome(
-            number, name, ticket.size, counts.rows, counts.inserts, counts.updates, counts.deletes,
-            counts.log_records, *counts.digest, ticket,
-        )  # fmt: skip
+        return counts.outcome(number, name, ticket)
 
     def _rules(self) -> RowRules:
         fields = self.table_config.ordering_fields

@@ -40,7 +40,6 @@ from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.merging.data_group import RowRules, merge_data_group
 from tidemark.hudi_format.table_services.merging.index_shard import merge_index_shard
 from tidemark.hudi_format.table_services.operations import (
-    MergeOutcome,
     decode_plan,
     encode_outcomes,
     output_name,
@@ -94,13 +93,8 @@ def merge(document: bytes, files: ServiceFiles) -> tuple[bytes, tuple[Ticket, ..
             ticket = sink.finish()
         finally:
             sink.discard()
-        outcomes.append(
-            MergeOutcome(
-                number, name, ticket.size, counts.rows, counts.inserts, counts.updates,
-                counts.deletes, counts.log_records, *counts.digest, ticket,
-                file_records(operation.partition, name, counts.ranges),
-            )
-        )  # fmt: skip
+        stats = file_records(operation.partition, name, counts.ranges)
+        outcomes.append(counts.outcome(number, name, ticket, stats))
     return encode_outcomes(tuple(outcomes)), tuple(each.ticket for each in outcomes if each.ticket)
 
 

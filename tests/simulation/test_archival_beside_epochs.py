@@ -24,7 +24,6 @@ from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.merging.index_shard import merge_index_shard
 from tidemark.hudi_format.table_services.operations import (
-    MergeOutcome,
     decode_plan,
     encode_outcomes,
     output_name,
@@ -57,12 +56,7 @@ def merge_index(document: bytes, files: ServiceFiles) -> tuple[bytes, tuple[Tick
             bounds = MergeBounds(64 << 20, Path(scratch))
             counts = merge_index_shard(files.storage, operation, plan.instant, sink, bounds)
         ticket = sink.finish()
-        outcomes.append(
-            MergeOutcome(
-                number, output_name(plan, number), ticket.size, counts.rows, counts.inserts, counts.updates,
-                counts.deletes, counts.log_records, *counts.digest, ticket,
-            )
-        )  # fmt: skip
+        outcomes.append(counts.outcome(number, output_name(plan, number), ticket))
     return encode_outcomes(tuple(outcomes)), tuple(each.ticket for each in outcomes if each.ticket)
 
 

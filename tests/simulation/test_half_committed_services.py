@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.test_half_done_by_other import FED, ROUND, SETUP
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
 
-ROUND = "round\n"
-SETUP = "setup type=mor shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0 services=yes kinds="
-FED = f"""
-round
-feed up k1 d0 1
-hurry
-{6 * ROUND}feed up k1 d0 2
-hurry
-{6 * ROUND}feed up k1 d0 3
-hurry
-{12 * ROUND}"""
 CLEAN_DUE = "foreign compact\nwait 6000\n"
 CLEAN, COMPACTION = f"{SETUP}clean{FED}{CLEAN_DUE}", f"{SETUP}compact_data{FED}"
 LAST_FILE = "fail-before coordinator {} storage.publish\n" + 2 * ROUND

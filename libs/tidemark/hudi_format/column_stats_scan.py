@@ -46,8 +46,7 @@ class ColumnStatsScan:
     ) -> None:
         check_stats_columns(schema, columns)
         self._storage, self._columns = storage, columns
-        ordering = config.ordering_fields[0] if config.ordering_fields else None
-        self._ranges = RangeScan(storage, schema, [*STATS_META_COLUMNS, *columns], ordering)
+        self._ranges = RangeScan(storage, schema, [*STATS_META_COLUMNS, *columns], config.ordering_field)
         self._snapshot: MetadataTableSnapshot | None = None
         self._slices: list[FileSlice] = []
 

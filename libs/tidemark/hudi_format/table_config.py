@@ -96,6 +96,11 @@ class TableConfig:
         """Whether records have a partition path other than ''."""
         return bool(self.partition_fields)
 
+    @property
+    def ordering_field(self) -> str | None:
+        """The first ordering field, None without one. A table with event-time ordering has one."""
+        return self.ordering_fields[0] if self.ordering_fields else None
+
 
 def table_checksum(name: str, database: str = "") -> int:
     """The unsigned CRC-32 of the UTF-8 text "<database>.<table>"."""

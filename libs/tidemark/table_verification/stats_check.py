@@ -74,8 +74,7 @@ def check_column_stats(
         findings.add(
             Kind.COLUMN_STATS_WRONG, len(others), (f"column {name} can have none" for name in others)
         )
-    ordering = config.ordering_fields[0] if config.ordering_fields else None
-    scan = RangeScan(snapshot.storage, schema, ranged, ordering)
+    scan = RangeScan(snapshot.storage, schema, ranged, config.ordering_field)
     read = 0
     for file_slice in slices:
         if not is_changed(file_slice):

@@ -39,7 +39,7 @@ def draft_of_table(path: Path, topic: str | None, kafka: Mapping[str, str]) -> D
     draft = Draft(config.name, str(path), f"the Hudi table {path}", kafka=kafka)
     draft.type = config.table_type.value.lower()
     draft.record_key, draft.partition = config.record_key_fields, config.partition_fields
-    draft.ordering = config.ordering_fields[0] if config.ordering_fields else None
+    draft.ordering = config.ordering_field
     draft.schema = json.loads(schema.avro_json)
     draft.topics = (topic or config.name,)
     draft.hoodie = _options(config)

@@ -113,7 +113,7 @@ def table_facts(
         name=config.name,
         merge_on_read=config.is_merge_on_read,
         merge_mode=config.merge_mode,
-        ordering_field=config.ordering_fields[0] if config.ordering_fields else None,
+        ordering_field=config.ordering_field,
         kafka=dict(kafka),
         data_topic=data_topic,
         index_topic=index_topic,

@@ -24,6 +24,11 @@ class FileRanges:
         self._whole = more or self._whole
 
     @property
+    def whole(self) -> list[ColumnRange]:
+        """As `ranges`, with whole bounds."""
+        return self._whole
+
+    @property
     def ranges(self) -> list[ColumnRange]:
         """Of all rows so far; empty where there are none, or a column has no range (`column_ranges`)."""
         return cut_ranges(self._whole)

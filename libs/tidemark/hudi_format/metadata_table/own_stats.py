@@ -44,11 +44,8 @@ def own_stats_columns(storage: Storage) -> list[str] | None:
     """The user's columns of the column stats that were made here; None where there are none. Raises
     CorruptFileError.
     """
-    try:
-        properties = parse_properties(storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
-    except FileMissingError:
-        return None
-    return properties[_COLUMNS].split(",") if _COLUMNS in properties else None
+    columns = _folder_properties(storage).get(_COLUMNS)
+    return None if columns is None else columns.split(",")
 
 
 def kept_stats_columns(storage: Storage, config: TableConfig) -> list[str]:
@@ -66,20 +63,15 @@ def stats_build(storage: Storage) -> str:
     """The instant that built the column stats which are there, whoever made them; "" where there are none.
     Raises CorruptFileError.
     """
-    try:
-        properties = parse_properties(storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
-    except FileMissingError:
-        return ""
-    return properties.get("commitTime", "")
+    return _folder_properties(storage).get("commitTime", "")
 
 
 def disown_stats(term: Term) -> None:
     """Says that column stats which were ours are so no more: commits of ours will not be in them. Hold the
     table's lock. Raises FencedOutError.
     """
-    if own_stats_columns(term.storage) is not None:
-        properties = parse_properties(term.storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
-        del properties[_COLUMNS]
+    properties = _folder_properties(term.storage)
+    if properties.pop(_COLUMNS, None) is not None:
         text = format_properties(properties, "partition metadata")
         term.replace(_FOLDER_PROPERTIES, text.encode("ascii"))
 
@@ -105,3 +97,11 @@ def foreign_stats(storage: Storage, config: TableConfig) -> ForeignStats | None:
         return ForeignStats(listed, f"another writer changed their columns from {', '.join(own)} to {others}")
     rest = listed - {COLUMN_STATS.name}
     return ForeignStats(rest, "another writer switched them on") if rest else None
+
+
+def _folder_properties(storage: Storage) -> dict[str, str]:
+    """Empty where the folder is missing."""
+    try:
+        return parse_properties(storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
+    except FileMissingError:
+        return {}

@@ -21,13 +21,12 @@ from tidemark.hudi_format.column_ranges import (
     cut_ranges,
     has_ranges,
     sort_key,
-    united,
-    whole_ranges,
 )
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.base_file import parquet_batches
 from tidemark.hudi_format.file_group.log_blocks import read_log_rows
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.file_ranges import FileRanges
 from tidemark.hudi_format.metadata_table.partitions.column_stats import column_stats_key, file_records
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import ColumnStats
 from tidemark.hudi_format.schema import TableSchema, cast_rows
@@ -86,15 +85,13 @@ class RangeScan:
         """Raises FileMissingError (the file was cleaned away: list again), CorruptFileError, SchemaError,
         UnsupportedTableError.
         """
-        found: list[ColumnRange] = []
+        found = FileRanges(self.columns)
         for rows, is_partial in self._rows(*path):
             if is_partial:
-                found = []
+                found = FileRanges(self.columns)
                 break
-            more = whole_ranges(rows, self.columns)
-            both = found and more
-            found = [united(a, b) for a, b in zip(found, more, strict=True)] if both else found or more
-        self.ranges[path] = found
+            found.add(rows)
+        self.ranges[path] = found.whole
 
     def _rows(self, partition_path: str, name: str) -> Iterator[tuple[pa.Table, bool]]:
         path = join_path(partition_path, name)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemark.commit_coordinator.offline.adoption import table_lock
-from tidemark.commit_coordinator.opening.table_open import OpenedTable, read_table
+from tidemark.commit_coordinator.opening.table_open import read_table
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.metadata_table.stats_creation import StatsFailpoint
-from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.validation import without_stats
 from tidemark.stream_runtime.clock import Clock
@@ -53,17 +52,14 @@ def create_column_stats(
     `read_table` and `ColumnStatsScan`.
     """
     storage = open_storage(config.table.path)
-    scan = _scan_of(storage, read_table(config, storage, None, without_stats), columns)
+    opened = read_table(config, storage, None, without_stats)
+    scan = ColumnStatsScan(storage, opened.config, opened.schema, columns)
     progress = _Progress(clock, say)
     scan.scan(progress.scanned)
     with table_lock(storage, clock, ids, ends_terms=False):
         scan.scan()
         records = scan.create(clock, hit)
     return CreatedStats(columns, scan.files, records)
-
-
-def _scan_of(storage: Storage, opened: OpenedTable, columns: Sequence[str]) -> ColumnStatsScan:
-    return ColumnStatsScan(storage, opened.config, opened.schema, columns)
 
 
 class _Progress:

@@ -105,7 +105,7 @@ def read_table(
     snapshot = MetadataTableSnapshot.load(storage)
     missing_index.check_shards(snapshot.num_shards)
     check_shards(file, snapshot.num_shards)
-    logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
+    logs = ReadableLogs(storage, config.ordering_field)
     view = TableView.of(storage, snapshot.data_timeline)
     logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
     return OpenedTable(config, snapshot.num_shards, schema, False, logs, configured.arrow.names)

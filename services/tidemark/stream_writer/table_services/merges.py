@@ -95,15 +95,5 @@ def _outcome_of(prepared: Prepared, path: str) -> MergeOutcome:
 
 
 def _outcome(numbered: NumberedOperation, name: str, counts: MergeCounts) -> MergeOutcome:
-    return MergeOutcome(
-        numbered.ordinal,
-        name,
-        counts.size,
-        counts.rows,
-        counts.inserts,
-        counts.updates,
-        counts.deletes,
-        counts.log_records,
-        *counts.digest,
-        stats=file_records(numbered.operation.partition, name, counts.ranges),
-    )
+    stats = file_records(numbered.operation.partition, name, counts.ranges)
+    return counts.outcome(numbered.ordinal, name, stats=stats)

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from testing.memory_storage import InMemoryStorage
-from tests.unit.hudi_format.table_services.test_merge_index_shard import Held, Pieces, content_of
+from tests.unit.hudi_format.table_services import test_merge_index_shard as index_shards
+from tests.unit.hudi_format.table_services.test_merge_index_shard import content_of
 from tidemark.hudi_format.column_ranges import ColumnRange, StatType, ValueType, decimal_bytes
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.hfile import HFileOptions, HFileReader, write_hfile
 from tidemark.hudi_format.key_digest import key_digest
-from tidemark.hudi_format.log_file import BlockType, HeaderKey, encode_deletes, frame_block
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import (
     ColumnStats,
     decode_stats,
@@ -25,8 +25,6 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import (
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.table_services.merging import index_shard, sorted_entries
 from tidemark.hudi_format.table_services.merging.bounds import MergeCounts
-from tidemark.hudi_format.table_services.merging.index_shard import merge_index_shard
-from tidemark.hudi_format.table_services.operations import MergeOperation
 
 FOLDER = ".hoodie/metadata/column_stats"
 FILE_ID = "col-stats-0000-0"
@@ -99,28 +97,14 @@ def put_base(storage: InMemoryStorage, content: dict[str, bytes]) -> None:
 
 
 def put_log(storage: InMemoryStorage, number: int, changes: dict[str, Change]) -> str:
-    instant = f"202601010001{number:05d}"
-    headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: metadata_record_schema()}
-    live = {key: value_of(key, *change) for key, change in sorted(changes.items()) if change is not None}
-    gone = [key for key, change in changes.items() if change is None]
-    data = b""
-    if live:
-        content = write_hfile(pa.array(list(live)), pa.array(list(live.values()), pa.binary()), "s")
-        data += frame_block(BlockType.HFILE_DATA, headers, content)
-    if gone:
-        data += frame_block(BlockType.DELETE, headers, encode_deletes(pa.array(gone), "column_stats"))
-    name = f".{FILE_ID}_{instant}.log.1_0-0-0"
-    storage.create(f"{FOLDER}/{name}", data)
-    return name
+    values = {key: None if change is None else value_of(key, *change) for key, change in changes.items()}
+    return index_shards.put_log(storage, number, values, partition="column_stats", file_id=FILE_ID)
 
 
 def merge(
     storage: InMemoryStorage, logs: list[str], scratch: Path, held: int = 1 << 30, base: str | None = BASE
 ) -> tuple[HFileReader, MergeCounts]:
-    operation = MergeOperation("column_stats", FILE_ID, "20260101000000000", base, tuple(logs), 0, 0)
-    sink = Pieces()
-    counts = merge_index_shard(storage, operation, "20260102000000000", sink, Held(held, scratch))
-    return HFileReader.from_bytes(b"".join(sink), "merged"), counts
+    return index_shards.merge(storage, logs, scratch, held, base, "column_stats", FILE_ID)
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -56,7 +56,14 @@ def put_base(
     storage.create(f"{FOLDER}/{BASE}", data)
 
 
-def put_log(storage: InMemoryStorage, number: int, changes: dict[str, bytes | None], schema: str = "") -> str:
+def put_log(
+    storage: InMemoryStorage,
+    number: int,
+    changes: dict[str, bytes | None],
+    schema: str = "",
+    partition: str = "record_index",
+    file_id: str = FILE_ID,
+) -> str:
     instant = f"202601010001{number:05d}"
     headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema or metadata_record_schema()}
     live = {
@@ -72,16 +79,22 @@ def put_log(storage: InMemoryStorage, number: int, changes: dict[str, bytes | No
         data += frame_block(BlockType.HFILE_DATA, headers, content)
     gone = [key for key, value in changes.items() if value is None]
     if gone:
-        data += frame_block(BlockType.DELETE, headers, encode_deletes(pa.array(gone), "record_index"))
-    name = f".{FILE_ID}_{instant}.log.1_0-0-0"
-    storage.create(f"{FOLDER}/{name}", data)
+        data += frame_block(BlockType.DELETE, headers, encode_deletes(pa.array(gone), partition))
+    name = f".{file_id}_{instant}.log.1_0-0-0"
+    storage.create(f".hoodie/metadata/{partition}/{name}", data)
     return name
 
 
 def merge(
-    storage: InMemoryStorage, logs: list[str], scratch: Path, held: int = 1 << 30, base: str | None = BASE
+    storage: InMemoryStorage,
+    logs: list[str],
+    scratch: Path,
+    held: int = 1 << 30,
+    base: str | None = BASE,
+    partition: str = "record_index",
+    file_id: str = FILE_ID,
 ) -> tuple[HFileReader, MergeCounts]:
-    operation = MergeOperation("record_index", FILE_ID, "20260101000000000", base, tuple(logs), 0, 0)
+    operation = MergeOperation(partition, file_id, "20260101000000000", base, tuple(logs), 0, 0)
     sink = Pieces()
     counts = merge_index_shard(storage, operation, NOW, sink, Held(held, scratch))
     data = b"".join(sink)

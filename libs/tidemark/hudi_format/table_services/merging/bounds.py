@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from tidemark.hudi_format.column_ranges import ColumnRange
 from tidemark.hudi_format.key_digest import EMPTY, Digest, added, key_digest
+from tidemark.hudi_format.publication.tickets import Ticket
+from tidemark.hudi_format.table_services.operations import MergeOutcome
 
 MEMORY_MIN: Final = 32 << 20
 # Arrow's columns of text and bytes have 32-bit offsets.
@@ -53,6 +55,24 @@ class MergeCounts:
     log_records: int = 0
     digest: Digest = EMPTY
     ranges: Sequence[ColumnRange] = ()
+
+    def outcome(
+        self, ordinal: int, name: str, ticket: Ticket | None = None, stats: dict[str, bytes] | None = None
+    ) -> MergeOutcome:
+        """What a task reports of this merge."""
+        return MergeOutcome(
+            ordinal,
+            name,
+            self.size,
+            self.rows,
+            self.inserts,
+            self.updates,
+            self.deletes,
+            self.log_records,
+            *self.digest,
+            ticket,
+            stats or {},
+        )
 
     def add_keys(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Counts rows of the new file into `rows` and the digest."""

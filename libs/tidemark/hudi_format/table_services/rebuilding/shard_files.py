@@ -163,18 +163,5 @@ def compact_others(
             ticket = target.finish()
         finally:
             target.discard()
-        outcomes.append(
-            MergeOutcome(
-                number,
-                name_of(path),
-                counts.size,
-                counts.rows,
-                counts.inserts,
-                counts.updates,
-                counts.deletes,
-                counts.log_records,
-                *counts.digest,
-                ticket,
-            )
-        )
+        outcomes.append(counts.outcome(number, name_of(path), ticket))
     return outcomes
