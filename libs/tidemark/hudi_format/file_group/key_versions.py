@@ -7,7 +7,7 @@ Memory is bounded: one row group of a base file at a time, and log files up to a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -163,16 +163,7 @@ class KeyReader:
     def _in_log(self, path: str, key: str, columns: pa.Schema) -> LogContent:
         """The rows and changes of a log file that belong to the key."""
         content = read_data_log(self.storage, path, columns, self.mode, self.ordering)
-        changes = content.changes.take(np.flatnonzero(np.asarray(pc.equal(content.changes.keys, key))))
-        has_row = changes.row >= 0
-        positions = changes.row[has_row]
-        rows = content.rows.take(pa.array(positions))
-        # The kept rows are numbered from 0 again: changes with rows 8, -1, 3 (-1: a delete record) take rows
-        # 8 and 3, and get the numbers 0, -1, 1.
-        renumbered = np.full(len(changes), -1, np.int64)
-        renumbered[has_row] = np.arange(rows.num_rows)
-        has = None if content.has is None else content.has[positions]
-        return LogContent(rows, replace(changes, row=renumbered), content.folds, has)
+        return content.of_keys(pa.array([key], pa.string()))
 
     def _changes_of(self, name: str, rows: pa.Table, changes: Changes) -> list[KeyVersion]:
         row_versions = iter(self._rows_of(name, rows, is_base=False))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError, damage_in
 from tidemark.hudi_format.file_group.avro_rows import avro_row_chunks
 from tidemark.hudi_format.file_group.base_file import parquet_batches, write_parquet
-from tidemark.hudi_format.file_group.changes import Changes, Deletes
+from tidemark.hudi_format.file_group.changes import Changes, Deletes, combined, positions_in
 from tidemark.hudi_format.file_group.delete_records import delete_block_contents, read_deletes
 from tidemark.hudi_format.file_group.lost_ends import check_empty, check_size
 from tidemark.hudi_format.file_group.merge import changes_of_rows
@@ -69,6 +69,19 @@ class LogContent:
                 ]
             )
         return cls(rows, changes, has=has)
+
+    def of_keys(self, keys: pa.Array) -> LogContent:
+        """The rows and changes of these keys, in their former order."""
+        changes = self.changes.take(np.flatnonzero(positions_in(combined(self.changes.keys), keys) >= 0))
+        has_row = changes.row >= 0
+        positions = changes.row[has_row]
+        # The kept rows are numbered from 0 again: changes with rows 8, -1, 3 (-1: a delete record) take rows
+        # 8 and 3, and get the numbers 0, -1, 1.
+        renumbered = np.full(len(changes), -1, np.int64)
+        renumbered[has_row] = np.arange(len(positions))
+        has = None if self.has is None else self.has[positions]
+        rows = self.rows.take(pa.array(positions))
+        return LogContent(rows, replace(changes, row=renumbered), self.folds, has)
 
 
 def data_log_bytes(
