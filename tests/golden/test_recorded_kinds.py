@@ -40,9 +40,10 @@ from tidemark.hudi_format.metadata_table.checked_index import (
     checked_replacecommits,
     keep_checked,
 )
+from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.hudi_format.table_config import PROPERTIES_PATH, read_table_config
 from tidemark.hudi_format.table_services.rebuilding.documents import (
     REBUILD_PATH,
     Rebuild,
@@ -65,6 +66,13 @@ PLANNED_WITH_STATS = (
     b'{"type":"epoch_planned","term":7,"epoch":3,"attempt":1,"generation":0,"through":42,'
     b'"instant":"20261128000000000","as_of":"0","schema":"{}","planned_ms":1,'
     b'"column_stats":{"columns":["_hoodie_record_key","ts"],"groups":2}}'
+)
+"""The creation of a table with column stats; it exists for moments."""
+BEGUN_WITH_STATS = (
+    b'{"definition":{"name":"t","table_type":"MERGE_ON_READ","record_key_fields":["id"],"partition_fie'
+    b'lds":[],"ordering_fields":[],"hive_style_partitioning":false,"url_encode_partitioning":false,"da'
+    b'tabase":"","schema":null},"shards":1,"completions":["20250615150640000","20250615150640001","202'
+    b'50615150640002"],"stats":["id"]}'
 )
 PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas", "index-rebuild.json"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
@@ -295,6 +303,8 @@ def test_every_field_of_a_document_is_recorded(kinds: Kinds, path: str, made_by:
     content = kinds.documents[path.rpartition("/")[2]].read_bytes()
     msgspec.json.decode(content, type=made_by)
     kinds.hold(path, json.loads(content))
+    if path == CREATION:
+        kinds.hold(path, json.loads(BEGUN_WITH_STATS))
     assert lacking(kinds, path, made_by) == set()
 
 
@@ -326,6 +336,15 @@ def test_what_a_commit_says_of_its_epoch_is_recorded(kinds: Kinds):
     timelines = [each.table / ".hoodie/timeline" for each in kinds.recordings]
     commits = [file.read_bytes() for each in timelines for file in each.glob("*_*.deltacommit")]
     assert [key for key in keys if not any(key.encode() in commit for commit in commits)] == []
+
+
+def test_a_begun_table_with_column_stats_is_finished():
+    storage = InMemoryStorage()
+    storage.create(CREATION, BEGUN_WITH_STATS)
+    begun = msgspec.json.decode(BEGUN_WITH_STATS, type=Creation)
+    assert msgspec.json.encode(begun) == BEGUN_WITH_STATS
+    create_or_finish(storage, begun.definition, begun.shards, SystemClock(), begun.stats)
+    assert kept_stats_columns(storage, read_table_config(storage)) == ["id"]
 
 
 def test_a_recorded_half_made_table_is_finished(kinds: Kinds):

@@ -10,14 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.interop.filters import Filter
 from tests.interop.judge import HudiJudge
+from tests.interop.skipping import judge_skipping
+from tests.simulation.commit_path import CommitPath
 from tests.simulation.lived_table import LivedTable
-from tests.simulation.scripted_epochs import row
+from tests.simulation.scripted_epochs import first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA
 from tests.simulation.watched_life import SOON
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
-from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.timeline import Action, load_timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -67,6 +70,15 @@ def check(judge: HudiJudge, life: LivedTable, filters: Mapping[str, set[str]]) -
         read, listed = read + found[0], listed + found[1]
     # File groups with a log of deletes alone are read whatever is looked for.
     assert 3 * read < 2 * listed, f"{read} of {listed} files were read"
+
+
+def test_a_new_table_s_first_commits_are_skipped_right(judge: HudiJudge, tmp_path: Path) -> None:
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True, stats=("id", "v"))
+    first_epoch(path)
+    second_epoch(path)
+    path.run_until_idle()
+    found = judge_skipping(judge, tmp_path, [Filter("v = 3"), Filter("id = 'c'"), Filter("v = 1")])
+    assert (found.found, found.lost) == (3, {})
 
 
 def test_epochs_and_compactions_keep_the_stats_by_which_hudi_skips_files(

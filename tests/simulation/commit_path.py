@@ -70,9 +70,19 @@ class MemoryWorker:
 
 
 class CommitPath:
-    """One table under test. `ordered`: it has the ordering field ``ts``."""
+    """One table under test. `ordered`: it has the ordering field ``ts``. `stats`: columns of its column
+    stats.
+    """
 
-    def __init__(self, folder: Path, table_type: TableType, *, ordered: bool, seed: int = 7) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        table_type: TableType,
+        *,
+        ordered: bool,
+        seed: int = 7,
+        stats: Sequence[str] = (),
+    ) -> None:
         self.clock = ManualClock(1_750_000_000_000)
         self.ids = SeededIds(seed)
         self.failpoints = FailpointRegistry(CoordinatorFailpoint)
@@ -91,7 +101,7 @@ class CommitPath:
             schema=SCHEMA.avro_json,
         )
         create_table(self.storage, definition)
-        bootstrap_metadata_table(self.storage, SHARDS, InstantGenerator(self.clock))
+        bootstrap_metadata_table(self.storage, SHARDS, InstantGenerator(self.clock), stats=stats)
         self.action = Action.DELTA_COMMIT if table_type is TableType.MERGE_ON_READ else Action.COMMIT
         facts = table_facts(
             read_table_config(self.storage), self.storage.base_uri, {}, self.topics.data, self.topics.index

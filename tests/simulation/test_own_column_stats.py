@@ -23,6 +23,7 @@ from tidemark.hudi_format.metadata_table.own_stats import own_stats_columns
 from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
 from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.timeline import load_timeline
+from tidemark.table_verification.verify import verify_table
 
 FOLDER = ".hoodie/metadata/column_stats"
 COLUMNS = ["id", "v"]
@@ -64,6 +65,21 @@ def test_epochs_keep_them(tmp_path: Path, table_type: TableType) -> None:
     scan = scan_of(path)
     assert not scan.wrong()
     assert not scan.files_without_records()
+    check_end(path)
+
+
+@pytest.mark.parametrize("table_type", list(TableType))
+def test_a_new_table_has_those_of_its_first_commit(tmp_path: Path, table_type: TableType) -> None:
+    path = CommitPath(tmp_path, table_type, ordered=True, stats=COLUMNS)
+    first_epoch(path)
+    second_epoch(path)
+    path.run_until_idle()
+    assert listed(path) == {"files", "record_index", "column_stats"}
+    scan = scan_of(path)
+    assert scan.files
+    assert not scan.wrong()
+    assert not scan.files_without_records()
+    assert verify_table(path.storage, lambda _: None).agrees
     check_end(path)
 
 

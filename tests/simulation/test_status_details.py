@@ -31,6 +31,7 @@ from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.commit_coordinator.input.lag import InputLag
+from tidemark.commit_coordinator.opening.configured_stats import OtherStats
 from tidemark.commit_coordinator.status.document import StatusSource, blocked_readers
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.kafka_probe import KafkaProbe
@@ -190,6 +191,7 @@ def taken(
     unfilled: Sequence[str] = (),
     dropped: Mapping[str, float] | None = None,
     taken_out: TakenOut | None = None,
+    other: Callable[[], OtherStats | None] = lambda: None,
 ) -> Status:
     """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
     members = Members(TABLE, path.client, path.clock, 3_000, {Stage.SHUFFLE: ["in:0"], Stage.ASSIGN: ["0"]})
@@ -220,6 +222,7 @@ def taken(
         terminal_failures=lambda: said.current(lambda _: True),
         lease_ms=3_000,
         unfilled_columns=lambda: unfilled,
+        other_stats=other,
     )
     return source.take(KAFKA_S)
 
@@ -231,6 +234,19 @@ def test_columns_that_table_schema_lacks_are_named(path: CommitPath) -> None:
     ]
     assert len(warned) == 1
     assert "table.schema" in warned[0]
+
+
+def test_column_stats_that_are_not_the_configured_ones_are_told(path: CommitPath) -> None:
+    def refuses() -> OtherStats:
+        raise OSError("no answer")
+
+    path.step_coordinator()
+    found = taken(path, Observed(), other=lambda: OtherStats("a, not b", "Make them")).warnings
+    (told,) = (each for each in found if each.kind is WarningKind.OTHER_STATS)
+    assert told.text == "a, not b. Make them"
+    found = taken(path, Observed(), other=refuses).warnings
+    (told,) = (each for each in found if each.kind is WarningKind.OTHER_STATS)
+    assert "no answer" in told.text
 
 
 @pytest.mark.parametrize(("minutes", "warned"), [(59, True), (61, False)])

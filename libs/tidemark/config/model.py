@@ -114,6 +114,10 @@ class IndexConfig:
     shards: int = _field(values.integer(1, 10_000), 8)
     lanes: int = _field(values.integer(1, 1_000), 0)
     tombstone_ttl_ms: int = _field(values.duration_ms, 24 * 3_600_000, key="tombstone_ttl")
+    column_stats: tuple[str, ...] = _field(values.names(at_least=0, at_most=100), ())
+    """Columns whose range in each file a new table keeps, so that readers pass over files. Of a table that is
+    there `tidemark index create --column-stats` makes them.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,7 @@ def one_of(enum: type[EnumT]) -> Read:
     return read
 
 
-def names(at_least: int) -> Read:
+def names(at_least: int, at_most: int = 1_000) -> Read:
     """The reader of a list of distinct field names; a single name is a list of one."""
 
     def read(value: Any) -> tuple[str, ...]:
@@ -166,6 +166,8 @@ def names(at_least: int) -> Read:
             raise BadValueError(f"must be a list of field names, not {value!r}")
         if len(items) < at_least:
             raise BadValueError(f"needs at least {at_least} field name")
+        if len(items) > at_most:
+            raise BadValueError(f"names {len(items)} fields; at most {at_most} may be named")
         if len(set(items)) != len(items):
             raise BadValueError(f"names a field twice: {', '.join(items)}")
         return tuple(items)

@@ -23,8 +23,9 @@ from tidemark.config.partial import asks_for_unread
 from tidemark.config.retention_cost import retention_cost
 from tidemark.console.errors import WRONG_USE, CliError, expected_error, message_of
 from tidemark.hudi_format.keys import KeyGenerator, field_errors
+from tidemark.hudi_format.metadata_table.scanned_ranges import check_stats_columns
 from tidemark.hudi_format.ordering import OrderingField
-from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.schema import SchemaError, TableSchema
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.index_assigner.offline import check_state_memory
 from tidemark.record_formats.choose import record_decoder
@@ -115,11 +116,20 @@ def _columns(config: TableConfigFile, refused: _Refused) -> None:
     with refused.gathered():
         if table.ordering is not None:
             OrderingField.of(schema, table.ordering)
+    with refused.gathered():
+        _stats_columns(config, schema)
     # The decoder needs a key generator to be made, also when table.record_key is wrong. Any column that may
     # be a key does for this check.
     names = [name for name in schema.arrow.names if not any(field_errors(schema, [name], ()))]
     if names:
         record_decoder(config, schema, KeyGenerator.for_table(schema, names[:1]), SystemClock())
+
+
+def _stats_columns(config: TableConfigFile, schema: TableSchema) -> None:
+    try:
+        check_stats_columns(schema, config.table.index.column_stats)
+    except SchemaError as error:
+        raise CliError(f"{config.file}: table.index.column_stats: {error}", WRONG_USE) from error
 
 
 def _hoodie(config: TableConfigFile, _: _Refused) -> None:

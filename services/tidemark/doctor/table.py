@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tidemark.commit_coordinator.offline.table import check_table, is_half_made_here
+from tidemark.commit_coordinator.offline.table import check_table, is_half_made_here, other_stats_here
 from tidemark.config import TableConfigFile
 from tidemark.doctor.checks import Finding, fails, ok, skipped, warning
 from tidemark.hudi_format.publication.locate import read_lock
@@ -40,6 +40,9 @@ def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Findi
     checked = check_table(config, storage, served)
     kind = checked.table_type.value
     yield ok(f"Hudi table {checked.name}, version {checked.version}, {kind}, as configured")
+    other = other_stats_here(config, storage)
+    if other is not None:
+        yield warning(other.text, other.remedy)
     yield from _lock(storage, clock, served)
 
 

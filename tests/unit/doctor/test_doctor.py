@@ -265,6 +265,19 @@ def test_what_a_start_refuses_of_the_table_doctor_refuses(tmp_path: Path, capsys
     assert "lacks price" in found["table"]["findings"][0]["text"]
 
 
+def test_other_column_stats_than_the_configured_ones_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    new_table(tmp_path / "table")
+    file = write_config(tmp_path, "embedded")
+    file.write_text(file.read_text().replace("shards: 2", "shards: 2, column_stats: [at]"))
+    found = doctor(file, capsys)[1]["table"]
+    assert found["status"] == "warning"
+    (told,) = (each for each in found["findings"] if each["status"] == "warning")
+    assert "table.index.column_stats names at, and the table keeps column stats of no column" in told["text"]
+    assert "tidemark index create --column-stats at" in told["remedy"]
+
+
 def test_what_an_assigner_refuses_at_its_start_doctor_refuses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

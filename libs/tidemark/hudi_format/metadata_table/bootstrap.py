@@ -1,11 +1,12 @@
 """Makes the metadata table of a new, empty table (METADATA_TABLE.md, section 9.2). In this order:
 
 1. `hoodie.properties` of the metadata table,
-2. for `files`, then for `record_index`: the folder, a log file of 80 bytes for each file group (there is
-   nothing to be indexed yet, so no base file), the deltacommit that makes them count,
-3. the definition of the record index,
+2. for `files`, for `record_index`, and for `column_stats` if they are wanted: the folder, a log file of 80
+   bytes for each file group (there is nothing to be indexed yet, so no base file), the deltacommit that makes
+   them count,
+3. the definitions of the record index and of the column stats,
 4. the names of the partitions in the data table's properties. Before this step engines see a table without a
-   metadata table, after it one with a record index.
+   metadata table, after it one with its indexes.
 
 A run that died in between is repeated, and finds what it made.
 """
@@ -14,18 +15,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import complete, completed_file, create_inflight, create_requested
 from tidemark.hudi_format.errors import AlreadyExistsError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.index_definitions import column_stats_definition
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.metadata_table.own_stats import own_folder
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.files import FILES
-from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataPartition
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
 from tidemark.hudi_format.metadata_table.partitions_in_use import NEEDED
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
+from tidemark.hudi_format.metadata_table.stats_layout import STATS_GROUPS
 from tidemark.hudi_format.model import InstantGenerator, shard_ids
 from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.publication.unfenced import Unfenced
@@ -46,8 +51,10 @@ def bootstrap_metadata_table(
     *,
     partitioned: bool = False,
     completions: Sequence[str] = (),
+    stats: Sequence[str] = (),
 ) -> None:
-    """Gives a new, empty table its metadata table with a record index.
+    """Gives a new, empty table its metadata table with a record index, and with column stats of the columns
+    `stats`, if any.
 
     The number of shards cannot be changed afterwards. A partitioned index (`partitioned`) begins without file
     groups: the commit that first writes a data partition makes that partition's, and `num_shards` is not
@@ -74,27 +81,40 @@ def bootstrap_metadata_table(
     table = properties[keys.NAME]
     _create(storage, f"{METADATA_TABLE_ROOT}/hoodie.properties", _metadata_properties(table))
     instants.observe(load_timeline(storage, METADATA_TABLE_ROOT).times())
-    times = completions or [instants.next() for _ in NEEDED]
-    shards = {FILES.name: FILES.shards_max, RECORD_INDEX.name: 0 if partitioned else num_shards}
-    for number, partition in enumerate(NEEDED):
+    made = bootstrapped_partitions(stats)
+    times = completions or [instants.next() for _ in made]
+    shards = {
+        FILES.name: FILES.shards_max,
+        RECORD_INDEX.name: 0 if partitioned else num_shards,
+        COLUMN_STATS.name: STATS_GROUPS,
+    }
+    for number, partition in enumerate(made):
+        instant = f"{number:017d}"
         file_ids = [partition.file_id(shard) for shard in shard_ids(shards[partition.name])]
-        _bootstrap_partition(storage, f"{number:017d}", partition.name, file_ids, times[number])
-    _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(partitioned))
+        is_stats = partition is COLUMN_STATS
+        metadata = own_folder(instant, stats) if is_stats else partition_metadata(instant, 1)
+        _bootstrap_partition(storage, instant, partition.name, metadata, file_ids, times[number])
+    _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(partitioned, stats))
     update_properties(
         storage,
         {
-            keys.METADATA_PARTITIONS: ",".join(partition.name for partition in NEEDED),
+            keys.METADATA_PARTITIONS: ",".join(sorted(partition.name for partition in made)),
             keys.INDEX_DEFINITIONS_PATH: INDEX_DEFINITIONS_PATH,
         },
     )
 
 
+def bootstrapped_partitions(stats: Sequence[str]) -> tuple[MetadataPartition[Any, Any], ...]:
+    """The partitions of a new table, in the order of their bootstrap commits."""
+    return (*NEEDED, COLUMN_STATS) if stats else NEEDED
+
+
 def _bootstrap_partition(
-    storage: Storage, instant: str, partition: str, file_ids: list[str], completion: str
+    storage: Storage, instant: str, partition: str, metadata: bytes, file_ids: list[str], completion: str
 ) -> None:
     """Makes the folder, its file groups, and the deltacommit that makes them count."""
     folder = join_path(METADATA_TABLE_PATH, partition)
-    _create(storage, join_path(folder, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
+    _create(storage, join_path(folder, ".hoodie_partition_metadata"), metadata)
     for file_id in file_ids:
         _create(
             storage,
@@ -106,10 +126,10 @@ def _bootstrap_partition(
     by = Unfenced(storage)
     requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
     inflight = create_inflight(by, requested, root=METADATA_TABLE_ROOT)
-    metadata = CommitMetadata(
+    commit = CommitMetadata(
         extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
     )
-    complete(by, inflight, completion, encode_commit_metadata(metadata), root=METADATA_TABLE_ROOT)
+    complete(by, inflight, completion, encode_commit_metadata(commit), root=METADATA_TABLE_ROOT)
 
 
 def partition_metadata(instant: str, depth: int) -> bytes:
@@ -146,8 +166,8 @@ def _metadata_properties(table: str) -> bytes:
     return format_properties(properties, "Made by Tidemark").encode("ascii")
 
 
-def _index_definitions(partitioned: bool) -> bytes:
-    definition = {
+def _index_definitions(partitioned: bool, stats: Sequence[str]) -> bytes:
+    record_index = {
         "indexName": RECORD_INDEX.name,
         "indexType": RECORD_INDEX.name,
         "indexFunction": "",
@@ -155,7 +175,10 @@ def _index_definitions(partitioned: bool) -> bytes:
         "indexOptions": {"isPartitioned": "true" if partitioned else "false"},
         "version": "V1",
     }
-    return json.dumps({"indexDefinitions": {RECORD_INDEX.name: definition}}, indent=2).encode()
+    definitions = {RECORD_INDEX.name: record_index}
+    if stats:
+        definitions[COLUMN_STATS.name] = column_stats_definition(stats)
+    return json.dumps({"indexDefinitions": definitions}, indent=2).encode()
 
 
 def _create(storage: Storage, path: str, data: bytes) -> None:

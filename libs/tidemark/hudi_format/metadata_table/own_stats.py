@@ -33,11 +33,17 @@ class ForeignStats:
     reason: str
 
 
-def write_own_folder(storage: Storage, instant: str, columns: Sequence[str]) -> None:
-    """Makes the partition's folder, for stats of the user's `columns` that `instant` builds."""
+def own_folder(instant: str, columns: Sequence[str]) -> bytes:
+    """The content of `.hoodie_partition_metadata` of a partition with stats of the user's `columns`, which
+    `instant` builds.
+    """
     properties = {"commitTime": instant, "partitionDepth": "1", _COLUMNS: ",".join(columns)}
-    text = format_properties(properties, "partition metadata")
-    storage.create(_FOLDER_PROPERTIES, text.encode("ascii"))
+    return format_properties(properties, "partition metadata").encode("ascii")
+
+
+def write_own_folder(storage: Storage, instant: str, columns: Sequence[str]) -> None:
+    """Makes the partition's folder, as `own_folder`."""
+    storage.create(_FOLDER_PROPERTIES, own_folder(instant, columns))
 
 
 def own_stats_columns(storage: Storage) -> list[str] | None:

@@ -42,6 +42,7 @@ from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, writ
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, StatsChanges
 from tidemark.hudi_format.metadata_table.partitions.partition import LOG_VERSION, METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
+from tidemark.hudi_format.metadata_table.stats_layout import STATS_GROUPS
 from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant, shard_ids
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -49,8 +50,6 @@ from tidemark.hudi_format.table_config import read_table_config, update_properti
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
 from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
 
-# As many as Hudi makes by default. Readers of stats read all of them for each filter.
-STATS_GROUPS: Final = 2
 _FOLDER: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name)
 
 

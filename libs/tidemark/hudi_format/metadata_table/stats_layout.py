@@ -9,6 +9,7 @@ it reads them again, both under the table's lock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tidemark.hudi_format.column_ranges import has_ranges
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -26,7 +27,9 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
 
-_REMEDY = "Run `tidemark table adopt --drop-stats`"
+# As many as Hudi makes by default. Readers of stats read all of them for each filter.
+STATS_GROUPS: Final = 2
+_REMEDY: Final = "Run `tidemark table adopt --drop-stats`"
 
 
 @dataclass(frozen=True, slots=True)

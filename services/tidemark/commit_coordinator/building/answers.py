@@ -30,6 +30,7 @@ from tidemark.commit_coordinator.input.ends import awaited_records, input_ends
 from tidemark.commit_coordinator.input.lag import InputLag
 from tidemark.commit_coordinator.input.skips import InputSkips
 from tidemark.commit_coordinator.input.watch import InputWatch
+from tidemark.commit_coordinator.opening.configured_stats import other_stats
 from tidemark.commit_coordinator.opening.schemas import SchemaRegistry
 from tidemark.commit_coordinator.opening.table_description import describe_configured
 from tidemark.commit_coordinator.opening.table_open import OpenedTable
@@ -197,6 +198,7 @@ class Answers:
             unfilled_columns=opened.schemas.unfilled_columns,
             dead_letters=parts.metrics.dead_letters,
             large_shards=partial(parts.metrics.large_shards, config.table.index.lanes),
+            other_stats=partial(other_stats, config, ports.storage),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tidemark.commit_coordinator.input.watch import read_record
+from tidemark.commit_coordinator.opening.configured_stats import OtherStats, other_stats
 from tidemark.commit_coordinator.opening.table_creation import is_half_made
 from tidemark.commit_coordinator.opening.table_description import describe_configured
 from tidemark.commit_coordinator.opening.table_open import definition_of, given_shards, read_table
@@ -41,6 +42,11 @@ def is_half_made_here(config: TableConfigFile, storage: Storage) -> bool:
     """Whether the configured table's creation was begun and has not ended; `open_table` finishes it."""
     schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
     return is_half_made(storage, definition_of(config, schema))
+
+
+def other_stats_here(config: TableConfigFile, storage: Storage) -> OtherStats | None:
+    """As `other_stats`."""
+    return other_stats(config, storage)
 
 
 def remove_topic(config: TableConfigFile, storage: Storage, name: str) -> None:

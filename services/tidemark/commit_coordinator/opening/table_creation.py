@@ -1,8 +1,8 @@
 """Creates a new table, so that a process that is killed on the way leaves a table that the next one finishes.
 
-1. Create `creation.json` in the table's folder: the table's definition, the number of shards, the completion
-   times of the metadata table's first two commits. It is created exclusively, so of two processes that create
-   the table at the same time both carry out the same document.
+1. Create `creation.json` in the table's folder: the table's definition, the number of shards, the columns of
+   its column stats, the completion times of the metadata table's first commits. It is created exclusively, so
+   of two processes that create the table at the same time both carry out the same document.
 2. Make the table by that document alone: `hoodie.properties`, the metadata table, then its partitions in the
    properties. Whoever does it, and however often, makes the same files.
 3. Delete the temporary files of killed processes, then the document.
@@ -14,6 +14,7 @@ finished as well if its properties are exactly those that the configuration asks
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -23,7 +24,10 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError
-from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from tidemark.hudi_format.metadata_table.bootstrap import (
+    bootstrap_metadata_table,
+    bootstrapped_partitions,
+)
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.storage.documents import ROOT, read_document
@@ -48,11 +52,14 @@ class CreationError(CoordinatorError):
 
 
 class Creation(msgspec.Struct, frozen=True):
-    """The document. ``completions``: completion times of the bootstrap commits of files and record_index."""
+    """The document. ``completions``: completion times of the bootstrap commits of files, record_index and, if
+    there are any, column stats. ``stats``: their columns.
+    """
 
     definition: TableDefinition
     shards: int
     completions: list[str]
+    stats: list[str] = []
 
 
 def is_half_made(storage: Storage, definition: TableDefinition) -> bool:
@@ -62,19 +69,26 @@ def is_half_made(storage: Storage, definition: TableDefinition) -> bool:
     return storage.exists(PROPERTIES_PATH) and _is_left_by_former_version(storage, definition)
 
 
-def create_or_finish(storage: Storage, definition: TableDefinition, shards: int, clock: Clock) -> None:
-    """Creates an empty table with its record index, or finishes one.
+def create_or_finish(
+    storage: Storage, definition: TableDefinition, shards: int, clock: Clock, stats: Sequence[str] = ()
+) -> None:
+    """Creates an empty table with its record index and with column stats of the columns ``stats``, or
+    finishes one.
 
     Raises CreationError for a folder in use, and for a creation that was begun with another configuration.
     """
     left = [info.path for info in storage.walk(".hoodie") if is_temporary(info.name)]
-    creation = _begun(storage, definition, shards, clock)
+    creation = _begun(storage, definition, shards, clock, list(stats))
     if not storage.exists(PROPERTIES_PATH):
         with contextlib.suppress(AlreadyExistsError):
             create_table(storage, creation.definition)
     if not read_properties(storage).get(keys.METADATA_PARTITIONS):
         bootstrap_metadata_table(
-            storage, creation.shards, InstantGenerator(clock), completions=creation.completions
+            storage,
+            creation.shards,
+            InstantGenerator(clock),
+            completions=creation.completions,
+            stats=creation.stats,
         )
     for path in left:
         # Temporary files of a killed creation. If it is only slow, it writes its file again or gets an error.
@@ -83,13 +97,15 @@ def create_or_finish(storage: Storage, definition: TableDefinition, shards: int,
     storage.sync_dir(ROOT)
 
 
-def _begun(storage: Storage, definition: TableDefinition, shards: int, clock: Clock) -> Creation:
+def _begun(
+    storage: Storage, definition: TableDefinition, shards: int, clock: Clock, stats: list[str]
+) -> Creation:
     begun = _read(storage)
     if begun is None:
         _refuse_folder_in_use(storage)
         instants = InstantGenerator(clock)
-        completions = [instants.next(), instants.next()]
-        mine = Creation(definition, shards, completions)
+        completions = [instants.next() for _ in bootstrapped_partitions(stats)]
+        mine = Creation(definition, shards, completions, stats)
         if not storage.exists(PROPERTIES_PATH):
             # A creation of an earlier version was killed after it made this, and before it made the table.
             storage.delete_tree(_METADATA_TABLE)
@@ -98,11 +114,12 @@ def _begun(storage: Storage, definition: TableDefinition, shards: int, clock: Cl
         begun = _read(storage)
     if begun is None:
         raise CreationError(f"{storage.base_uri}: another process is creating this table now: try again")
-    if (begun.definition, begun.shards) != (definition, shards):
+    if (begun.definition, begun.shards, begun.stats) != (definition, shards, stats):
         raise CreationError(
             f"the creation of a table in {storage.base_uri} was begun with another configuration "
-            f"({begun.shards} shards, key {', '.join(begun.definition.record_key_fields)}): finish it with "
-            "that one, or delete the folder, which holds no row yet"
+            f"({begun.shards} shards, key {', '.join(begun.definition.record_key_fields)}, column stats of "
+            f"{', '.join(begun.stats) or 'no column'}): finish it with that one, or delete the folder, which "
+            "holds no row yet"
         )
     return begun
 

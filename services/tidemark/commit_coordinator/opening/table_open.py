@@ -23,6 +23,7 @@ from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.metadata_table import missing_index
+from tidemark.hudi_format.metadata_table.scanned_ranges import check_stats_columns
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.port import Term
@@ -81,7 +82,9 @@ def open_table(
     created = not storage.exists(PROPERTIES_PATH) or is_half_made(storage, definition)
     if created:
         _check_columns(file, configured)
-        create_or_finish(storage, definition, file.table.index.shards, clock)
+        index = file.table.index
+        check_stats_columns(configured, index.column_stats)
+        create_or_finish(storage, definition, index.shards, clock, index.column_stats)
     changed = without_stats if own_pending is None else as_it_is
     return replace(read_table(file, storage, own_pending, changed), created=created)
 

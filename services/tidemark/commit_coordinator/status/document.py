@@ -15,6 +15,7 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.retention import expiry_warning
 from tidemark.commit_coordinator.input.stopped_lanes import stopped_states, stopped_warnings
 from tidemark.commit_coordinator.input.watch import InputWatch
+from tidemark.commit_coordinator.opening.configured_stats import OtherStats
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.kafka_probe import ASK_S, KafkaProbe
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
@@ -84,6 +85,8 @@ class StatusSource:
     """Columns of the table that `table.schema` lacks."""
     large_shards: Callable[[], Sequence[str]] = list
     """Warnings of shards of the record index with too many entries."""
+    other_stats: Callable[[], OtherStats | None] = lambda: None
+    """How the table's column stats differ from `table.index.column_stats`."""
 
     def take(self, kafka_s: float = ASK_S) -> Status:
         """The status now. ``kafka_s``: how long Kafka may take; what it does not say is in `missing`."""
@@ -130,6 +133,7 @@ class StatusSource:
                 *_warnings(WarningKind.PROCESS_GAVE_UP, map(_gave_up, left)),
                 *_warnings(WarningKind.READERS_BLOCKED, blocked_readers(blocker, self.lease_ms)),
                 *_warnings(WarningKind.LARGE_SHARDS, self.large_shards()),
+                *_warnings(WarningKind.OTHER_STATS, self._other_stats()),
                 *services.warnings,
                 *service_warnings(view.services),
             ],
@@ -235,6 +239,13 @@ class StatusSource:
             text = f"the table's timelines cannot be listed: {error}"
             unreadable = StatusWarning(WarningKind.TIMELINES_UNREADABLE, text)
             return _Services(TableServices(warnings=[text], own=view.services), [unreadable])
+
+    def _other_stats(self) -> list[str]:
+        try:
+            other = self.other_stats()
+        except (OSError, HudiFormatError) as error:
+            return [f"it is unknown whether the table has the stats of table.index.column_stats: {error}"]
+        return [] if other is None else [f"{other.text}. {other.remedy}"]
 
     def _not_reported(self) -> list[str]:
         try:
