@@ -37,6 +37,7 @@ from tidemark.stream_writer.services_worker import (
     services_loop,
     share_in_writer,
 )
+from tidemark.stream_writer.stats_task import run_stats_task
 
 SCRATCH: Final = "spark"
 MERGES: Final = "merges"
@@ -85,6 +86,7 @@ def run_writer(
             failpoints.hit,
             observer,
             lambda text: engine.describe(f"{table}: {text}"),
+            run_stats_task,
         )
         topic = TopicNames(table).epochs
         try:

@@ -5,9 +5,10 @@ tasks for each of Spark's slots, so that a slot that is done early takes another
 is one, because starting a task costs more than an uneven spread. A topic-partition always goes to one task as
 a whole. All rows of a file group are in one data partition, so no two tasks write the same file.
 
-Where the table keeps column stats, a second job follows, with a task for each file group of that partition of
-the metadata table that gets records. It begins when all tasks of the first one succeeded: a log file of
-stats has the records of all files of the epoch that belong to its group.
+Where the table keeps column stats, tasks for them follow, one for each file group of that partition of the
+metadata table that gets records. They begin when all tasks of the epoch's job succeeded: a log file of stats
+has the records of all files of the epoch that belong to its group. The driver's process works them off, for
+which it needs less time than Spark for an empty job, or a second job where there are very many records.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class EpochTask(msgspec.Struct, frozen=True, tag="epoch"):
 
 
 class StatsTask(msgspec.Struct, frozen=True, tag="stats"):
-    """A Spark task that writes the log file of one file group of the column stats; ``records``: key -> value
-    of all records that the epoch has for it. ``token``: as ``staging_dir``.
+    """A task that writes the log file of one file group of the column stats; ``records``: key -> value of all
+    records that the epoch has for it. ``token``: as ``staging_dir``.
     """
 
     base_uri: str
@@ -150,7 +151,7 @@ def task_planner(table: TableFacts) -> PlanTasks:
 def stats_tasks(
     begun: commit_pb2.BeginResponse, first: Sequence[bytes], outcomes: Iterable[TaskSucceeded]
 ) -> list[bytes]:
-    """The tasks of the second job. ``first``: those of the first one, ``outcomes``: what came of all of them.
+    """The tasks of the column stats. ``first``: those of the job, ``outcomes``: what came of all of them.
 
     Records and their groups follow from the epoch's files alone, so each run of the writer writes the same.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from tidemark.errors import ErrorKind, TidemarkError
 
 
@@ -47,6 +49,14 @@ class EngineSettingError(WriterError):
 
 class TableNotSeenError(WriterError):
     """The machine of an executor does not have the table's folder at the table's path."""
+
+    @classmethod
+    def at(cls, base_uri: str) -> TableNotSeenError:
+        """The error of this machine."""
+        return cls(
+            f"{platform.node()} does not see the table's folder {base_uri}: mount it at this path on every "
+            "machine that runs Spark executors"
+        )
 
 
 class OtherTableError(WriterError):

@@ -2,8 +2,8 @@
 
 1. Ask the coordinator for an attempt, and wait.
 2. Begin it: the coordinator says what the epoch covers.
-3. Run one Spark job, which makes the files, and where the table keeps column stats another one, which makes
-   the log files of those.
+3. Run one Spark job, which makes the files. Where the table keeps column stats, make the log files of those
+   from what the job's tasks found, here or, if they are very many, in another job.
 4. Report the files, or the failure.
 
 Every step may fail and be repeated, because the loop keeps no state of an epoch. After a failure the
@@ -37,6 +37,10 @@ ASK_WAIT_S: Final = 2.0
 PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.0
 _REASON_CHARS_MAX: Final = 6_000
+HERE_MAX: Final = 50_000
+"""So many records of column stats are written in this process, in about 70 ms. A Spark job takes that long
+to do nothing.
+"""
 
 # There was no answer, or the attempt is void. Ask the coordinator again what to write.
 _ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
@@ -79,10 +83,12 @@ class WriterService:
         reached: Callable[[WriterFailpoint], None] = lambda _: None,
         observer: WriterObserver = NULL_OBSERVER,
         describe: Callable[[str], None] = lambda _: None,
+        run_here: Callable[[bytes], TaskSucceeded] | None = None,
     ) -> None:
         """`reached` is called after each step, for failpoints. `describe` gets a text about the next job, for
-        Spark's web page.
+        Spark's web page. `run_here` works off a task of column stats in this process; None: Spark does.
         """
+        self._run_here = run_here
         self._observer = observer
         self._describe = describe
         self._reached = reached
@@ -152,8 +158,27 @@ class WriterService:
         more = stats_tasks(begun, tasks, succeeded) if len(succeeded) == len(outcomes) else []
         if not more:
             return outcomes
-        of_stats = self._run_job(planned, more)
+        are_few = sum(len(outcome.stats) for outcome in succeeded) <= HERE_MAX
+        of_stats = (self._written_here(more) if are_few else None) or self._run_job(planned, more)
         return None if of_stats is None else [*outcomes, *of_stats]
+
+    def _written_here(self, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:
+        """The outcomes of the tasks; None where they cannot be run here, or another run may cure what
+        failed.
+        """
+        if self._run_here is None:
+            return None
+        outcomes: list[TaskOutcome] = []
+        for task in tasks:
+            try:
+                outcomes.append(self._run_here(task))
+            except Exception as error:
+                failed = task_outcome.failure_of(error, 0)
+                if failed.kind in (None, ErrorKind.RETRYABLE):
+                    _log.warning("Spark is to write the column stats: %s", failed.message)
+                    return None
+                outcomes.append(failed)
+        return outcomes
 
     def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:
         """The outcomes of the tasks. None if Spark gave the job up, which is reported here."""

@@ -4,7 +4,6 @@ one log file of column stats.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from concurrent.futures import Future
 
@@ -35,10 +34,7 @@ def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     """Runs one task in a Python worker. A second run takes the files that the first one made visible."""
     task = decode_task(data)
     if isinstance(task, StatsTask):
-        storage = open_storage(task.base_uri)
-        if not storage.exists(PROPERTIES_PATH):
-            raise _not_seen(task.base_uri)
-        return write_stats_group(task, attempt_of(storage, task.token))
+        return write_stats_group(task)
     storage = open_storage(task.table.base_uri)
     clock = worker.clock
     started_s = clock.monotonic_s()
@@ -71,7 +67,7 @@ def _write(
     logs: list[Future[MetadataLogFile]] = []
     if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
         # Without this check the attempt would look void, because its folder is missing, too.
-        raise _not_seen(task.table.base_uri)
+        raise TableNotSeenError.at(task.table.base_uri)
     attempt, file_stats = attempt_of(storage, task.staging_dir), FileStats(task.stats_columns)
     with Publishers() as publishers:
         for work, batches in read:
@@ -87,11 +83,4 @@ def _write(
         tickets=tuple(ticket for _, ticket in data if not ticket.is_visible),
         stats=file_stats.records,
         files_without_stats=file_stats.files_without,
-    )
-
-
-def _not_seen(base_uri: str) -> TableNotSeenError:
-    return TableNotSeenError(
-        f"{platform.node()} does not see the table's folder {base_uri}: mount it at this path on every "
-        "machine that runs Spark executors"
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from testing.clock import ManualClock
 from tests.unit.stream_writer.test_service import EPOCH, ScriptedCoordinator
 from tidemark.commit.v1 import commit_pb2
+from tidemark.hudi_format.errors import FencedOutError
 from tidemark.hudi_format.metadata_table.partitions.column_stats import column_stats_log
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.table_config import MergeMode
-from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer import service, task_outcome
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.epoch_tasks import StatsTask, TableFacts, decode_task, task_planner
 from tidemark.stream_writer.service import WriterService
@@ -52,15 +53,23 @@ class TwoJobs:
         if not self.first_tasks:
             self.first_tasks += tasks
             return [task_outcome.encode(outcome) for outcome in self._first]
-        decoded = [task for task in map(decode_task, tasks) if isinstance(task, StatsTask)]
-        self.stats_tasks += decoded
-        logs = [column_stats_log(t.instant, ShardId(t.group), 9, len(t.records)) for t in decoded]
-        return [task_outcome.encode(TaskSucceeded(metadata_logs=(log,))) for log in logs]
+        self.stats_tasks += [task for task in map(decode_task, tasks) if isinstance(task, StatsTask)]
+        return [task_outcome.encode(write(task)) for task in tasks]
 
 
-def run_once(first: Sequence[TaskOutcome]) -> tuple[WithStats, TwoJobs]:
+def write(data: bytes) -> TaskSucceeded:
+    task = decode_task(data)
+    assert isinstance(task, StatsTask)
+    log = column_stats_log(task.instant, ShardId(task.group), 9, len(task.records))
+    return TaskSucceeded(metadata_logs=(log,))
+
+
+def run_once(
+    first: Sequence[TaskOutcome], run_here: Callable[[bytes], TaskSucceeded] | None = None
+) -> tuple[WithStats, TwoJobs]:
     coordinator, engine = WithStats([EPOCH]), TwoJobs(first)
-    WriterService(coordinator, engine, task_planner(FACTS), ManualClock()).run_once(1.0)
+    writer = WriterService(coordinator, engine, task_planner(FACTS), ManualClock(), run_here=run_here)
+    writer.run_once(1.0)
     return coordinator, engine
 
 
@@ -106,3 +115,40 @@ def test_numbers_of_files_without_stats_add_up() -> None:
     coordinator, _ = run_once([TaskSucceeded(files_without_stats=2), TaskSucceeded(files_without_stats=1)])
     [(_, written)] = coordinator.written
     assert written.files_without_stats == 3
+
+
+def test_few_records_are_written_without_a_second_job() -> None:
+    coordinator, engine = run_once([TaskSucceeded((b"a",), stats=of(KEYS)), TaskSucceeded((b"b",))], write)
+    assert engine.stats_tasks == []
+    [(_, written)] = coordinator.written
+    by_spark, _ = run_once([TaskSucceeded((b"a",), stats=of(KEYS)), TaskSucceeded((b"b",))])
+    [(_, expected)] = by_spark.written
+    assert written.metadata_logs == expected.metadata_logs
+    assert written.write_stats == expected.write_stats
+
+
+def test_many_records_are_written_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [TaskSucceeded(stats=of(KEYS[:20])), TaskSucceeded(stats=of(KEYS[20:]))]
+    monkeypatch.setattr(service, "HERE_MAX", len(KEYS) - 1)
+    assert len(run_once(first, write)[1].stats_tasks) == GROUPS
+    monkeypatch.setattr(service, "HERE_MAX", len(KEYS))
+    assert run_once(first, write)[1].stats_tasks == []
+
+
+def refused(error: Exception) -> Callable[[bytes], TaskSucceeded]:
+    def run(_: bytes) -> TaskSucceeded:
+        raise error
+
+    return run
+
+
+def test_what_cannot_be_written_here_is_left_to_spark_unless_another_run_cures_nothing() -> None:
+    first = [TaskSucceeded((b"a",), stats=of(KEYS)), TaskSucceeded((b"b",))]
+    coordinator, engine = run_once(first, refused(OSError("not mounted here")))
+    assert len(engine.stats_tasks) == GROUPS
+    assert len(coordinator.written) == 1
+    coordinator, engine = run_once(first, refused(FencedOutError("the attempt is void")))
+    assert engine.stats_tasks == []
+    [(reason, mismatch)] = coordinator.failed
+    assert "the attempt is void" in reason
+    assert not mismatch
