@@ -1,7 +1,7 @@
 """Which partitions of the metadata table a table has: whoever lists, merges or cleans them asks here.
 
-Every table that is served has `files` and the record index. Of the other partitions of `PARTITIONS` a table
-has those that its property `hoodie.table.metadata.partitions` lists. Stats that it
+Every table that is served has `files` and the record index. Of the other partitions that `partition_named`
+knows a table has those that its property `hoodie.table.metadata.partitions` lists. Stats that it
 does not list are read by nobody, so their folders, which stay when they are taken out of the property, are
 left alone; an engine that lists them again builds them anew. Another folder that is not listed may be an
 index all the same, or one that is being built.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS, partition_named
 from tidemark.hudi_format.metadata_table.partitions.files import FILES
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataPartition
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
@@ -25,12 +25,14 @@ _TIMELINE_FOLDER: Final = ".hoodie"
 
 
 def partitions_in_use(storage: Storage) -> tuple[MetadataPartition[Any, Any], ...]:
-    """The table's partitions, in the order of `PARTITIONS`, by its properties of now.
+    """The table's partitions, in the order of `PARTITIONS` and then by name, by its properties of now.
 
     Whoever is about to change the metadata table holds the table's lock. Raises as `read_table_config`.
     """
     listed = read_table_config(storage).metadata_partitions
-    return tuple(partition for partition in PARTITIONS if partition in NEEDED or partition.name in listed)
+    fixed = [partition for partition in PARTITIONS if partition in NEEDED or partition.name in listed]
+    others = listed - {partition.name for partition in PARTITIONS}
+    return *fixed, *filter(None, map(partition_named, sorted(others)))
 
 
 def unserved_partition(storage: Storage) -> str | None:

@@ -9,7 +9,7 @@ it reads them again, both under the table's lock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tidemark.hudi_format.column_ranges import has_ranges
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -21,7 +21,7 @@ from tidemark.hudi_format.index_definitions import (
     stats_columns,
 )
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS as PARTITION
-from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataPartition
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.schema import TableSchema
@@ -73,17 +73,23 @@ def stats_columns_in_use(storage: Storage) -> tuple[str, ...]:
 
 
 def stats_groups(storage: Storage, validity: InstantValidity) -> int:
-    """The number of the partition's file groups, by a listing of its folder.
+    """The number of the partition's file groups. Raises as `partition_groups`."""
+    return partition_groups(storage, validity, PARTITION, _REMEDY)
+
+
+def partition_groups(
+    storage: Storage, validity: InstantValidity, partition: MetadataPartition[Any, Any], remedy: str
+) -> int:
+    """The number of the file groups of an index's partition, by a listing of its folder.
 
     Raises UnsupportedTableError where there are none, or one between the first and the last is missing: the
     group of a key follows from their number.
     """
-    names = storage.names(join_path(METADATA_TABLE_PATH, PARTITION.name))
+    names = storage.names(join_path(METADATA_TABLE_PATH, partition.name))
     parsed = (parse_data_file(name) for name in names if validity.shows(name))
     ids = {name.file_id for name in parsed if name is not None}
-    if not ids or ids != {PARTITION.file_id(ShardId(group)) for group in range(len(ids))}:
+    if not ids or ids != {partition.file_id(ShardId(group)) for group in range(len(ids))}:
         raise UnsupportedTableError(
-            f"{COLUMN_STATS} is in use, and its file groups {sorted(ids)} are not numbered from 0",
-            _REMEDY,
+            f"{partition.name} is in use, and its file groups {sorted(ids)} are not numbered from 0", remedy
         )
     return len(ids)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.hudi_format.metadata_tables import IndexedTable
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
@@ -45,7 +47,16 @@ def test_stats_that_are_not_listed_hold_back_nothing():
     assert sorted(partition_names(storage)) == ["column_stats", *NEEDED]
 
 
-def test_another_index_counts_whether_it_is_listed_or_not():
-    storage = with_folders("secondary_index_city")
-    assert unserved_partition(storage) == "secondary_index_city"
-    assert "secondary_index_city" in partition_names(storage)
+@pytest.mark.parametrize("name", ["secondary_index_city", "expr_index_day"])
+def test_another_index_counts_whether_it_is_listed_or_not(name: str):
+    storage = with_folders(name)
+    assert unserved_partition(storage) == name
+    assert name in partition_names(storage)
+
+
+def test_secondary_indexes_that_are_listed_are_in_use_each_by_its_name():
+    storage = with_folders("secondary_index_city", "secondary_index_age")
+    listed(storage, "secondary_index_city", "secondary_index_age", "expr_index_day")
+    names = [*NEEDED, "secondary_index_age", "secondary_index_city"]
+    assert [each.name for each in partitions_in_use(storage)] == names
+    assert unserved_partition(storage) is None

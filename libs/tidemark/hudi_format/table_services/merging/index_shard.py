@@ -40,7 +40,7 @@ from tidemark.hudi_format.hfile.block_search import sorts_differently
 from tidemark.hudi_format.hfile.key_values import ENTRY_OVERHEAD_BYTES
 from tidemark.hudi_format.key_digest import MODULUS, key_digest
 from tidemark.hudi_format.metadata_table.log_records import streamed_log_entries
-from tidemark.hudi_format.metadata_table.partitions import PARTITIONS
+from tidemark.hudi_format.metadata_table.partitions import partition_named
 from tidemark.hudi_format.metadata_table.partitions.partition import (
     METADATA_TABLE_PATH,
     KeyFold,
@@ -81,7 +81,7 @@ def merge_index_shard(
 
 
 def _partition(name: str) -> MetadataPartition[Any, Any]:
-    found = next((partition for partition in PARTITIONS if partition.name == name), None)
+    found = partition_named(name)
     if found is None:
         raise UnsupportedTableError(
             f"the metadata table has a partition {name}, whose entries cannot be merged here",
