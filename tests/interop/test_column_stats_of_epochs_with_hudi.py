@@ -20,17 +20,14 @@ from tests.simulation.scripted_tagger import SCHEMA
 from tests.simulation.watched_life import SOON
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
+from tidemark.hudi_format.commit.foreign_writers import kept_stats_options
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.timeline import Action, load_timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = ("id", "ts", "v")
-OF_SPARK = {
-    "hoodie.metadata.index.column.stats.enable": "true",
-    "hoodie.metadata.index.column.stats.column.list": ",".join(COLUMNS),
-    "hoodie.metadata.index.partition.stats.enable": "false",
-}
+OF_SPARK = kept_stats_options(COLUMNS)
 GROUPS = 4
 FILTERS: Mapping[str, set[str]] = {
     "v between 100 and 101": {"g1-0", "g1-1"},

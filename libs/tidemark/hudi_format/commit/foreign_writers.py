@@ -32,8 +32,8 @@ def foreign_writer_options(
       groups (10 for a small table).
     - Hudi's other kinds of index do not look into log files.
     - Without the partition path option the writer leaves a row that moves in its old partition.
-    - A writer deletes column stats that its options switch off, and gives them its own columns where they
-      name none. Partition stats are off always: with two writers Hudi loses rows by them alone.
+    - Column stats: `kept_stats_options`. Partition stats are off always: with two writers Hudi loses rows by
+      them alone. Hudi 1.2.0 does not read that option any more, former versions do.
     - Where Tidemark runs the table services, a writer's own would count in commits: a clean after 10 commits
       takes the files of readers of the last seconds. Every write with the metadata table plans a compaction
       of it, executes it under the lock, and archives it, whatever the other options say; so the numbers of
@@ -53,16 +53,25 @@ def foreign_writer_options(
         **(counts if shards else {}),
         "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
         "hoodie.record.index.update.partition.path": "true",
-        **_column_stats(stats),
+        **(kept_stats_options(stats) if stats else {f"{_STATS}.enable": "false"}),
         "hoodie.metadata.index.partition.stats.enable": "false",
         **({} if archive_max is None else _without_services(archive_max)),
     }
 
 
-def _column_stats(columns: Sequence[str]) -> dict[str, str]:
-    if not columns:
-        return {f"{_STATS}.enable": "false"}
-    return {f"{_STATS}.enable": "true", f"{_STATS}.column.list": ",".join(columns)}
+def kept_stats_options(columns: Sequence[str]) -> dict[str, str]:
+    """The options with which a writer goes on with the column stats of `columns` that a table has.
+
+    Switching column stats on would switch partition stats on, too, whatever else the options say: Hudi 1.2.0
+    asks for the one where it means the other (`HoodieMetadataConfig.isPartitionStatsIndexEnabled`). So they
+    are off. A writer deletes what its options switch off unless the second option forbids that, and adds to
+    what it does not delete.
+    """
+    return {
+        f"{_STATS}.enable": "false",
+        "hoodie.metadata.auto.delete.partitions": "false",
+        f"{_STATS}.column.list": ",".join(columns),
+    }
 
 
 def _without_services(archive_max: int) -> dict[str, str]:

@@ -337,6 +337,22 @@ def test_foreign_writers_are_told_to_use_the_same_name_without_expiry() -> None:
     assert waits_ms == 60_000
 
 
+def test_foreign_writers_keep_column_stats_without_switching_them_on() -> None:
+    stats = {
+        name.removeprefix("hoodie.metadata."): value
+        for name, value in foreign_writer_options("t", stats=["a", "b"]).items()
+        if "stats" in name or "delete" in name
+    }
+    # Hudi takes the switch of column stats for that of partition stats, too.
+    assert stats == {
+        "index.column.stats.enable": "false",
+        "auto.delete.partitions": "false",
+        "index.column.stats.column.list": "a,b",
+        "index.partition.stats.enable": "false",
+    }
+    assert "hoodie.metadata.auto.delete.partitions" not in foreign_writer_options("t")
+
+
 def test_terms_are_compared_within_a_ledger(table: Table) -> None:
     table.storage.make_dir("terms/900")
     table.storage.make_dir("terms/2")
