@@ -42,6 +42,7 @@ from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS, FREE_MS
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType, read_table_config
 from tidemark.hudi_format.timeline import Action
@@ -82,7 +83,9 @@ class CommitPath:
         ordered: bool,
         seed: int = 7,
         stats: Sequence[str] = (),
+        schema: TableSchema = SCHEMA,
     ) -> None:
+        self.schema = schema
         self.clock = ManualClock(1_750_000_000_000)
         self.ids = SeededIds(seed)
         self.failpoints = FailpointRegistry(CoordinatorFailpoint)
@@ -92,22 +95,13 @@ class CommitPath:
         for name in (self.topics.data, self.topics.index, self.topics.ledger, self.topics.epochs):
             self.client.admin().create_topics([TopicSpec(name, 1)])
         self.storage = LocalStorage(folder)
-        definition = TableDefinition(
-            name=TABLE,
-            table_type=table_type,
-            record_key_fields=("id",),
-            partition_fields=("day",),
-            ordering_fields=("ts",) if ordered else (),
-            schema=SCHEMA.avro_json,
-        )
-        create_table(self.storage, definition)
-        bootstrap_metadata_table(self.storage, SHARDS, InstantGenerator(self.clock), stats=stats)
+        self.make_table(table_type, ordered, stats)
         self.action = Action.DELTA_COMMIT if table_type is TableType.MERGE_ON_READ else Action.COMMIT
         facts = table_facts(
             read_table_config(self.storage), self.storage.base_uri, {}, self.topics.data, self.topics.index
         )
         self.plan_tasks = task_planner(facts)
-        self.tagger = ScriptedTagger(self.client, self.topics)
+        self.tagger = ScriptedTagger(self.client, self.topics, schema)
         self.coordinator: Coordinator | None = None
         self.context: Context | None = None
         self.attempts = AttemptHandoff()
@@ -115,6 +109,19 @@ class CommitPath:
         self.handlers: Callable[[Context], Sequence[ServiceHandler]] = lambda _: ()
         self.service_rules = ServiceRules()
         self.handoff = ServiceHandoff(self.clock)
+
+    def make_table(self, table_type: TableType, ordered: bool, stats: Sequence[str]) -> None:
+        """An empty table with a metadata table."""
+        definition = TableDefinition(
+            name=TABLE,
+            table_type=table_type,
+            record_key_fields=("id",),
+            partition_fields=("day",),
+            ordering_fields=("ts",) if ordered else (),
+            schema=self.schema.avro_json,
+        )
+        create_table(self.storage, definition)
+        bootstrap_metadata_table(self.storage, SHARDS, InstantGenerator(self.clock), stats=stats)
 
     def fold_reader(self) -> FoldReader:
         """A reader of its own."""
@@ -140,8 +147,8 @@ class CommitPath:
             points.passing(name)
             self.failpoints.hit(CoordinatorFailpoint(name))
 
-        schemas = SchemaRegistry(storage, TABLE, SCHEMA, ["id"])
-        schemas.register(SCHEMA.avro_json)
+        schemas = SchemaRegistry(storage, TABLE, self.schema, ["id"])
+        schemas.register(self.schema.avro_json)
         self.context = Context(
             table=TableFacts(TABLE, self.action, self.topics.keyed, SHARDS, schemas.united),
             publishing=term,

@@ -5,7 +5,7 @@ their configuration.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from random import Random
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from testing.ids import SeededIds
 from tests.simulation.scripted_tagger import SCHEMA, Row
-from tests.simulation.service_path import ServicePath
+from tests.simulation.service_path import ServicePath, Work
 from tests.soak.table_gauge import table_figures
 from tidemark.commit_coordinator.calls.placement import Placement, load_listed
 from tidemark.commit_coordinator.commit.context import Report
@@ -35,7 +35,8 @@ from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.port import ServiceFiles
 from tidemark.hudi_format.publication.tickets import Ticket
-from tidemark.hudi_format.table_config import MergeMode
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_config import MergeMode, TableType
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.merging.data_group import RowRules, merge_data_group
 from tidemark.hudi_format.table_services.merging.index_shard import merge_index_shard
@@ -75,11 +76,13 @@ class _Follow:
         self._placement.suspend()
 
 
-def merge(document: bytes, files: ServiceFiles) -> tuple[bytes, tuple[Ticket, ...]]:
-    """The tasks of a compaction."""
+def merge(
+    document: bytes, files: ServiceFiles, schema: TableSchema = SCHEMA
+) -> tuple[bytes, tuple[Ticket, ...]]:
+    """The tasks of a compaction, of a table whose rows have that schema."""
     plan, outcomes = decode_plan(document, "plan"), []
     columns = () if plan.stats is None else plan.stats.columns
-    rules = RowRules(SCHEMA, MergeMode.EVENT_TIME_ORDERING, OrderingField.of(SCHEMA, "ts"), columns)
+    rules = RowRules(schema, MergeMode.EVENT_TIME_ORDERING, OrderingField.of(schema, "ts"), columns)
     folder = METADATA_TABLE_PATH if plan.is_index else ""
     for number, operation in plan.kept():
         sink, name = files.grow(output_path(plan, number, folder)), output_name(plan, number)
@@ -113,11 +116,18 @@ class LivedTable(ServicePath):
         keys: int,
         seed: int,
         task_s: float = 0.0,
+        table_type: TableType = TableType.MERGE_ON_READ,
+        schema: TableSchema = SCHEMA,
     ) -> None:
         self.placement = Placement(1 << 20, SeededIds(seed))
         self.services_config, self._task_s = config, task_s
-        work = {ServiceKind.COMPACT_DATA: self._merge, ServiceKind.COMPACT_INDEX: merge}
-        super().__init__(folder, lambda _: self._handlers(), work, seed=seed)
+        work: Mapping[ServiceKind, Work] = {
+            ServiceKind.COMPACT_DATA: self._merge,
+            ServiceKind.COMPACT_INDEX: merge,
+        }
+        super().__init__(
+            folder, lambda _: self._handlers(), work, seed=seed, table_type=table_type, schema=schema
+        )
         self.draw = Random(seed)
         self.group_ids = [f"00000000-0000-4000-8000-{number:012d}-0" for number in range(groups)]
         self.keys = [f"k{number}" for number in range(keys)]
@@ -141,7 +151,7 @@ class LivedTable(ServicePath):
         self._busy_until_ms = self.clock.now_ms() + round(
             1_000 * self._task_s * len(decode_plan(document, "plan").operations)
         )
-        return merge(document, files)
+        return merge(document, files, self.schema)
 
     def start_coordinator(self) -> Coordinator:
         found = super().start_coordinator()
@@ -192,12 +202,7 @@ class LivedTable(ServicePath):
         for number, group in enumerate(self.group_ids):
             key = next(key for key in keys if self.places.get(key, number) == number)
             keys.remove(key)
-            row = {
-                "id": key,
-                "day": f"d{number % 3}",
-                "ts": self.epochs,
-                "v": self.draw.randrange(1_000),
-            }
+            row = self.new_row(key, number)
             is_there = key in self.model
             if is_there and self.draw.random() < 0.2:
                 del self.model[key], self.places[key]
@@ -206,6 +211,10 @@ class LivedTable(ServicePath):
                 self.model[key], self.places[key] = row, number
                 rows.append((row, DataOp.UPDATE if is_there else DataOp.INSERT, group))
         self.tag(rows)
+
+    def new_row(self, key: str, group: int) -> Row:
+        """A row of this epoch for a key in the file group of that number."""
+        return {"id": key, "day": f"d{group % 3}", "ts": self.epochs, "v": self.draw.randrange(1_000)}
 
     def stats(self) -> dict[str, float]:
         """The table's own stats, without the copies of decisions that trimming would delete."""

@@ -55,11 +55,12 @@ _INDEX_OPS = {
 
 
 class ScriptedTagger:
-    """The only owner of the only lane."""
+    """The only owner of the only lane. `schema`: of the rows."""
 
-    def __init__(self, client: MemoryKafkaClient, topics: TopicNames) -> None:
+    def __init__(self, client: MemoryKafkaClient, topics: TopicNames, schema: TableSchema = SCHEMA) -> None:
         self._client = client
         self._topics = topics
+        self._schema = schema
         self._claim: int | None = None
         self._transactions = 0
         self.generation = 0
@@ -89,8 +90,8 @@ class ScriptedTagger:
         end = self.consumed + (len(rows) if consumed is None else consumed)
         producer.begin()
         produced = [
-            _produce(producer, Topic.DATA, self._topics.data, nonce, data_batch(rows)),
-            _produce(producer, Topic.INDEX, self._topics.index, nonce, index_batch(rows)),
+            self._produce(producer, Topic.DATA, self._topics.data, nonce, data_batch(rows, self._schema)),
+            self._produce(producer, Topic.INDEX, self._topics.index, nonce, index_batch(rows)),
         ]
         entry = TransactionTagged(
             slot=0,
@@ -101,7 +102,7 @@ class ScriptedTagger:
             produced=produced if rows else [],
             counts=Counts(input=end - self.consumed, updates=len(rows)),
             bytes=100,
-            schema_id=SCHEMA.fingerprint,
+            schema_id=self._schema.fingerprint,
         )
         delivery = producer.produce(ledger, encode_entry(entry))
         producer.flush()
@@ -110,10 +111,20 @@ class ScriptedTagger:
         self.consumed = end
         return delivery.offset or 0
 
+    def _produce(
+        self, producer: TransactionalProducer, role: Topic, topic: str, nonce: str, batch: pa.Table
+    ) -> Produced:
+        value = encode_batch(batch).to_pybytes()
+        header = BatchHeader(nonce, 0, batch.num_rows, self._schema.fingerprint)
+        delivery = producer.produce(TopicPartition(topic, 0), value, None, header.encode())
+        producer.flush()
+        offset = delivery.offset or 0
+        return Produced(role, 0, offset, offset, 1, batch.num_rows, chained_checksum([value]))
 
-def data_batch(rows: Sequence[Tagged]) -> pa.Table:
+
+def data_batch(rows: Sequence[Tagged], of_rows: TableSchema = SCHEMA) -> pa.Table:
     """Rows as an assigner sends them to the data topic."""
-    schema = with_user_columns(DATA_COLUMNS, SCHEMA.arrow)
+    schema = with_user_columns(DATA_COLUMNS, of_rows.arrow)
     records = [
         {
             KEY: row["id"],
@@ -144,14 +155,3 @@ def index_batch(rows: Sequence[Tagged]) -> pa.Table:
         for (row, op, file_id), shard in zip(rows, shards, strict=True)
     ]
     return pa.Table.from_pylist(records, schema=INDEX_COLUMNS)
-
-
-def _produce(
-    producer: TransactionalProducer, role: Topic, topic: str, nonce: str, batch: pa.Table
-) -> Produced:
-    value = encode_batch(batch).to_pybytes()
-    header = BatchHeader(nonce, 0, batch.num_rows, SCHEMA.fingerprint)
-    delivery = producer.produce(TopicPartition(topic, 0), value, None, header.encode())
-    producer.flush()
-    offset = delivery.offset or 0
-    return Produced(role, 0, offset, offset, 1, batch.num_rows, chained_checksum([value]))

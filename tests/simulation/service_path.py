@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.scripted_tagger import SCHEMA
 from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import load_document
@@ -26,6 +27,7 @@ from tidemark.hudi_format.errors import FencedOutError, HudiFormatError, in_word
 from tidemark.hudi_format.publication.locate import service_files_of
 from tidemark.hudi_format.publication.port import ServiceFiles
 from tidemark.hudi_format.publication.tickets import Ticket
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableType
 
 SKEW_MS = 1_000
@@ -37,9 +39,16 @@ class ServicePath(CommitPath):
     """One table with services. ``work``: by kind, how the tasks are done."""
 
     def __init__(
-        self, folder: Path, handlers: Handlers, work: Mapping[ServiceKind, Work], *, seed: int = 7
+        self,
+        folder: Path,
+        handlers: Handlers,
+        work: Mapping[ServiceKind, Work],
+        *,
+        seed: int = 7,
+        table_type: TableType = TableType.MERGE_ON_READ,
+        schema: TableSchema = SCHEMA,
     ) -> None:
-        super().__init__(folder, TableType.MERGE_ON_READ, ordered=True, seed=seed)
+        super().__init__(folder, table_type, ordered=True, seed=seed, schema=schema)
         self.handlers, self._work = handlers, work
         self.service_rules = ServiceRules(enabled=True, step_ms=50, clock_skew_ms=SKEW_MS)
         self.works = True
