@@ -12,16 +12,14 @@ from typing import Final
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
-from tidemark.hudi_format.metadata_table.log_records import slice_entries
-from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, file_records
+from tidemark.hudi_format.metadata_table.log_records import streamed_slice_entries
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import ColumnStats
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.scanned_ranges import (
-    FilePath,
     RangeScan,
     WrongRange,
     check_stats_columns,
-    files_of,
 )
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, metadata_slices
 from tidemark.hudi_format.metadata_table.stats_creation import StatsFailpoint, create_column_stats
@@ -55,10 +53,6 @@ class ColumnStatsScan:
         """How many files are scanned."""
         return len(self._ranges.ranges)
 
-    def files_of_table(self) -> list[FilePath]:
-        """The files that readers saw at the last `scan`: (partition path, name)."""
-        return list(files_of(self._slices))
-
     def scan(self, say: Callable[[int, int], None] = lambda done, left: None) -> None:
         """Scans the files of the table as it is now which are not scanned yet. `say` is told how many are,
         and how many are left.
@@ -89,25 +83,13 @@ class ColumnStatsScan:
         """
         return self._ranges.wrong(self._slices, self._stored())
 
-    def files_without_records(self) -> list[str]:
-        """The paths of files with rows that have no records in the table's column stats, so that every reader
-        reads them, as of the last `scan`. Raises CorruptFileError.
-        """
-        stored = self._stored()
-        return [
-            join_path(partition_path, name)
-            for partition_path, name in files_of(self._slices)
-            if (ranges := self._ranges.ranges[partition_path, name])
-            and not stored.keys() & file_records(partition_path, name, ranges).keys()
-        ]
-
     def _stored(self) -> dict[str, ColumnStats]:
         validity = self._current.validity
         names = {COLUMN_STATS.name: self._storage.names(_FOLDER)}
         parts = (
             entries
             for file_slice in metadata_slices(names, validity)
-            for entries in slice_entries(self._storage, _FOLDER, file_slice, validity.is_valid)
+            for entries in streamed_slice_entries(self._storage, _FOLDER, file_slice, validity.is_valid)
         )
         return COLUMN_STATS.merge(parts)
 

@@ -6,21 +6,21 @@ one of another column, loses rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+import pyarrow as pa
 
 from tidemark.hudi_format.column_ranges import cut_ranges, has_ranges
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.log_records import slice_entries
+from tidemark.hudi_format.metadata_table.log_records import streamed_slice_entries
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, file_keys
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import (
     ColumnStats,
     decode_stats,
-    encode_stats,
 )
-from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, StoredEntries
-from tidemark.hudi_format.metadata_table.record_schema import has_own_layout
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.scanned_ranges import RangeScan, files_of
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.stats_layout import stats_columns_in_use
@@ -30,6 +30,8 @@ from tidemark.hudi_format.table_config import TableConfig
 from tidemark.table_verification.findings import Findings, Kind
 
 _SAY_EVERY: Final = 100
+# About 350 bytes each with its key.
+_AT_ONCE: Final = 400_000
 _SOURCE: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name)
 
 
@@ -56,7 +58,8 @@ def check_column_stats(
 ) -> None:
     """Adds what is wrong to `findings`. Of all files of `slices` it is looked whether they have records of
     all columns or of none. Of the slices that changed the rows are read: each file with rows has records, and
-    all rows lie in the ranges. Memory holds all records as bytes, and the ranges of one slice.
+    all rows lie in the ranges. Memory holds `_AT_ONCE` records as bytes, and the ranges of one slice; for so
+    many records each the column stats are read once more.
 
     Raises FileMissingError, CorruptFileError.
     """
@@ -67,7 +70,6 @@ def check_column_stats(
     except UnsupportedTableError as error:
         findings.add_one(Kind.COLUMN_STATS_WRONG, error.reason)
         return
-    stored = _stored(snapshot)
     with_meta = schema.arrow_with_meta
     ranged = [name for name in columns if name in with_meta.names and has_ranges(with_meta.field(name).type)]
     if others := [name for name in columns if name not in ranged]:
@@ -76,14 +78,16 @@ def check_column_stats(
         )
     scan = RangeScan(snapshot.storage, schema, ranged, config.ordering_field)
     read = 0
-    for file_slice in slices:
-        if not is_changed(file_slice):
-            _check_keys(file_slice, columns, stored, findings)
-            continue
-        read += 1
-        if read % _SAY_EVERY == 0:
-            say(f"compared the column stats of {read} file groups")
-        _check_rows(file_slice, scan, stored, findings)
+    for some in _at_once(slices, len(columns)):
+        stored = _stored(snapshot, some, columns)
+        for file_slice in some:
+            if not is_changed(file_slice):
+                _check_keys(file_slice, columns, stored, findings)
+                continue
+            read += 1
+            if read % _SAY_EVERY == 0:
+                say(f"compared the column stats of {read} file groups")
+            _check_rows(file_slice, scan, stored, findings)
 
 
 def _check_keys(
@@ -113,28 +117,29 @@ def _check_rows(file_slice: FileSlice, scan: RangeScan, stored: dict[str, bytes]
     scan.ranges.clear()
 
 
-def _stored(snapshot: MetadataTableSnapshot) -> dict[str, bytes]:
-    """Key -> value of all living records."""
-    values: dict[str, bytes] = {}
-    for file_slice in snapshot.slices[COLUMN_STATS.name]:
-        _merge(values, slice_entries(snapshot.storage, _SOURCE, file_slice, snapshot.validity.is_valid))
-    return values
+def _at_once(slices: Sequence[FileSlice], columns: int) -> Iterator[list[FileSlice]]:
+    """The slices in parts whose files have about `_AT_ONCE` records."""
+    some: list[FileSlice] = []
+    records = 0
+    for file_slice in slices:
+        some.append(file_slice)
+        records += columns * sum(1 for _ in files_of([file_slice]))
+        if records >= _AT_ONCE:
+            yield some
+            some, records = [], 0
+    if some:
+        yield some
 
 
-def _merge(values: dict[str, bytes], parts: Iterable[StoredEntries]) -> None:
-    fold = COLUMN_STATS.fold
-    for part in parts:
-        keys = part.keys.to_pylist()
-        if part.values is None:
-            for key in keys:
-                values.pop(key, None)
-            continue
-        is_own = not part.schema or has_own_layout(part.schema)
-        for key, value in zip(keys, part.values.to_pylist(), strict=True):
-            own = value if is_own else encode_stats(decode_stats(value, part.schema, part.source))
-            before = [values[key]] if key in values else []
-            merged = fold.of_key([*before, own], part.source)
-            if merged is None:
-                values.pop(key, None)
-            else:
-                values[key] = merged
+def _stored(
+    snapshot: MetadataTableSnapshot, slices: Sequence[FileSlice], columns: Sequence[str]
+) -> dict[str, bytes]:
+    """Key -> value of all living records of the files of these slices."""
+    keys = (key for path in files_of(slices) for key in file_keys(*path, columns))
+    storage, is_valid = snapshot.storage, snapshot.validity.is_valid
+    parts = (
+        part
+        for file_slice in snapshot.slices[COLUMN_STATS.name]
+        for part in streamed_slice_entries(storage, _SOURCE, file_slice, is_valid)
+    )
+    return COLUMN_STATS.living(parts, pa.array(keys, pa.string()))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.files_with_stats import files_of_table, files_without_records
 from tests.unit.table_files import new_table, orders, table_schema, write_config
 from tidemark.cli.main import main
 from tidemark.hudi_format.column_ranges import ColumnRange, StatType, ValueType
@@ -36,9 +37,7 @@ class Adopted:
     def __init__(self, folder: Path, listed: str = "column_stats,partition_stats") -> None:
         new_table(folder / "table").commit(orders(("k1", "2026-01-01", 7)))
         self.file, self.storage = write_config(folder), LocalStorage(folder / "table")
-        scan = ColumnStatsScan(self.storage, read_table_config(self.storage), table_schema(), ["at"])
-        scan.scan()
-        ((partition, name),) = scan.files_of_table()
+        ((partition, name),) = files_of_table(self.storage)
         wrong = [
             ColumnRange("at", StatType(ValueType.LONG), 1, 6, 1, 0),
             *(
@@ -82,7 +81,7 @@ def test_wrong_ranges_are_told_and_all_are_made_anew(tmp_path: Path, capsys) -> 
     scan = ColumnStatsScan(table.storage, read_table_config(table.storage), table_schema(), ["at"])
     scan.scan()
     assert not scan.wrong()
-    assert not scan.files_without_records()
+    assert not files_without_records(table.storage, table_schema(), ["at"])
     # They are ours now: adopted again, they stay as they are, and partition stats alone go.
     update_properties(table.storage, {LISTED: "column_stats,files,partition_stats,record_index"})
     assert table.adopt(capsys)["column_stats"] == {"columns": [], "wrong": []}

@@ -15,6 +15,7 @@ from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.metadata_table.delta_commit import publish_log
 from tidemark.hudi_format.metadata_table.partitions.column_stats import (
     COLUMN_STATS,
+    ColumnStatsPartition,
     StatsChanges,
     column_stats_key,
     file_keys,
@@ -27,6 +28,7 @@ from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.table_view import TableView
+from tidemark.table_verification import stats_check
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.verified_state import VerifiedState
 from tidemark.table_verification.verify import Verification, verify_table
@@ -115,3 +117,28 @@ def test_a_new_file_with_rows_and_without_records_is_named(table: Path) -> None:
     [text] = result.findings.examples[Kind.COLUMN_STATS_MISSING]
     assert text.endswith("it has rows, and no record of any column")
     assert text.startswith(f"{DAYS[0]}/.")
+
+
+@pytest.mark.parametrize("at_once", [1, 11])
+def test_records_are_held_in_parts_and_the_same_is_found(
+    table: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Each part has the records of a slice at least."""
+    commit_stats(table, tight(table, a_file(table, False), "at", high=5, low=5))
+    commit_stats(table, StatsChanges(deleted=file_keys(*a_file(table, True), ["id"])))
+    whole = verified(table).findings
+    assert set(whole.counts) == {Kind.COLUMN_STATS_WRONG}
+    held: list[int] = []
+    real = COLUMN_STATS.living
+
+    def living(parts: Any, wanted: Any = None) -> dict[str, bytes]:
+        found = real(parts, wanted)
+        held.append(len(found))
+        return found
+
+    monkeypatch.setattr(stats_check, "_AT_ONCE", at_once)
+    monkeypatch.setattr(ColumnStatsPartition, "living", lambda _, *args: living(*args))
+    found = verified(table).findings
+    assert (found.counts, found.examples) == (whole.counts, whole.examples)
+    assert len(held) > 1
+    assert max(held) < sum(held)

@@ -71,6 +71,17 @@ def slice_entries(
     yield from log_entries(storage, folder, file_slice.log_files, is_valid)
 
 
+def streamed_slice_entries(
+    storage: Storage, folder: str, file_slice: FileSlice, is_valid: Callable[[str], bool]
+) -> Iterator[StoredEntries]:
+    """What `slice_entries` yields, the base file in several parts, with some blocks in memory at a time."""
+    if file_slice.base_file is not None:
+        base = HFileReader.open(storage, join_path(folder, file_slice.base_file))
+        for run in base.runs(range(base.block_count)):
+            yield StoredEntries(run.content.keys, run.content.values, base.schema, base.name)
+    yield from streamed_log_entries(storage, folder, file_slice.log_files, is_valid)
+
+
 def log_entries(
     storage: Storage, folder: str, names: Sequence[str], is_valid: Callable[[str], bool]
 ) -> Iterator[StoredEntries]:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.hudi_format.column_ranges import ColumnRange
 from tidemark.hudi_format.errors import HudiFormatError, UnsupportedTableError
@@ -27,7 +28,6 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import (
     ColumnStats,
     decode_stats,
     encode_stats,
-    merge_stats,
 )
 from tidemark.hudi_format.metadata_table.partitions.column_stats_fold import StatsFold
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile, StoredEntries
@@ -40,6 +40,7 @@ COLUMN_STATS_PARTITION: Final = "column_stats"
 GROUPS_MAX: Final = 10_000
 _SEED: Final = 0xFFFFFFFFDABADABA
 _UNPARTITIONED: Final = "."
+_MERGED: Final = "the merged column stats"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,36 +135,40 @@ class ColumnStatsPartition:
 
     def merge(self, parts: Iterable[StoredEntries]) -> dict[str, ColumnStats]:
         """Key -> its living record. Raises CorruptFileError."""
-        merged: dict[str, ColumnStats] = {}
-        for key, value, part in _entries(parts):
-            if value is None:
-                merged.pop(key, None)
-                continue
-            newer = decode_stats(value, part.schema, part.source)
-            older = merged.get(key)
-            merged[key] = newer if older is None else merge_stats(older, newer, part.source)
-        return {key: stats for key, stats in merged.items() if not stats.is_deleted}
+        return {key: decode_stats(value, "", _MERGED) for key, value in self.living(parts).items()}
 
     def base_records(self, parts: Iterable[StoredEntries]) -> Mapping[str, bytes]:
         """Key -> value of all living records. The value of a key that has one record is copied as it is.
         Raises CorruptFileError.
         """
-        values: dict[str, bytes] = {}
-        merged: dict[str, ColumnStats] = {}
-        for key, value, part in _entries(parts):
-            if value is None:
-                values.pop(key, None)
-                merged.pop(key, None)
+        return dict(sorted(self.living(parts).items()))
+
+    def living(
+        self, parts: Iterable[StoredEntries], wanted: pa.StringArray | None = None
+    ) -> dict[str, bytes]:
+        """Key -> value, under our own schema, of the living records of the keys `wanted`; None: of all. Parts
+        may be those of several groups, one after the other. Memory holds one part, and what is returned.
+        Raises CorruptFileError.
+        """
+        living: dict[str, bytes] = {}
+        for part in parts:
+            some = part if wanted is None else _only(part, wanted)
+            keys = some.keys.to_pylist()
+            if some.values is None:
+                for key in keys:
+                    living.pop(key, None)
                 continue
-            newer = decode_stats(value, part.schema, part.source)
-            older = merged.get(key)
-            if older is None or (combined := merge_stats(older, newer, part.source)) is newer:
-                is_own = not part.schema or has_own_layout(part.schema)
-                merged[key], values[key] = newer, value if is_own else encode_stats(newer)
-            else:
-                merged[key], values[key] = combined, encode_stats(combined)
-        living = [key for key, stats in merged.items() if not stats.is_deleted]
-        return {key: values[key] for key in sorted(living)}
+            values = _own_values(some)
+            # Most keys have one record, which need not be decoded.
+            alone = self.fold.without_deleted(values, part.source).to_pylist()
+            for number, (key, value) in enumerate(zip(keys, alone, strict=True)):
+                if key in living and value is not None:
+                    value = self.fold.of_key([living[key], values[number].as_py()], part.source)
+                if value is None:
+                    living.pop(key, None)
+                else:
+                    living[key] = value
+        return living
 
 
 COLUMN_STATS: Final = ColumnStatsPartition()
@@ -177,12 +182,20 @@ def column_stats_log(
     return MetadataLogFile.of_commit(COLUMN_STATS_PARTITION, group, file_id, instant, size, records, deletes)
 
 
-def _entries(parts: Iterable[StoredEntries]) -> Iterator[tuple[str, bytes | None, StoredEntries]]:
-    """(key, value, part) of all entries, oldest first; value None: the key is deleted."""
-    for part in parts:
-        keys = part.keys.to_pylist()
-        values = [None] * len(keys) if part.values is None else part.values.to_pylist()
-        yield from ((key, value, part) for key, value in zip(keys, values, strict=True))
+def _only(part: StoredEntries, wanted: pa.StringArray) -> StoredEntries:
+    """Of these keys."""
+    mask = pc.is_in(part.keys, value_set=wanted)
+    values = None if part.values is None else part.values.filter(mask)
+    return StoredEntries(part.keys.filter(mask), values, part.schema, part.source)
+
+
+def _own_values(part: StoredEntries) -> pa.BinaryArray:
+    """The values of a part that has some, under our own schema."""
+    assert part.values is not None
+    if not part.schema or has_own_layout(part.schema):
+        return part.values
+    decoded = (decode_stats(value, part.schema, part.source) for value in part.values.to_pylist())
+    return pa.array([encode_stats(stats) for stats in decoded], pa.binary())
 
 
 def _log_bytes(changes: StatsChanges, instant: str) -> bytes:

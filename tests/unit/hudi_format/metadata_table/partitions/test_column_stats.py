@@ -183,3 +183,19 @@ def test_log_files_that_cannot_be_are_refused() -> None:
         COLUMN_STATS.log_file(StatsChanges({"k": b"v"}, ["k"]), FIRST, GROUP)
     with pytest.raises(UnsupportedTableError, match="group 10000"):
         COLUMN_STATS.file_id(ShardId(10_000))
+
+
+def test_records_of_some_keys_are_merged_alone() -> None:
+    def part(key: str, *records: ColumnStats) -> StoredEntries:
+        return StoredEntries(
+            pa.array([f"{key}{number}" for number in range(len(records))]),
+            pa.array([encode_stats(each) for each in records]),
+            "",
+            "it",
+        )
+
+    parts = [part("k", stats(1, 5), stats(2, 6)), part("x", stats(0, 1)), part("k", stats(9, 9), stats(7, 8))]
+    parts.append(StoredEntries(pa.array(["k1", "x0"]), None, "", "it"))
+    living = COLUMN_STATS.living(parts, pa.array(["k0", "k1", "none"]))
+    assert {key: decode_stats(value, "", "it").range.high for key, value in living.items()} == {"k0": 9}
+    assert COLUMN_STATS.living(parts[:1], pa.array([], pa.string())) == {}
