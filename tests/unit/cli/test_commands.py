@@ -16,6 +16,7 @@ from tests.unit.table_files import existing_table, new_table, orders, write_conf
 from tidemark.cli.main import build_parser, main
 from tidemark.console.output import columns
 from tidemark.hudi_format import table_keys
+from tidemark.hudi_format.commit.foreign_writers import kept_stats_options
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import update_properties
@@ -337,8 +338,10 @@ def test_describe_shows_what_other_writers_need(
     pages = {page.name: page.read_text(encoding="utf-8").splitlines() for page in found}
     option = re.compile(r"hoodie\.[a-z.0-9_]+=[^\s,]+")
     listed = {name: list(filter(option.fullmatch, lines)) for name, lines in pages.items()}
-    # One page has the list, so that there is one to keep true.
-    assert {name: options for name, options in listed.items() if options} == {"hudi-beside.md": told}
+    # One page has the list, so that there is one to keep true, and another what column stats change in it.
+    with_stats = [f"{name}={value}" for name, value in kept_stats_options(["<columns>"]).items()]
+    expected = {"hudi-beside.md": told, "column-stats.md": with_stats}
+    assert {name: options for name, options in listed.items() if options} == expected
     # Without the first two and the two about stats a procedure drops the record index.
     procedures = ",".join(line for line in told if line.startswith("hoodie.metadata."))
     assert procedures.count("=") == 7
