@@ -169,7 +169,8 @@ class Zoo:
         """Literals of filters are taken from these rows, too."""
         for row in rows:
             for name, values in self._seen.items():
-                values.append(row[name])
+                if row[name] is not None:
+                    values.append(row[name])
 
     def rows(self, keys: Sequence[str], region: str, cluster: int, seq: int = 1) -> list[Row]:
         """A row for each key, with values near the cluster's."""
