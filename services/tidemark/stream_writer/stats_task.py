@@ -19,10 +19,9 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats import (
 )
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.locate import attempt_of
+from tidemark.hudi_format.publication.port import Attempt
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.stream_writer.epoch_tasks import StatsTask, decode_task
-from tidemark.stream_writer.errors import TableNotSeenError
 from tidemark.stream_writer.publishing import prepare_file
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 
@@ -46,14 +45,10 @@ class FileStats:
         self.records.update(file_records(partition_path, file_name, ranges))
 
 
-def write_stats_group(task: StatsTask) -> TaskSucceeded:
+def write_stats_group(task: StatsTask, attempt: Attempt) -> TaskSucceeded:
     """Makes the log file of one file group and has it prepared. Raises FencedOutError, CorruptFileError if an
-    earlier run made another one visible, TableNotSeenError.
+    earlier run made another one visible.
     """
-    storage = open_storage(task.base_uri)
-    if not storage.exists(PROPERTIES_PATH):
-        raise TableNotSeenError.at(task.base_uri)
-    attempt = attempt_of(storage, task.token)
     changes, group = StatsChanges(task.records), ShardId(task.group)
     log, data = COLUMN_STATS.log_file(changes, task.instant, group)
     ticket = prepare_file(attempt, log.path, data)
@@ -61,7 +56,9 @@ def write_stats_group(task: StatsTask) -> TaskSucceeded:
 
 
 def run_stats_task(data: bytes) -> TaskSucceeded:
-    """Works a task of column stats off outside of Spark. Raises as `write_stats_group`."""
+    """Works a task of column stats off in the driver's process, which sees the table's folder. Raises as
+    `write_stats_group`.
+    """
     task = decode_task(data)
     assert isinstance(task, StatsTask)
-    return write_stats_group(task)
+    return write_stats_group(task, attempt_of(open_storage(task.base_uri), task.token))

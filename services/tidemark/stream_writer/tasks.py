@@ -34,7 +34,10 @@ def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     """Runs one task in a Python worker. A second run takes the files that the first one made visible."""
     task = decode_task(data)
     if isinstance(task, StatsTask):
-        return write_stats_group(task)
+        storage = open_storage(task.base_uri)
+        if not storage.exists(PROPERTIES_PATH):
+            raise TableNotSeenError.at(task.base_uri)
+        return write_stats_group(task, attempt_of(storage, task.token))
     storage = open_storage(task.table.base_uri)
     clock = worker.clock
     started_s = clock.monotonic_s()

@@ -276,6 +276,10 @@ class SimulatedEngine:
             outcomes = [self._run(task) for task in reversed(tasks)][::-1]
         return [task_outcome.encode(each) for each in outcomes]
 
+    def run_here(self, task: bytes) -> task_outcome.TaskSucceeded:
+        """In the driver's process; a failure is its own."""
+        return run_task(task, self._worker)
+
     def _run(self, task: bytes) -> task_outcome.TaskOutcome:
         for attempt in range(_TASK_ATTEMPTS):
             try:
@@ -330,7 +334,9 @@ class WriterActor:
                 lambda begun: read_plan(self._storage, begun.plan_path, begun.plan_sha256),
             )
         self._plan: PlanTasks | None = None
-        self.service = WriterService(coordinator, self.engine, self._plan_tasks, self._clock)
+        self.service = WriterService(
+            coordinator, self.engine, self._plan_tasks, self._clock, run_here=self.engine.run_here
+        )
         files_of = ObjectServiceFiles if isinstance(around.storage.memory, ObjectStore) else service_files_of
         self.services = ServicesLoop(
             services,
