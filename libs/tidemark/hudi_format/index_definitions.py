@@ -62,6 +62,18 @@ def column_stats_definition(columns: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def secondary_index_definition(partition: str, column: str) -> dict[str, Any]:
+    """The definition of the secondary index of a column, as Hudi's CREATE INDEX writes it."""
+    return {
+        "indexName": partition,
+        "indexType": "secondary_index",
+        "indexFunction": "identity",
+        "sourceFields": [column],
+        "indexOptions": {},
+        "version": "V2",
+    }
+
+
 def stats_columns(definitions: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The columns that have column stats, meta columns among them; empty where there are none.
 

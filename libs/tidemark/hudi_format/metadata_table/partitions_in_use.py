@@ -3,19 +3,23 @@
 Every table that is served has `files` and the record index. Of the other partitions that `partition_named`
 knows a table has those that its property `hoodie.table.metadata.partitions` lists. Stats that it
 does not list are read by nobody, so their folders, which stay when they are taken out of the property, are
-left alone; an engine that lists them again builds them anew. Another folder that is not listed may be an
-index all the same, or one that is being built.
+left alone; an engine that lists them again builds them anew. So is the folder of a secondary index without
+definition, which a creation left that was killed. Another folder that is not listed may be an index all the
+same, or one that is being built.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
+from tidemark.hudi_format.index_definitions import read_index_definitions
 from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS
 from tidemark.hudi_format.metadata_table.partitions import PARTITIONS, partition_named
 from tidemark.hudi_format.metadata_table.partitions.files import FILES
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataPartition
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config
 
@@ -36,21 +40,26 @@ def partitions_in_use(storage: Storage) -> tuple[MetadataPartition[Any, Any], ..
 
 
 def unserved_partition(storage: Storage) -> str | None:
-    """The name of a folder of the metadata table that is no partition in use, None when there is none; stats
-    that are not in use do not count. Whoever compacts has to take all the others at once
+    """The name of a folder of the metadata table that is no partition in use, None when there is none;
+    folders that nobody reads do not count. Whoever compacts has to take all the others at once
     (TABLE_SERVICES.md, section 2.4). Raises as `read_table_config`.
     """
-    served = {
-        _TIMELINE_FOLDER,
-        *STATS_PARTITIONS,
-        *(partition.name for partition in partitions_in_use(storage)),
-    }
-    folders = (info.name for info in storage.list(METADATA_TABLE_PATH) if info.is_dir)
+    in_use = {partition.name for partition in partitions_in_use(storage)}
+    folders = [info.name for info in storage.list(METADATA_TABLE_PATH) if info.is_dir]
+    served = {_TIMELINE_FOLDER, *in_use, *_unread(storage, folders, in_use)}
     return next((name for name in folders if name not in served), None)
 
 
 def partition_names(storage: Storage) -> list[str]:
-    """The names of the folders whose logs count for somebody: all but those of stats that are not in use."""
-    unread = STATS_PARTITIONS - {partition.name for partition in partitions_in_use(storage)}
-    names = storage.names(METADATA_TABLE_PATH)
-    return [name for name in names if not name.startswith(".") and name not in unread]
+    """The names of the folders whose logs count for somebody: all but those that nobody reads."""
+    in_use = {partition.name for partition in partitions_in_use(storage)}
+    names = [name for name in storage.names(METADATA_TABLE_PATH) if not name.startswith(".")]
+    unread = _unread(storage, names, in_use)
+    return [name for name in names if name not in unread]
+
+
+def _unread(storage: Storage, folders: Iterable[str], in_use: set[str]) -> set[str]:
+    """Those of the folders that no engine reads as they are."""
+    unread = set(STATS_PARTITIONS - in_use)
+    unlisted = {name for name in folders if name.startswith(SECONDARY_PREFIX)} - in_use
+    return unread | (unlisted - read_index_definitions(storage).keys() if unlisted else set())

@@ -22,9 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from tidemark.hudi_format import table_keys as keys
-from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
-from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.index_definitions import (
     column_stats_definition,
@@ -34,21 +31,22 @@ from tidemark.hudi_format.index_definitions import (
 )
 from tidemark.hudi_format.metadata_table.bootstrap import (
     INITIAL_TOKEN,
-    OPERATION_BULK_INSERT_PREPPED,
 )
-from tidemark.hudi_format.metadata_table.compaction import pending_compactions
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.metadata_table.index_creation import (
+    check_not_compacting,
+    complete_build,
+    list_index,
+    next_build_instant,
+    unlist_indexes,
+)
 from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, write_own_folder
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, StatsChanges
 from tidemark.hudi_format.metadata_table.partitions.partition import LOG_VERSION, METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.metadata_table.stats_layout import STATS_GROUPS
-from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant, shard_ids
-from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.model import shard_ids
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.table_config import read_table_config, update_properties
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
-from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 
 _FOLDER: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name)
 
@@ -76,42 +74,23 @@ def create_column_stats(
     Raises UnsupportedTableError, before anything is changed, while a compaction of the former column stats is
     pending.
     """
-    timeline = load_timeline(storage, METADATA_TABLE_ROOT)
-    pending = {
-        instant
-        for (name, _), instant in pending_compactions(storage, timeline).items()
-        if name in STATS_PARTITIONS
-    }
-    if pending:
-        raise UnsupportedTableError(
-            f"the metadata table's compaction {min(pending)}, which merges stats, is pending",
-            "Let another engine's next write finish it",
-        )
-    unlist_stats(storage, STATS_PARTITIONS)
+    check_not_compacting(storage, STATS_PARTITIONS)
+    unlist_indexes(storage, STATS_PARTITIONS)
     hit(StatsFailpoint.AFTER_STATS_UNLISTED)
     remove_index_definitions(storage, STATS_PARTITIONS)
     storage.delete_tree(_FOLDER)
     storage.sync_dir(METADATA_TABLE_PATH)
     hit(StatsFailpoint.AFTER_STATS_DELETED)
-    counters = [int(time) for time in timeline.times() if is_bootstrap_instant(time)]
-    instant = str(max(counters, default=-1) + 1).rjust(INSTANT_LENGTH, "0")
+    instant = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
     write_own_folder(storage, instant, columns)
     _write_groups(storage, instant, records)
     hit(StatsFailpoint.AFTER_STATS_WRITTEN)
-    _complete(storage, instant, completion())
+    complete_build(storage, instant, completion())
     hit(StatsFailpoint.AFTER_STATS_COMPLETED)
     definitions = read_index_definitions(storage)
     write_index_definitions(storage, {**definitions, COLUMN_STATS.name: column_stats_definition(columns)})
     hit(StatsFailpoint.AFTER_STATS_DEFINED)
-    listed = read_table_config(storage).metadata_partitions | {COLUMN_STATS.name}
-    update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
-
-
-def unlist_stats(storage: Storage, names: frozenset[str]) -> None:
-    """Takes stats out of the table's property. Hold the table's lock; repeatable."""
-    listed = read_table_config(storage).metadata_partitions
-    if listed & names:
-        update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed - names))})
+    list_index(storage, COLUMN_STATS.name)
 
 
 def _write_groups(storage: Storage, instant: str, records: Mapping[str, bytes]) -> None:
@@ -121,18 +100,3 @@ def _write_groups(storage: Storage, instant: str, records: Mapping[str, bytes]) 
         of_group = changes.get(group)
         data = empty_log(instant) if of_group is None else COLUMN_STATS.log_file(of_group, instant, group)[1]
         storage.create(join_path(_FOLDER, name), data)
-
-
-def _complete(storage: Storage, instant: str, completion: str) -> None:
-    """The completed file comes first, and the other two, which archival reads, behind it: an instant that a
-    killed run left pending would be rolled back by the next engine, while its folder may be another one
-    already.
-    """
-    by = Unfenced(storage)
-    metadata = CommitMetadata(
-        extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
-    )
-    completed = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
-    storage.create(instant_path(completed, METADATA_TABLE_ROOT), encode_commit_metadata(metadata))
-    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
-    create_inflight(by, requested, root=METADATA_TABLE_ROOT)

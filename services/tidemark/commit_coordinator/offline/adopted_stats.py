@@ -14,10 +14,10 @@ from tidemark.commit_coordinator.opening.table_open import OpenedTable
 from tidemark.hudi_format.column_ranges import has_ranges
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS, read_index_definitions, stats_columns
+from tidemark.hudi_format.metadata_table.index_creation import unlist_indexes
 from tidemark.hudi_format.metadata_table.own_stats import foreign_stats
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.scanned_ranges import WrongRange
-from tidemark.hudi_format.metadata_table.stats_creation import unlist_stats
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.stream_runtime.clock import Clock
@@ -72,7 +72,7 @@ class StatsToAdopt:
         if self._scan is None:
             if COLUMN_STATS.name in self._foreign.names:
                 done.lines.append("column_stats were switched off: no column is left that can have any")
-            unlist_stats(self._storage, self._foreign.names)
+            unlist_indexes(self._storage, self._foreign.names)
             return done
         self._scan.scan()
         done.files, done.wrong = self._scan.files, self._scan.wrong()

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tidemark.commit_coordinator.offline.adoption import table_lock
+from tidemark.commit_coordinator.offline.progress import Progress
 from tidemark.commit_coordinator.opening.table_open import read_table
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
@@ -23,8 +23,6 @@ from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.validation import without_stats
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
-
-_SAY_EVERY_MS: Final = 2_000
 
 
 @dataclass(frozen=True)
@@ -54,22 +52,9 @@ def create_column_stats(
     storage = open_storage(config.table.path)
     opened = read_table(config, storage, None, without_stats)
     scan = ColumnStatsScan(storage, opened.config, opened.schema, columns)
-    progress = _Progress(clock, say)
+    progress = Progress(clock, say, "files")
     scan.scan(progress.scanned)
     with table_lock(storage, clock, ids, ends_terms=False):
         scan.scan()
         records = scan.create(clock, hit)
     return CreatedStats(columns, scan.files, records)
-
-
-class _Progress:
-    """Says every two seconds how far a scan is."""
-
-    def __init__(self, clock: Clock, say: Callable[[str], None]) -> None:
-        self._clock, self._say, self._next_ms = clock, say, clock.now_ms() + _SAY_EVERY_MS
-
-    def scanned(self, done: int, left: int) -> None:
-        """``done`` and ``left``: numbers of files."""
-        if self._clock.now_ms() >= self._next_ms:
-            self._next_ms = self._clock.now_ms() + _SAY_EVERY_MS
-            self._say(f"read {done} of {done + left} files")

@@ -23,8 +23,8 @@ from tidemark.commit_coordinator.opening.table_creation import CreationError, cr
 from tidemark.commit_coordinator.opening.table_open import open_table
 from tidemark.config import TableConfigFile, load_config
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS, read_index_definitions, stats_columns
+from tidemark.hudi_format.metadata_table.index_creation import unlist_indexes
 from tidemark.hudi_format.metadata_table.own_stats import foreign_stats, kept_stats_columns
-from tidemark.hudi_format.metadata_table.stats_creation import unlist_stats
 from tidemark.hudi_format.metadata_table.stats_layout import stats_groups
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.schema import SchemaError
@@ -92,7 +92,7 @@ def test_the_first_start_makes_them_and_later_ones_change_nothing(tmp_path: Path
     check_stats(storage, ["day", "at"])
     assert other_stats(configured(tmp_path, "at, day"), storage) is None
     assert other_stats(configured(tmp_path, ""), storage) is None, "the key is not given"
-    unlist_stats(storage, frozenset({"column_stats"}))
+    unlist_indexes(storage, frozenset({"column_stats"}))
     found = other_stats(config, storage)
     assert found is not None
     assert "of no column" in found.text

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.hudi_format.metadata_tables import IndexedTable
 from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.index_definitions import write_index_definitions
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.partitions_in_use import (
     partition_names,
@@ -50,8 +51,15 @@ def test_stats_that_are_not_listed_hold_back_nothing():
 @pytest.mark.parametrize("name", ["secondary_index_city", "expr_index_day"])
 def test_another_index_counts_whether_it_is_listed_or_not(name: str):
     storage = with_folders(name)
+    write_index_definitions(storage, {name: {}})
     assert unserved_partition(storage) == name
     assert name in partition_names(storage)
+
+
+def test_a_secondary_index_without_definition_and_listing_holds_back_nothing():
+    storage = with_folders("secondary_index_city")
+    assert unserved_partition(storage) is None
+    assert sorted(partition_names(storage)) == NEEDED
 
 
 def test_secondary_indexes_that_are_listed_are_in_use_each_by_its_name():

@@ -88,6 +88,12 @@ def group_of(value_prefixes: pa.StringArray, groups: int) -> npt.NDArray[np.int3
     return record_index_shard(value_prefixes, groups)
 
 
+def prefixes_of(keys: pa.StringArray) -> pa.StringArray:
+    """The prefix of each composite key. Raises CorruptFileError for a key that is none."""
+    parts = _split(keys, "")
+    return _joined(pc.struct_field(parts, "text"), _END.encode())
+
+
 def keys_too_long(texts: pa.StringArray, record_keys: pa.StringArray) -> npt.NDArray[np.bool_]:
     """Which pairs have a composite key of more than 32 767 bytes, which no HFile holds."""
     sizes = pc.add(pc.fill_null(pc.binary_length(texts), 1), pc.binary_length(record_keys))
@@ -102,10 +108,7 @@ def split_composite_keys(keys: pa.StringArray, source: str) -> tuple[pa.StringAr
     """(texts, record keys) of composite keys. `source` is what errors call their file. Raises
     CorruptFileError for a key that is none.
     """
-    parts = pc.extract_regex(keys, _SPLIT)
-    if parts.null_count:
-        bad = keys[pc.index(pc.is_null(parts), True).as_py()].as_py()
-        raise CorruptFileError(f"{source}: {bad!r} is no key of a secondary index")
+    parts = _split(keys, source)
     escaped, record_keys = pc.struct_field(parts, "text"), pc.struct_field(parts, "key")
     texts = pc.if_else(pc.equal(escaped, _NULL), pa.scalar(None, pa.string()), _unescaped(escaped))
     return texts, _unescaped(record_keys)
@@ -145,6 +148,14 @@ def _says_live(value: bytes, schema: str, source: str) -> bool:
     if info is None or record.get("type") != RECORD_TYPE_SECONDARY_INDEX:
         raise CorruptFileError(f"{source}: a record of a secondary index is of type {record.get('type')}")
     return not info["isDeleted"]
+
+
+def _split(keys: pa.StringArray, source: str) -> pa.StructArray:
+    parts = pc.extract_regex(keys, _SPLIT)
+    if parts.null_count:
+        bad = keys[pc.index(pc.is_null(parts), True).as_py()].as_py()
+        raise CorruptFileError(f"{source}: {bad!r} is no key of a secondary index")
+    return parts
 
 
 def _escaped(texts: pa.StringArray) -> pa.StringArray:

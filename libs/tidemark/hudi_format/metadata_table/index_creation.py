@@ -1,0 +1,67 @@
+"""What making an index of an existing table, and dropping one, have in common, whichever index it is. What is
+written here is not fenced: hold the table's lock, and let no coordinator run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.bootstrap import OPERATION_BULK_INSERT_PREPPED
+from tidemark.hudi_format.metadata_table.compaction import pending_compactions
+from tidemark.hudi_format.metadata_table.record_schema import commit_schema
+from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import read_table_config, update_properties
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
+from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
+
+
+def check_not_compacting(storage: Storage, partitions: Collection[str]) -> None:
+    """Raises UnsupportedTableError while a compaction of one of these partitions is pending."""
+    timeline = load_timeline(storage, METADATA_TABLE_ROOT)
+    found = pending_compactions(storage, timeline)
+    if pending := {instant for (name, _), instant in found.items() if name in partitions}:
+        raise UnsupportedTableError(
+            f"the metadata table's compaction {min(pending)} of {' or '.join(sorted(partitions))} is pending",
+            "Let another engine's next write finish it",
+        )
+
+
+def next_build_instant(metadata: Timeline) -> str:
+    """The next free counter of the metadata table's timeline, which says what built an index."""
+    counters = [int(time) for time in metadata.times() if is_bootstrap_instant(time)]
+    return str(max(counters, default=-1) + 1).rjust(INSTANT_LENGTH, "0")
+
+
+def complete_build(storage: Storage, instant: str, completion: str) -> None:
+    """Makes the files of `instant` count.
+
+    The completed file comes first, and the other two, which archival reads, behind it: an instant that a
+    killed run left pending would be rolled back by the next engine, while its folder may be another one
+    already.
+    """
+    by = Unfenced(storage)
+    metadata = CommitMetadata(
+        extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
+    )
+    completed = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
+    storage.create(instant_path(completed, METADATA_TABLE_ROOT), encode_commit_metadata(metadata))
+    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    create_inflight(by, requested, root=METADATA_TABLE_ROOT)
+
+
+def list_index(storage: Storage, partition: str) -> None:
+    """Adds a partition to the table's property."""
+    listed = read_table_config(storage).metadata_partitions | {partition}
+    update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
+
+
+def unlist_indexes(storage: Storage, names: Collection[str]) -> None:
+    """Takes partitions out of the table's property. Repeatable."""
+    listed = read_table_config(storage).metadata_partitions
+    if listed & set(names):
+        update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed - set(names)))})

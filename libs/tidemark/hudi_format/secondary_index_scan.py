@@ -1,0 +1,220 @@
+"""The entries of a secondary index as the rows of the table say them: what an index is made of.
+
+Scan first without the lock (`scan`, then `prepare`, which may take minutes), then under the lock once more:
+that reads only the file slices which changed meanwhile, as they were and as they are, and the difference goes
+into log files beside the prepared base files.
+
+    slice A  before: paris$k1, rome$k2    after: oslo$k1                deletes paris$k1, rome$k2
+    slice B  before:                      after: rome$k2                puts    oslo$k1, rome$k2
+
+Of all changed slices the deletes come first, then the puts, and the newest of a key counts: k2 moved to B
+with its value, and stays.
+
+Memory holds the keys and values of one slice at a time, and sorted runs spill to a folder of the caller's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.hudi_format.avro_types import SchemaError
+from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.file_group.base_file import RECORD_KEY
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.hfile import HFileWriter
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import GROUPS_MAX, SecondaryChanges
+from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import (
+    INDEXED_TYPES,
+    composite_keys,
+    entry_values,
+    group_of,
+    keys_too_long,
+    prefixes_of,
+    value_texts,
+)
+from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
+from tidemark.hudi_format.metadata_table.secondary_creation import IndexContent
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import ShardId, shard_ids
+from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import TableConfig
+from tidemark.hudi_format.table_services.merging.sorted_entries import Entries, SortedEntries
+from tidemark.hudi_format.table_view import TableView
+
+ENTRIES_PER_GROUP: Final = 11_000_000
+_LISTINGS_MAX: Final = 5
+_Say: TypeAlias = Callable[[int, int], None]
+_Group: TypeAlias = tuple[str, str]
+
+
+def check_indexed_column(schema: TableSchema, column: str) -> None:
+    """Raises `SchemaError` for a column that the table lacks, or that can have no secondary index."""
+    known = dict(zip(schema.arrow.names, schema.arrow.types, strict=True))
+    if column not in known:
+        raise SchemaError(f"the table has no column {column}; it has {schema.arrow.names}")
+    if known[column] not in INDEXED_TYPES:
+        raise SchemaError(
+            f"column {column} is of the type {known[column]}, which cannot have a secondary index: index a "
+            "column of the type string, int, long, date or timestamp-micros"
+        )
+
+
+class RowEntries:
+    """Reads the entries that the live rows of a file slice say. `schema`: the table's. Raises SchemaError for
+    a column that can have no index.
+    """
+
+    def __init__(self, storage: Storage, config: TableConfig, schema: TableSchema, column: str) -> None:
+        check_indexed_column(schema, column)
+        self._storage, self._schema, self._column = storage, schema, column
+        self._mode, self._ordering = table_ordering(config, schema)
+
+    def of(self, file_slice: FileSlice) -> pa.StringArray:
+        """The composite keys of the slice's rows, in no order. Raises UnsupportedTableError for a row whose
+        key is too long, and as `read_slice`.
+        """
+        columns = [RECORD_KEY, self._column]
+        rows = read_slice(self._storage, file_slice, self._schema, self._mode, self._ordering, columns)
+        texts = value_texts(rows.column(self._column))
+        record_keys = rows.column(RECORD_KEY).combine_chunks().cast(pa.string())
+        too_long = keys_too_long(texts, record_keys)
+        if too_long.any():
+            key = record_keys[int(np.argmax(too_long))].as_py()
+            raise UnsupportedTableError(
+                f"the value of {self._column} in the row {key[:80]!r} is too long for a secondary index, "
+                "whose entries hold 32767 bytes",
+                "Index another column",
+            )
+        return composite_keys(texts, record_keys)
+
+
+class SecondaryIndexScan:
+    """The entries of all live rows. `scratch`: an empty folder of the caller's; `held_bytes`: of entries that
+    are in memory at most. Raises SchemaError as `RowEntries`.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        schema: TableSchema,
+        column: str,
+        scratch: Path,
+        held_bytes: int,
+    ) -> None:
+        self._storage, self._rows = storage, RowEntries(storage, config, schema, column)
+        self._scratch, self._held_bytes = scratch, held_bytes
+        self._begun = 0
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._known: dict[_Group, FileSlice] = {}
+        self._groups = 0
+        self._bases: dict[ShardId, Path] = {}
+        self.entries = 0
+        """How many entries the prepared base files have."""
+        self._sorted = self._new_entries()
+
+    def _new_entries(self) -> SortedEntries:
+        self._begun += 1
+        return SortedEntries(self._scratch, f"entries-{self._begun}", self._held_bytes)
+
+    def scan(self, say: _Say = lambda done, left: None) -> MetadataTableSnapshot:
+        """Reads the slices that changed since the last call; returns the snapshot that it read. `say` is told
+        how many are read, and how many are left.
+
+        Raises TimelineConflictError where files go faster than they are read, and as `RowEntries.of`.
+        """
+        for _ in range(_LISTINGS_MAX):
+            snapshot = MetadataTableSnapshot.load(self._storage)
+            slices = TableView.of(self._storage, snapshot.data_timeline).slices(snapshot.files.names())
+            try:
+                by_group = {(some.partition_path, some.file_id): some for some in slices}
+                self._bring_up(by_group, say)
+            except FileMissingError:
+                # Cleaned away, an old slice cannot say any more which entries go with it.
+                self._start_anew()
+                continue
+            return snapshot
+        raise TimelineConflictError(
+            f"{self._storage.base_uri}: files were cleaned away while they were read, {_LISTINGS_MAX} times: "
+            "try again"
+        )
+
+    def _bring_up(self, slices: Mapping[_Group, FileSlice], say: _Say) -> None:
+        went = [old for group, old in self._known.items() if slices.get(group) != old]
+        came = [new for group, new in slices.items() if self._known.get(group) != new]
+        for old in went:
+            self._sorted.add(Entries.of(self._rows.of(old), None))
+        for number, new in enumerate(came):
+            say(number, len(came) - number)
+            keys = self._rows.of(new)
+            self._sorted.add(Entries.of(keys, entry_values(len(keys))))
+        self._known = dict(slices)
+
+    def prepare(self) -> None:
+        """Writes what was scanned into a local HFile for each file group of the index. What is scanned later
+        goes into log files. Raises UnsupportedTableError for more entries than 10 000 groups hold,
+        HudiFormatError for a group of 2 GiB: too many rows have one value.
+        """
+        self._groups = max(math.ceil(self._sorted.count / ENTRIES_PER_GROUP), 1)
+        if self._groups > GROUPS_MAX:
+            raise UnsupportedTableError(f"{self._sorted.count} rows are too many for an index", "Do without")
+        writers: dict[ShardId, HFileWriter] = {}
+        with ExitStack() as files:
+            for entries in self._sorted.batches():
+                for group, keys in _by_group(entries.live().keys.cast(pa.string()), self._groups):
+                    if group not in writers:
+                        self._bases[group] = self._scratch / f"group-{self._begun}-{group}.hfile"
+                        sink = files.enter_context(pa.OSFile(str(self._bases[group]), "wb"))
+                        writers[group] = HFileWriter(sink.write, metadata_record_schema())
+                    writers[group].append(keys, entry_values(len(keys)))
+                    self.entries += len(keys)
+            for writer in writers.values():
+                writer.finish()
+        self._sorted = self._new_entries()
+
+    def content(self) -> IndexContent:
+        """What the index begins with, as of the last `scan`. The changes since `prepare` are in memory."""
+        if not self._groups:
+            self.prepare()
+        puts: dict[ShardId, list[pa.StringArray]] = {}
+        deletes: dict[ShardId, list[pa.StringArray]] = {}
+        for entries in self._sorted.batches():
+            is_put = entries.values.is_valid()
+            for changed, mask in ((puts, is_put), (deletes, entries.values.is_null())):
+                for group, keys in _by_group(entries.keys.filter(mask).cast(pa.string()), self._groups):
+                    changed.setdefault(group, []).append(keys)
+        changes = {
+            group: SecondaryChanges(_joined(puts.get(group, [])), _joined(deletes.get(group, [])))
+            for group in sorted(puts.keys() | deletes.keys())
+        }
+        return IndexContent(self._groups, self._bases, changes)
+
+
+def _by_group(keys: pa.StringArray, groups: int) -> Iterator[tuple[ShardId, pa.StringArray]]:
+    """The keys of each group that has some, in their order."""
+    if not len(keys):
+        return
+    if groups == 1:
+        yield ShardId(0), keys
+        return
+    numbers = group_of(prefixes_of(keys), groups)
+    for group in shard_ids(groups):
+        is_its = numbers == group
+        if is_its.any():
+            yield group, keys.filter(pa.array(is_its))
+
+
+def _joined(parts: Sequence[pa.StringArray]) -> pa.StringArray:
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
