@@ -33,7 +33,7 @@ from tidemark.epoch_protocol.entries import (
     encode_entry,
 )
 from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
-from tidemark.epoch_protocol.kept_stats import KeptStats
+from tidemark.epoch_protocol.kept_indexes import KeptSecondary, KeptStats
 from tidemark.epoch_protocol.state import FoldState, VoidedAttempt
 from tidemark.hudi_format.metadata_table.checked_index import (
     CHECKED_INDEX,
@@ -66,6 +66,10 @@ PLANNED_WITH_STATS = (
     b'{"type":"epoch_planned","term":7,"epoch":3,"attempt":1,"generation":0,"through":42,'
     b'"instant":"20261128000000000","as_of":"0","schema":"{}","planned_ms":1,'
     b'"column_stats":{"columns":["_hoodie_record_key","ts"],"groups":2}}'
+)
+"""The same of a table with a secondary index, too."""
+PLANNED_WITH_INDEXES = PLANNED_WITH_STATS[:-1] + (
+    b',"secondary":[{"name":"secondary_index_city","column":"city","groups":4}]}'
 )
 """The creation of a table with column stats; it exists for moments."""
 BEGUN_WITH_STATS = (
@@ -174,7 +178,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Kinds:
         with tarfile.open(SERVICE_RECORDINGS / name / "recording.tar.xz") as archive:
             archive.extractall(place, filter="tar")
         found.take_services(place / "expected")
-    planned = json.loads(PLANNED_WITH_STATS)
+    planned = json.loads(PLANNED_WITH_INDEXES)
     found.hold(planned["type"], planned)
     found.hold("fold", {"planned": planned})
     return found
@@ -202,11 +206,13 @@ def test_what_is_too_short_lived_to_be_recorded_is_read():
     assert voided == VoidedAttempt(3, 1, "20261123000000000")
 
 
-def test_an_epoch_of_a_table_with_column_stats_is_read():
-    stats = KeptStats(["_hoodie_record_key", "ts"], 2)
+def test_an_epoch_of_a_table_with_further_indexes_is_read():
+    stats, city = KeptStats(["_hoodie_record_key", "ts"], 2), KeptSecondary("secondary_index_city", "city", 4)
     planned = EpochPlanned(7, 3, 1, 0, 42, "20261128000000000", "0", "{}", 1, stats)
     assert decode_decision(PLANNED_WITH_STATS) == planned
-    assert encode_entry(planned) == PLANNED_WITH_STATS
+    planned = msgspec.structs.replace(planned, secondary=[city])
+    assert decode_decision(PLANNED_WITH_INDEXES) == planned
+    assert encode_entry(planned) == PLANNED_WITH_INDEXES
 
 
 def constants(module: Any, prefix: str) -> dict[str, str]:

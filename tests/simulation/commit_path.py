@@ -51,7 +51,7 @@ from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import RangeReader, TopicSpec
-from tidemark.stream_writer.epoch_tasks import stats_tasks, table_facts, task_planner
+from tidemark.stream_writer.epoch_tasks import index_tasks, table_facts, task_planner, touched_groups
 from tidemark.stream_writer.errors import WriterError
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded, failure_of
 from tidemark.stream_writer.tasks import run_task
@@ -194,10 +194,10 @@ class CommitPath:
         return tasks
 
     def outcomes_of(self, view: OpenAttemptView, tasks: Sequence[bytes]) -> list[TaskSucceeded]:
-        """Runs the tasks, then those of the column stats."""
+        """Runs the tasks, then those of the indexes that follow from all files."""
         worker = MemoryWorker(self.client, self.clock)
         outcomes = [run_task(task, worker) for task in tasks]
-        more = stats_tasks(begin_response(view, SHARDS), tasks, outcomes)
+        more = index_tasks(begin_response(view, SHARDS), tasks, outcomes)
         return [*outcomes, *(run_task(task, worker) for task in more)]
 
     def try_open_attempt(self) -> TaskFailed | None:
@@ -218,6 +218,7 @@ class CommitPath:
             tuple(WriteStat.from_avro(msgspec.json.decode(stat)) for stat in stats),
             tuple(logs),
             files_without_stats=sum(outcome.files_without_stats for outcome in outcomes),
+            secondary_groups=touched_groups(outcomes),
         )
         return self.attempts.report(epoch, attempt, instant, report)
 

@@ -24,7 +24,7 @@ from tidemark.commit_coordinator.errors import StatsLeftOutError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.config.table_services_model import IndexCompactionConfig
 from tidemark.epoch_protocol.batches import DataOp
-from tidemark.epoch_protocol.kept_stats import KeptStats
+from tidemark.epoch_protocol.kept_indexes import KeptStats
 from tidemark.epoch_protocol.service_entries import ServiceVoided
 from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.errors import FencedOutError
@@ -34,7 +34,7 @@ from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import WriteStat, decode_commit_metadata
 from tidemark.stream_runtime.failpoint import FailpointHitError
-from tidemark.stream_writer.epoch_tasks import stats_tasks
+from tidemark.stream_writer.epoch_tasks import index_tasks
 from tidemark.stream_writer.tasks import run_task
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
@@ -153,7 +153,7 @@ def test_tasks_of_stats_of_a_void_attempt_publish_nothing_and_leave_nothing(tmp_
     view = path.attempts.wait_for_unreported(0.0)
     assert view is not None
     worker, tasks = MemoryWorker(path.client, path.clock), path.run_open_attempt()
-    losing = stats_tasks(begin_response(view, SHARDS), tasks, [run_task(task, worker) for task in tasks])
+    losing = index_tasks(begin_response(view, SHARDS), tasks, [run_task(task, worker) for task in tasks])
     assert len(losing) == 2
     run_task(losing[0], worker)
     path.fail_open_attempt(rewind=False)

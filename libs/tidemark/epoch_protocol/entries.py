@@ -22,7 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from tidemark.epoch_protocol.errors import UnknownEntryError
-from tidemark.epoch_protocol.kept_stats import KeptStats
+from tidemark.epoch_protocol.kept_indexes import KeptSecondary, KeptStats
 from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
     ServiceDecided,
@@ -211,8 +211,8 @@ class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):
     ``instant`` is None for an epoch that has progress but no rows. Writers read the file slices as of
     ``as_of``, the completion time of the newest completed data instant ("0" when there is none). ``schema``
     is the table's Avro schema for this commit. ``planned_ms`` is wall clock, for people only.
-    ``column_stats``: what the table kept under the lock, None for a table without, and in entries of earlier
-    versions.
+    ``column_stats`` and ``secondary``: what the table kept under the lock; None and none for a table without,
+    and in entries of earlier versions.
     """
 
     term: int
@@ -225,6 +225,7 @@ class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):
     schema: str
     planned_ms: int
     column_stats: KeptStats | None = None
+    secondary: list[KeptSecondary] = []
 
 
 class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):

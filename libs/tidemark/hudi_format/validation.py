@@ -25,6 +25,7 @@ from tidemark.hudi_format.metadata_table.own_stats import (
     disown_stats,
     foreign_stats,
 )
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.model import instant_from_ms
@@ -72,6 +73,10 @@ _UNSAFE_PENDING: Final = (
     Action.LOG_COMPACTION,
 )
 _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
+
+
+SERVES_SECONDARY = False
+"""Whether tables with secondary indexes are served."""
 
 
 def as_it_is(config: TableConfig) -> TableConfig:
@@ -374,7 +379,8 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             f"the metadata table keeps {', '.join(sorted(found.names))}, which Tidemark does not maintain",
             "Run `tidemark table adopt`, or `tidemark table adopt --drop-stats`",
         )
-    if unknown := other_indexes - STATS_PARTITIONS:
+    served = {name for name in other_indexes if SERVES_SECONDARY and name.startswith(SECONDARY_PREFIX)}
+    if unknown := other_indexes - STATS_PARTITIONS - served:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",
             "Drop these indexes with Hudi on Spark (DROP INDEX)",

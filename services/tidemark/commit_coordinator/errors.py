@@ -40,6 +40,14 @@ class StatsLeftOutError(CoordinatorError):
     kind = ErrorKind.INVALID
 
 
+class EntriesLeftOutError(CoordinatorError):
+    """A writer's report does not have the entries of a secondary index that its attempt's plan asks for: it
+    is refused.
+    """
+
+    kind = ErrorKind.INVALID
+
+
 class ActionLostError(CoordinatorError):
     """A decided service action cannot be completed, and nothing is completed under it: it is taken back."""
 

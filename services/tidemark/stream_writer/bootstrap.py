@@ -25,6 +25,7 @@ from tidemark.stream_writer.cluster import with_certificates
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
 from tidemark.stream_writer.epoch_stream import EpochStream
 from tidemark.stream_writer.epoch_tasks import RUNNER, PlanTasks, table_facts, task_planner
+from tidemark.stream_writer.group_task import run_group_task
 from tidemark.stream_writer.java_kafka import java_settings
 from tidemark.stream_writer.job import SparkEngine, read_master, start_engine
 from tidemark.stream_writer.observer import WriterObserver
@@ -37,7 +38,6 @@ from tidemark.stream_writer.services_worker import (
     services_loop,
     share_in_writer,
 )
-from tidemark.stream_writer.stats_task import run_stats_task
 
 SCRATCH: Final = "spark"
 MERGES: Final = "merges"
@@ -86,7 +86,7 @@ def run_writer(
             failpoints.hit,
             observer,
             lambda text: engine.describe(f"{table}: {text}"),
-            run_stats_task,
+            run_group_task,
         )
         topic = TopicNames(table).epochs
         try:

@@ -10,6 +10,7 @@ from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 from tidemark.config.model import Address
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from tidemark.stream_writer.task_outcome import TaskSucceeded
@@ -81,7 +82,7 @@ class GrpcCoordinator:
         return call(self._stub.Begin, request)
 
     def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
-        # Tasks write two partitions, each of which has a field of its own in the message.
+        # Each index has a field of its own in the message.
         logs = [_log_message(log) for log in written.metadata_logs]
         base = commit_pb2.ReportWrittenRequest(
             table=self._table,
@@ -91,6 +92,7 @@ class GrpcCoordinator:
             instant=planned.instant,
             timings_ms=written.timings_ms,
             files_without_stats=written.files_without_stats,
+            secondary_groups=written.secondary_groups,
         )
         tickets = [
             commit_pb2.Ticket(path=ticket.path, size=ticket.size, sha256=ticket.sha256, handle=ticket.handle)
@@ -118,7 +120,7 @@ class GrpcCoordinator:
         self._channel.close()
 
 
-LogMessage: TypeAlias = commit_pb2.RecordIndexFile | commit_pb2.ColumnStatsFile
+LogMessage: TypeAlias = commit_pb2.RecordIndexFile | commit_pb2.ColumnStatsFile | commit_pb2.SecondaryFile
 
 
 def report_parts(
@@ -143,6 +145,8 @@ def report_parts(
             part.tickets.append(entry)
         elif isinstance(entry, commit_pb2.ColumnStatsFile):
             part.column_stats.append(entry)
+        elif isinstance(entry, commit_pb2.SecondaryFile):
+            part.secondary.append(entry)
         else:
             part.record_index.append(entry)
     yield part
@@ -157,12 +161,17 @@ def _next_part(
         # Only the first part has them.
         part.ClearField("timings_ms")
         part.ClearField("files_without_stats")
+        part.ClearField("secondary_groups")
     return part
 
 
 def _log_message(log: MetadataLogFile) -> LogMessage:
     if log.partition == COLUMN_STATS.name:
         return commit_pb2.ColumnStatsFile(group=log.shard, size=log.size, records=log.upserts)
+    if log.partition != RECORD_INDEX.name:
+        return commit_pb2.SecondaryFile(
+            index=log.partition, group=log.shard, size=log.size, puts=log.upserts, deletes=log.deletes
+        )
     return commit_pb2.RecordIndexFile(
         shard=log.shard, size=log.size, upserts=log.upserts, deletes=log.deletes
     )

@@ -9,6 +9,9 @@ key's events in the order in which they apply. File slices are read as of the ep
   anew.
 * COPY_ON_WRITE: the task reads the base file, merges the rows into it, and writes the next base file.
 * MERGE_ON_READ: the task writes one log file with a Parquet data block and a delete block.
+
+Where the table has secondary indexes, the task compares the rows before and after: of a base file that it
+rewrites anyway; of a slice that gets a log file it reads key, ordering field and the indexed columns.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ from tidemark.epoch_protocol.batches import FILE_ID, KEY, OP, ORDERING, PARTITIO
 from tidemark.hudi_format.commit.markers import Marker, MarkerType
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, rewritable_rows, write_base_file
-from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.changes import Deletes, combined
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
 from tidemark.hudi_format.file_group.merge import merge_upserts
 from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
+from tidemark.hudi_format.file_group.value_changes import RowsChanged, SliceMerge, rows_merged
 from tidemark.hudi_format.file_group.write_stats import (
     log_append_stat,
     new_base_file_stat,
@@ -50,6 +54,7 @@ from tidemark.ledger_client.named_batches import NamedBatch
 from tidemark.stream_writer.epoch_tasks import EpochTask
 from tidemark.stream_writer.errors import FileGroupChangedError, FileGroupReplacedError
 from tidemark.stream_writer.publishing import Publishers, prepare_file, publish_markers
+from tidemark.stream_writer.secondary_task import SecondaryEntries
 from tidemark.stream_writer.stats_task import FileStats
 
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
@@ -103,8 +108,9 @@ class DataPartitionWriter:
         publishers: Publishers,
         topic_partition: int,
         file_stats: FileStats,
+        entries: SecondaryEntries,
     ) -> None:
-        self._task, self._file_stats = task, file_stats
+        self._task, self._file_stats, self._entries = task, file_stats, entries
         self._attempt, self._storage = attempt, attempt.storage
         self._view = view
         self._preparers = publishers
@@ -114,6 +120,9 @@ class DataPartitionWriter:
         field = task.table.ordering_field
         by_event_time = task.table.merge_mode is MergeMode.EVENT_TIME_ORDERING and field is not None
         self._ordering = OrderingField.of(self._schema, field) if by_event_time and field else None
+        self._merge = SliceMerge(
+            self._storage, self._schema, task.table.merge_mode, self._ordering, entries.columns
+        )
         self._rows_written = 0
 
     def write(self, batches: Sequence[NamedBatch]) -> list[Future[tuple[WriteStat, Ticket]]]:
@@ -213,6 +222,7 @@ class DataPartitionWriter:
     def _first_base_file(self, group: GroupRows, file: PlannedFile) -> tuple[bytes, WriteStat]:
         rows = self._with_meta(group, file.name)
         self._file_stats.add(group.partition_path, file.name, rows)
+        self._entries.add(RowsChanged(rows.slice(0, 0), rows))
         stat = new_base_file_stat(group.partition_path, group.file_id, file.name, 0, rows.num_rows)
         return write_base_file(rows, self._schema), stat
 
@@ -227,6 +237,9 @@ class DataPartitionWriter:
             file.name,
         )
         self._file_stats.add(group.partition_path, file.name, merged.rows)
+        if self._entries.columns:
+            touched = pa.concat_arrays([combined(group.upserts.column(KEY)), group.deleted_keys])
+            self._entries.add(rows_merged(existing, merged.rows, touched, self._entries.columns))
         stat = rewritten_base_file_stat(group.partition_path, group.file_id, file.name, 0, previous, merged)
         return write_base_file(merged.rows, self._schema), stat
 
@@ -234,11 +247,14 @@ class DataPartitionWriter:
         rows = self._with_meta(group, group.file_id) if group.upserts.num_rows else None
         if rows is not None:
             self._file_stats.add(group.partition_path, file.name, rows)
+        deletes = self._deletes(group)
+        if self._entries.columns:
+            self._entries.add(self._merge.rows_logged(slice_, rows, deletes))
         data = data_log_bytes(
             self._schema,
             self._task.instant,
             rows,
-            self._deletes(group),
+            deletes,
             group.partition_path,
             self._ordering,
         )

@@ -5,21 +5,24 @@ tasks for each of Spark's slots, so that a slot that is done early takes another
 is one, because starting a task costs more than an uneven spread. A topic-partition always goes to one task as
 a whole. All rows of a file group are in one data partition, so no two tasks write the same file.
 
-Where the table keeps column stats, tasks for them follow, one for each file group of that partition of the
-metadata table that gets records. They begin when all tasks of the epoch's job succeeded: a log file of stats
-has the records of all files of the epoch that belong to its group. The driver's process works them off, for
-which it needs less time than Spark for an empty job, or a second job where there are very many records.
+Where the table keeps column stats or secondary indexes, tasks for them follow, one for each file group of
+those partitions of the metadata table that gets records. They begin when all tasks of the epoch's job
+succeeded: a log file there has the records of all files of the epoch that belong to its group. The driver's
+process works them off, for which it needs less time than Spark for an empty job, or a second job where there
+are very many records.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from tidemark.commit.v1 import commit_pb2
 from tidemark.epoch_protocol.entries import Produced, Topic
+from tidemark.epoch_protocol.kept_indexes import KeptSecondary
 from tidemark.hudi_format.metadata_table.partitions.column_stats import StatsChanges
 from tidemark.hudi_format.table_config import MergeMode, TableConfig
 from tidemark.ledger_client.named_batches import NamedRange
@@ -66,7 +69,8 @@ class PartitionWork(msgspec.Struct, frozen=True):
 
 class EpochTask(msgspec.Struct, frozen=True, tag="epoch"):
     """One Spark task. ``staging_dir`` is the token of the attempt: once the attempt is closed, no file can be
-    made with it. ``stats_columns``: of which columns the table keeps stats, none without any.
+    made with it. ``stats_columns``: of which columns the table keeps stats, none without any. ``secondary``:
+    the secondary indexes that it keeps.
     """
 
     table: TableFacts
@@ -79,6 +83,7 @@ class EpochTask(msgspec.Struct, frozen=True, tag="epoch"):
     num_shards: int
     work: list[PartitionWork]
     stats_columns: list[str] = []
+    secondary: list[KeptSecondary] = []
 
 
 class StatsTask(msgspec.Struct, frozen=True, tag="stats"):
@@ -93,13 +98,29 @@ class StatsTask(msgspec.Struct, frozen=True, tag="stats"):
     records: dict[str, bytes]
 
 
+class SecondaryTask(msgspec.Struct, frozen=True, tag="secondary"):
+    """A task that writes the log file of one file group of a secondary index; ``parts``: the entries that the
+    tasks of the epoch's job have for it (`secondary_task`). ``token``: as ``staging_dir``.
+    """
+
+    base_uri: str
+    instant: str
+    token: str
+    index: str
+    group: int
+    parts: list[bytes]
+
+
+IndexTask: TypeAlias = StatsTask | SecondaryTask
+"""A task that writes one log file of an index from what all tasks of the epoch's job found."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(EpochTask | StatsTask)
+_decoder: Final = msgspec.msgpack.Decoder(EpochTask | IndexTask)
 
 
-def decode_task(data: bytes) -> EpochTask | StatsTask:
+def decode_task(data: bytes) -> EpochTask | IndexTask:
     """Decodes a task. Raises msgspec.ValidationError for bytes that are not a task of this version."""
-    task: EpochTask | StatsTask = _decoder.decode(data)
+    task: EpochTask | IndexTask = _decoder.decode(data)
     return task
 
 
@@ -140,6 +161,9 @@ def task_planner(table: TableFacts) -> PlanTasks:
                     num_shards=begun.num_shards,
                     work=share,
                     stats_columns=list(begun.column_stats.columns),
+                    secondary=[
+                        KeptSecondary(index.name, index.column, index.groups) for index in begun.secondary
+                    ],
                 )
             )
             for share in spread(work, task_count(work, slots))
@@ -148,24 +172,47 @@ def task_planner(table: TableFacts) -> PlanTasks:
     return plan
 
 
-def stats_tasks(
-    begun: commit_pb2.BeginResponse, first: Sequence[bytes], outcomes: Iterable[TaskSucceeded]
+def index_tasks(
+    begun: commit_pb2.BeginResponse, first: Sequence[bytes], outcomes: Sequence[TaskSucceeded]
 ) -> list[bytes]:
-    """The tasks of the column stats. ``first``: those of the job, ``outcomes``: what came of all of them.
+    """The tasks of column stats and secondary indexes. ``first``: those of the job, ``outcomes``: what came
+    of all of them.
 
-    Records and their groups follow from the epoch's files alone, so each run of the writer writes the same.
+    Records and their groups follow from the epoch's rows and the table's slices alone, so each run of the
+    writer writes the same.
     """
     records = {key: value for outcome in outcomes for key, value in outcome.stats.items()}
-    if not records:
+    parts = entries_by_group(outcomes)
+    if not records and not parts:
         return []
     task = decode_task(first[0])
     assert isinstance(task, EpochTask)
     uri, token = task.table.base_uri, task.staging_dir
-    by_group = StatsChanges(records).by_group(begun.column_stats.groups)
-    return [
-        _encoder.encode(StatsTask(uri, task.instant, token, group, dict(changes.records)))
+    by_group = StatsChanges(records).by_group(begun.column_stats.groups) if records else {}
+    tasks: list[IndexTask] = [
+        StatsTask(uri, task.instant, token, group, dict(changes.records))
         for group, changes in by_group.items()
     ]
+    tasks += [
+        SecondaryTask(uri, task.instant, token, index, group, parts[index, group])
+        for index, group in sorted(parts)
+    ]
+    return [_encoder.encode(later) for later in tasks]
+
+
+def entries_by_group(outcomes: Iterable[TaskSucceeded]) -> dict[tuple[str, int], list[bytes]]:
+    """(secondary index, file group) -> the entries that tasks have for it."""
+    parts: dict[tuple[str, int], list[bytes]] = {}
+    for outcome in outcomes:
+        for entries in outcome.entries:
+            parts.setdefault((entries.index, entries.group), []).append(entries.changes)
+    return parts
+
+
+def touched_groups(outcomes: Sequence[TaskSucceeded]) -> dict[str, int]:
+    """Of each secondary index that the tasks of the epoch's job were told of, how many groups got entries."""
+    touched = Counter(index for index, _ in entries_by_group(outcomes))
+    return {index: touched[index] for outcome in outcomes for index in outcome.secondary_groups}
 
 
 def task_count(work: Sequence[PartitionWork], slots: int) -> int:

@@ -2,8 +2,8 @@
 
 1. Ask the coordinator for an attempt, and wait.
 2. Begin it: the coordinator says what the epoch covers.
-3. Run one Spark job, which makes the files. Where the table keeps column stats, make the log files of those
-   from what the job's tasks found, here or, if they are very many, in another job.
+3. Run one Spark job, which makes the files. Where the table keeps column stats or secondary indexes, make the
+   log files of those from what the job's tasks found, here or, if it is very much, in another job.
 4. Report the files, or the failure.
 
 Every step may fail and be repeated, because the loop keeps no state of an epoch. After a failure the
@@ -27,7 +27,7 @@ from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import Coordinator, PlannedEpoch
-from tidemark.stream_writer.epoch_tasks import PlanTasks, stats_tasks
+from tidemark.stream_writer.epoch_tasks import PlanTasks, index_tasks, touched_groups
 from tidemark.stream_writer.errors import EngineFailedError, FileGroupReplacedError
 from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.observer import NULL_OBSERVER, WriterObserver, WrittenEpoch
@@ -38,8 +38,8 @@ PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.0
 _REASON_CHARS_MAX: Final = 6_000
 HERE_MAX: Final = 50_000
-"""So many records of column stats are written in this process, in about 70 ms. A Spark job takes that long
-to do nothing.
+"""So many records of column stats and secondary indexes are written in this process, in about 70 ms. A Spark
+job takes that long to do nothing.
 """
 
 # There was no answer, or the attempt is void. Ask the coordinator again what to write.
@@ -86,7 +86,7 @@ class WriterService:
         run_here: Callable[[bytes], TaskSucceeded] | None = None,
     ) -> None:
         """`reached` is called after each step, for failpoints. `describe` gets a text about the next job, for
-        Spark's web page. `run_here` works off a task of column stats in this process; None: Spark does.
+        Spark's web page. `run_here` works off a task of `index_tasks` in this process; None: Spark does.
         """
         self._run_here = run_here
         self._observer = observer
@@ -150,17 +150,17 @@ class WriterService:
         self, planned: PlannedEpoch, begun: commit_pb2.BeginResponse, tasks: Sequence[bytes]
     ) -> list[TaskOutcome] | None:
         outcomes = self._run_job(planned, tasks)
-        if outcomes is None or not begun.HasField("column_stats"):
+        if outcomes is None or not (begun.HasField("column_stats") or begun.secondary):
             return outcomes
         succeeded = [outcome for outcome in outcomes if isinstance(outcome, TaskSucceeded)]
         # With the records of some tasks only a log file would lack the others for ever: its first content
         # stays.
-        more = stats_tasks(begun, tasks, succeeded) if len(succeeded) == len(outcomes) else []
+        more = index_tasks(begun, tasks, succeeded) if len(succeeded) == len(outcomes) else []
         if not more:
             return outcomes
-        are_few = sum(len(outcome.stats) for outcome in succeeded) <= HERE_MAX
-        of_stats = (self._written_here(more) if are_few else None) or self._run_job(planned, more)
-        return None if of_stats is None else [*outcomes, *of_stats]
+        are_few = sum(outcome.records_kept for outcome in succeeded) <= HERE_MAX
+        of_indexes = (self._written_here(more) if are_few else None) or self._run_job(planned, more)
+        return None if of_indexes is None else [*outcomes, *of_indexes]
 
     def _written_here(self, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:
         """The outcomes of the tasks; None where they cannot be run here, or another run may cure what
@@ -175,7 +175,7 @@ class WriterService:
             except Exception as error:
                 failed = task_outcome.failure_of(error, 0)
                 if failed.kind in (None, ErrorKind.RETRYABLE):
-                    _log.warning("Spark is to write the column stats: %s", failed.message)
+                    _log.warning("Spark is to write the indexes: %s", failed.message)
                     return None
                 outcomes.append(failed)
         return outcomes
@@ -236,4 +236,5 @@ def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
         worker_rss_bytes=max((outcome.worker_rss_bytes for outcome in outcomes), default=0),
         tickets=tuple(ticket for outcome in outcomes for ticket in outcome.tickets),
         files_without_stats=sum(outcome.files_without_stats for outcome in outcomes),
+        secondary_groups=touched_groups(outcomes),
     )

@@ -18,10 +18,8 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats import (
     file_records,
 )
 from tidemark.hudi_format.model import ShardId
-from tidemark.hudi_format.publication.locate import attempt_of
 from tidemark.hudi_format.publication.port import Attempt
-from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.stream_writer.epoch_tasks import StatsTask, decode_task
+from tidemark.stream_writer.epoch_tasks import StatsTask
 from tidemark.stream_writer.publishing import prepare_file
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 
@@ -53,12 +51,3 @@ def write_stats_group(task: StatsTask, attempt: Attempt) -> TaskSucceeded:
     log, data = COLUMN_STATS.log_file(changes, task.instant, group)
     ticket = prepare_file(attempt, log.path, data)
     return TaskSucceeded(metadata_logs=(log.prepared(ticket),))
-
-
-def run_stats_task(data: bytes) -> TaskSucceeded:
-    """Works a task of column stats off in the driver's process, which sees the table's folder. Raises as
-    `write_stats_group`.
-    """
-    task = decode_task(data)
-    assert isinstance(task, StatsTask)
-    return write_stats_group(task, attempt_of(open_storage(task.base_uri), task.token))

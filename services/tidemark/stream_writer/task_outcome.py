@@ -18,12 +18,25 @@ from tidemark.hudi_format.publication.tickets import Ticket
 TRACEBACK_CHARS_MAX: Final = 8_000
 
 
+class GroupEntries(msgspec.Struct, frozen=True):
+    """What a task's rows change in one file group of a secondary index: so many entries, in the form of
+    `secondary_task`.
+    """
+
+    index: str
+    group: int
+    count: int
+    changes: bytes
+
+
 class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     """The files of a task: `write_stats` has for each data file its HoodieWriteStat as JSON, `tickets` the
     tickets of those data files that are not visible yet; a log file of the metadata table has its own.
 
     `stats`: key -> value of the column stats' records of the data files, which a second job writes;
-    `files_without_stats`: how many files with rows have none, because a column has no range there.
+    `files_without_stats`: how many files with rows have none, because a column has no range there. `entries`:
+    of secondary indexes, which the second job writes, too; `secondary_groups`: of each of these indexes, how
+    many file groups get entries.
 
     `timings_ms`: step -> milliseconds. `worker_rss_bytes`: the worker's resident memory after the task.
     """
@@ -36,6 +49,13 @@ class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     tickets: tuple[Ticket, ...] = ()
     stats: dict[str, bytes] = {}
     files_without_stats: int = 0
+    entries: tuple[GroupEntries, ...] = ()
+    secondary_groups: dict[str, int] = {}
+
+    @property
+    def records_kept(self) -> int:
+        """How many records of column stats and entries of secondary indexes the task leaves to be written."""
+        return len(self.stats) + sum(entries.count for entries in self.entries)
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag="failed"):

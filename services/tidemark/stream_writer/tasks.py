@@ -1,5 +1,5 @@
 """The work of a Spark task: reads the ranges that the epoch names, makes the files, and lists them; or makes
-one log file of column stats.
+one log file of an index that follows from all files.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from tidemark.hudi_format.timeline.avro_records import WriteStat
 from tidemark.ledger_client.named_batches import NamedBatch, collect_named, covering_range
 from tidemark.stream_runtime.kafka.ports import RangeReader, TopicPartition
 from tidemark.stream_writer.data_task import DataPartitionWriter
-from tidemark.stream_writer.epoch_tasks import EpochTask, PartitionWork, StatsTask, decode_task
+from tidemark.stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_task
 from tidemark.stream_writer.errors import TableNotSeenError
+from tidemark.stream_writer.group_task import write_group
 from tidemark.stream_writer.index_task import write_index_partition
 from tidemark.stream_writer.publishing import Publishers
-from tidemark.stream_writer.stats_task import FileStats, write_stats_group
+from tidemark.stream_writer.secondary_task import SecondaryEntries
+from tidemark.stream_writer.stats_task import FileStats
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 from tidemark.stream_writer.worker_context import Worker
 
@@ -33,11 +35,11 @@ from tidemark.stream_writer.worker_context import Worker
 def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     """Runs one task in a Python worker. A second run takes the files that the first one made visible."""
     task = decode_task(data)
-    if isinstance(task, StatsTask):
+    if not isinstance(task, EpochTask):
         storage = open_storage(task.base_uri)
         if not storage.exists(PROPERTIES_PATH):
             raise TableNotSeenError.at(task.base_uri)
-        return write_stats_group(task, attempt_of(storage, task.token))
+        return write_group(task, attempt_of(storage, task.token))
     storage = open_storage(task.table.base_uri)
     clock = worker.clock
     started_s = clock.monotonic_s()
@@ -72,13 +74,18 @@ def _write(
         # Without this check the attempt would look void, because its folder is missing, too.
         raise TableNotSeenError.at(task.table.base_uri)
     attempt, file_stats = attempt_of(storage, task.staging_dir), FileStats(task.stats_columns)
+    entries = SecondaryEntries(task.secondary)
     with Publishers() as publishers:
         for work, batches in read:
             if work.topic is Topic.DATA:
-                writer = DataPartitionWriter(task, attempt, view, publishers, work.partition, file_stats)
+                writer = DataPartitionWriter(
+                    task, attempt, view, publishers, work.partition, file_stats, entries
+                )
                 stats += writer.write(batches)
             else:
                 logs += write_index_partition(task, attempt, publishers, batches)
+        # Before the waits for the disk.
+        packed = entries.packed()
         data, metadata_logs = [future.result() for future in stats], [future.result() for future in logs]
     return TaskSucceeded(
         write_stats=tuple(msgspec.json.encode(stat.to_avro()) for stat, _ in data),
@@ -86,4 +93,6 @@ def _write(
         tickets=tuple(ticket for _, ticket in data if not ticket.is_visible),
         stats=file_stats.records,
         files_without_stats=file_stats.files_without,
+        entries=packed,
+        secondary_groups={kept.name: 0 for kept in task.secondary},
     )

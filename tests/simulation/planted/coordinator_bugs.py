@@ -17,10 +17,10 @@ from tidemark.commit_coordinator.commit import (
     timeline_look,
 )
 from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.commit.kept_indexes import KeptIndexes
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook
 from tidemark.commit_coordinator.domain.actions import Decide, Finish, Plan
 from tidemark.epoch_protocol.entries import EpochCommitted, EpochPlanned
-from tidemark.epoch_protocol.kept_stats import KeptStats
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import FileContent, Storage, parent_of
 from tidemark.hudi_format.timeline import Action, Instant
@@ -37,7 +37,7 @@ def written_before_its_predecessor_is_committed(ground: Ground) -> None:
     known: list[str] = ["0"]
 
     def plan(
-        context: Context, action: Plan, instant: str | None, as_of: str, schema: str, *more: KeptStats | None
+        context: Context, action: Plan, instant: str | None, as_of: str, schema: str, *more: KeptIndexes
     ) -> EpochPlanned:
         before, after = known[0], as_of if instant is not None else known[0]
         known[0] = after
@@ -209,10 +209,10 @@ def stats_of_the_first_attempt_alone(ground: Ground) -> None:
     second job is left out where an earlier attempt ran it, and a report without its log files is taken: the
     files of the epoch have no records, and nobody tells.
     """
-    real = epoch_tasks.stats_tasks
+    real = epoch_tasks.index_tasks
 
-    def stats_tasks(begun: Any, *args: Any) -> list[bytes]:
+    def index_tasks(begun: Any, *args: Any) -> list[bytes]:
         return real(begun, *args) if begun.attempt == 1 else []
 
-    ground.replace(writer_service, "stats_tasks", stats_tasks)
-    ground.replace(attempt_handoff, "check_reported_stats", lambda *args: None)
+    ground.replace(writer_service, "index_tasks", index_tasks)
+    ground.replace(attempt_handoff, "check_reported_indexes", lambda *args: None)

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.reported_stats import check_reported_stats
+from tidemark.commit_coordinator.commit.reported_indexes import check_reported_indexes
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Observed
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.state import CountedTagged
@@ -83,12 +83,12 @@ class AttemptHandoff:
     def report(self, epoch: int, attempt: int, instant: str, report: Report) -> bool:
         """Takes the report; False if another attempt or none is open. A second report changes nothing.
 
-        Raises StatsLeftOutError for one that lacks column stats which the plan asks for.
+        Raises StatsLeftOutError and EntriesLeftOutError for one that lacks what the plan asks for.
         """
         with self._changed:
             if self._open is None or not self._is_open(epoch, attempt, instant):
                 return False
-            check_reported_stats(self._open.planned, report)
+            check_reported_indexes(self._open.planned, report)
             if self._report is None or self._report[0] != (epoch, attempt):
                 self._report = ((epoch, attempt), report)
                 self._tell()

@@ -260,6 +260,10 @@ def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> 
         index=_ranges(view.manifest, Topic.INDEX),
         ledger=ledger,
         column_stats=None if stats is None else pb.KeptStats(columns=stats.columns, groups=stats.groups),
+        secondary=[
+            pb.KeptSecondary(name=index.name, column=index.column, groups=index.groups)
+            for index in planned.secondary
+        ],
     )
 
 
@@ -313,6 +317,8 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
         [Ticket(ticket.path, ticket.size, ticket.sha256, ticket.handle) for ticket in request.tickets],
         request.column_stats,
         request.files_without_stats,
+        request.secondary,
+        dict(request.secondary_groups),
     )
 
 

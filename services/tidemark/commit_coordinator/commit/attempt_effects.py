@@ -4,7 +4,7 @@ Each effect carries out one action of `domain.actions`; the action's docstring s
 
 An epoch with rows is planned in these steps, under the table's lock:
 
-1. check what other writers may have changed: properties, commits, the record index, column stats
+1. check what other writers may have changed: properties, commits, the record index, other indexes
 2. choose the instant and the schema, append `EpochPlanned`
 3. open the attempt for its writers; make the heartbeat, the requested and the inflight file
 4. release the lock
@@ -16,7 +16,7 @@ import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
 from tidemark.commit_coordinator.commit.context import Context
-from tidemark.commit_coordinator.commit.kept_stats import as_entry
+from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_awaited
@@ -40,7 +40,6 @@ from tidemark.epoch_protocol.entries import (
     Rewound,
     TimelineSeen,
 )
-from tidemark.epoch_protocol.kept_stats import KeptStats
 from tidemark.epoch_protocol.state import VoidedAttempt
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
@@ -83,11 +82,10 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         newly_seen = _refuse_outdated(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
-        stats = context.stats.current(config, timelines)
-        if stats is not None:
-            stats.check_schema(TableSchema.from_avro(schema, context.table.name))
+        kept = context.indexes.current(config, timelines)
+        kept.check_schema(TableSchema.from_avro(schema, context.table.name))
         instant, as_of = context.instants.next(), timelines.latest_completion()
-        planned = _planned(context, action, instant, as_of, schema, as_entry(stats))
+        planned = _planned(context, action, instant, as_of, schema, kept)
         context.hit(CoordinatorFailpoint.BEFORE_EPOCH_PLANNED)
         with context.steps.step("plan_append"):
             context.log.append(*newly_seen, planned)
@@ -338,7 +336,7 @@ def _planned(
     instant: str | None,
     as_of: str,
     schema: str,
-    column_stats: KeptStats | None = None,
+    kept: KeptIndexes = NO_INDEXES,
 ) -> EpochPlanned:
     fold = context.fold()
     return EpochPlanned(
@@ -351,7 +349,8 @@ def _planned(
         as_of=as_of,
         schema=schema,
         planned_ms=context.clock.now_ms(),
-        column_stats=column_stats,
+        column_stats=kept.column_stats,
+        secondary=kept.entries,
     )
 
 

@@ -28,7 +28,7 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 )
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
-from tidemark.commit_coordinator.commit.kept_stats import refuse_other_stats
+from tidemark.commit_coordinator.commit.kept_indexes import refuse_other_indexes
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
@@ -72,7 +72,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         config = check_served(context)
         context.shards.check(timelines.metadata)
         _check_pending(context, planned, timelines)
-        refuse_other_stats(planned, context.stats.current(config, timelines))
+        refuse_other_indexes(planned, context.indexes.current(config, timelines))
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
@@ -205,10 +205,10 @@ def _why_lost(
     try:
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
-        if newer or planned.column_stats is not None:
+        if newer or planned.column_stats is not None or planned.secondary:
             config = check_served(context)
             context.shards.check(timelines.metadata)
-            refuse_other_stats(planned, context.stats.current(config, timelines))
+            refuse_other_indexes(planned, context.indexes.current(config, timelines))
     except AttemptLostError as error:
         return error
     except UnsupportedTableError as error:

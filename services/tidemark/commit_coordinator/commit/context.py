@@ -10,7 +10,7 @@ import msgspec
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
-from tidemark.commit_coordinator.commit.kept_stats import StatsLayouts
+from tidemark.commit_coordinator.commit.kept_indexes import IndexLayouts, StatsLayouts
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -34,7 +34,8 @@ class Report(msgspec.Struct, frozen=True):
 
     ``tickets``: for the data files that become visible only when they are published; none on a file system.
     ``files_without_stats``: how many data files have rows and no column stats, because a column has no range
-    there. `stored_report` has the form in which a report is stored.
+    there. ``secondary_groups``: each secondary index that the writer was told of -> how many of its file
+    groups got entries. `stored_report` has the form in which a report is stored.
     """
 
     data: tuple[WriteStat, ...]
@@ -42,6 +43,7 @@ class Report(msgspec.Struct, frozen=True):
     timings_ms: dict[str, float] = {}
     tickets: tuple[Ticket, ...] = ()
     files_without_stats: int = 0
+    secondary_groups: dict[str, int] = {}
 
     def logs_of(self, partition: str) -> list[MetadataLogFile]:
         """The log files of one partition of the metadata table."""
@@ -109,6 +111,7 @@ class Context:
     shards: IndexShards = field(init=False)
     replaced_entries: ReplacedEntries = field(init=False)
     stats: StatsLayouts = field(init=False)
+    indexes: IndexLayouts = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = StepTimes(self.clock)
@@ -116,6 +119,7 @@ class Context:
         self.replaced_entries = ReplacedEntries(self.storage)
         self.shards = IndexShards(self.storage, self.table.num_shards)
         self.stats = StatsLayouts(self.storage)
+        self.indexes = IndexLayouts(self.storage, self.stats)
 
     @property
     def storage(self) -> Storage:

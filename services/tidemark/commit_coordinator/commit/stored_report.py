@@ -1,6 +1,6 @@
 """The report of an attempt as the writer sends it and as it is stored, and the `Report` in between.
 
-Both forms name a log file of the record index by its shard, and one of the column stats by its group, because
+Both forms name a log file of the record index by its shard, and one of another index by its group, because
 its path follows from the instant; and both have one list with the tickets of all files. In a `Report` each
 log file has its path and its ticket.
 """
@@ -16,6 +16,7 @@ from tidemark.commit_coordinator.commit.context import Report
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, column_stats_log
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, record_index_log
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import secondary_index_log
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.timeline.avro_records import WriteStat
@@ -45,6 +46,21 @@ class StatsGroupFile(Protocol):
     def records(self) -> int: ...
 
 
+class SecondaryGroupFile(Protocol):
+    """A log file of a secondary index as both forms have it; ``size`` in bytes."""
+
+    @property
+    def index(self) -> str: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def puts(self) -> int: ...
+    @property
+    def deletes(self) -> int: ...
+
+
 class _StoredShardFile(msgspec.Struct, frozen=True):
     shard: int
     size: int
@@ -58,8 +74,18 @@ class _StoredGroupFile(msgspec.Struct, frozen=True):
     records: int
 
 
+class _StoredSecondaryFile(msgspec.Struct, frozen=True):
+    index: str
+    group: int
+    size: int
+    puts: int
+    deletes: int
+
+
 class _StoredReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The document's fields; former versions stored none named ``tickets`` or after column stats."""
+    """The document's fields; former versions stored none named ``tickets``, and none of other indexes than
+    the record index.
+    """
 
     data: tuple[WriteStat, ...]
     record_index: tuple[_StoredShardFile, ...]
@@ -67,6 +93,8 @@ class _StoredReport(msgspec.Struct, frozen=True, omit_defaults=True):
     tickets: tuple[Ticket, ...] = ()
     column_stats: tuple[_StoredGroupFile, ...] = ()
     files_without_stats: int = 0
+    secondary: tuple[_StoredSecondaryFile, ...] = ()
+    secondary_groups: dict[str, int] = {}
 
 
 def report_of(
@@ -77,17 +105,20 @@ def report_of(
     tickets: Sequence[Ticket],
     column_stats: Sequence[StatsGroupFile] = (),
     files_without_stats: int = 0,
+    secondary: Sequence[SecondaryGroupFile] = (),
+    secondary_groups: dict[str, int] | None = None,
 ) -> Report:
     """The report of the attempt that writes ``instant``, from the fields that both forms have."""
     of_path = {ticket.path: ticket for ticket in tickets}
     files = [
         *(_log_file(instant, file) for file in record_index),
         *(_stats_file(instant, file) for file in column_stats),
+        *(_secondary_file(instant, file) for file in secondary),
     ]
     logs = [_with_ticket(log, of_path) for log in files]
     paths = {log.path for log in logs}
     of_data = tuple(ticket for ticket in tickets if ticket.path not in paths)
-    return Report(tuple(data), tuple(logs), timings_ms, of_data, files_without_stats)
+    return Report(tuple(data), tuple(logs), timings_ms, of_data, files_without_stats, secondary_groups or {})
 
 
 def report_document(report: Report) -> bytes:
@@ -102,6 +133,12 @@ def report_document(report: Report) -> bytes:
         report.unpublished(),
         tuple(_StoredGroupFile(e.shard, e.size, e.upserts) for e in stats),
         report.files_without_stats,
+        tuple(
+            _StoredSecondaryFile(e.partition, e.shard, e.size, e.upserts, e.deletes)
+            for name in sorted(report.secondary_groups)
+            for e in report.logs_of(name)
+        ),
+        report.secondary_groups,
     )
     return msgspec.json.encode(stored, order="deterministic")
 
@@ -117,6 +154,8 @@ def read_report(document: bytes, instant: str) -> Report:
         stored.tickets,
         stored.column_stats,
         stored.files_without_stats,
+        stored.secondary,
+        stored.secondary_groups,
     )
 
 
@@ -126,6 +165,11 @@ def _log_file(instant: str, file: IndexShardFile) -> MetadataLogFile:
 
 def _stats_file(instant: str, file: StatsGroupFile) -> MetadataLogFile:
     return column_stats_log(instant, ShardId(file.group), file.size, file.records)
+
+
+def _secondary_file(instant: str, file: SecondaryGroupFile) -> MetadataLogFile:
+    group = ShardId(file.group)
+    return secondary_index_log(file.index, instant, group, file.size, file.puts, file.deletes)
 
 
 def _with_ticket(log: MetadataLogFile, of_path: dict[str, Ticket]) -> MetadataLogFile:

@@ -1,0 +1,125 @@
+"""Which indexes a commit of ours has to write beside the record index, and how they are laid out: read under
+the table's lock before a plan, and again before the decision.
+
+Example: an epoch is planned while the stats have column a. Another engine's write adds column b to the
+definition at once and completes later. The epoch's files have no records of b, and readers leave out each
+file that has a record of a and none of b. So the attempt is void, and is planned again with both columns.
+
+Likewise a secondary index that Spark builds from the table's slices while the epoch is written would lack the
+epoch's rows for ever, if the epoch were committed without entries for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.epoch_protocol.entries import EpochPlanned
+from tidemark.epoch_protocol.kept_indexes import KeptSecondary, KeptStats
+from tidemark.hudi_format.index_definitions import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.restored_index import newest_build
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
+from tidemark.hudi_format.metadata_table.stats_layout import (
+    StatsLayout,
+    stats_columns_in_use,
+    stats_groups,
+)
+from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import TableConfig
+
+
+class StatsLayouts:
+    """Reads the layout. Lists the partition's folder only when an index was built since the last call."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._groups: tuple[str, int] | None = None
+
+    def current(self, config: TableConfig, timelines: Timelines) -> StatsLayout | None:
+        """The layout as of ``timelines``; None where ``config``, which was just read, lists no column stats.
+
+        Raises UnsupportedTableError for stats that cannot be written.
+        """
+        if COLUMN_STATS not in config.metadata_partitions:
+            self._groups = None
+            return None
+        build = newest_build(timelines.metadata)
+        if self._groups is None or self._groups[0] != build:
+            validity = InstantValidity(timelines.data, timelines.metadata)
+            self._groups = (build, stats_groups(self._storage, validity))
+        return StatsLayout(stats_columns_in_use(self._storage), self._groups[1])
+
+
+@dataclass(frozen=True)
+class KeptIndexes:
+    """The indexes beside the record index that a commit has to write."""
+
+    stats: StatsLayout | None
+    secondary: tuple[SecondaryLayout, ...]
+
+    @property
+    def column_stats(self) -> KeptStats | None:
+        """The column stats as a plan's entry has them."""
+        return None if self.stats is None else KeptStats(list(self.stats.columns), self.stats.groups)
+
+    @property
+    def entries(self) -> list[KeptSecondary]:
+        """The secondary indexes as a plan's entry has them."""
+        return [KeptSecondary(index.name, index.column, index.groups) for index in self.secondary]
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raises UnsupportedTableError for columns of which rows of this schema can have no records."""
+        for index in (self.stats, *self.secondary):
+            if index is not None:
+                index.check_schema(schema)
+
+
+NO_INDEXES: Final = KeptIndexes(None, ())
+
+
+class IndexLayouts:
+    """Reads the layouts of all indexes."""
+
+    def __init__(self, storage: Storage, stats: StatsLayouts) -> None:
+        self._storage, self._stats = storage, stats
+
+    def current(self, config: TableConfig, timelines: Timelines) -> KeptIndexes:
+        """The layouts as of ``timelines`` and of ``config``, which was just read.
+
+        Raises UnsupportedTableError for indexes that cannot be written.
+        """
+        validity = InstantValidity(timelines.data, timelines.metadata)
+        secondary = secondary_layouts(self._storage, config, validity)
+        return KeptIndexes(self._stats.current(config, timelines), secondary)
+
+
+def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes) -> None:
+    """Raises AttemptLostError when the table keeps other indexes now than when the epoch was planned.
+
+    Without a rewind: no key moved, and the same transactions are written anew.
+    """
+    if kept.column_stats != planned.column_stats:
+        raise AttemptLostError(
+            f"the table's column stats were changed: {_told(planned.column_stats)} when the epoch was "
+            f"planned, {_told(kept.column_stats)} now",
+            rewind=False,
+        )
+    if kept.entries != planned.secondary:
+        raise AttemptLostError(
+            f"the table's secondary indexes were changed: {_listed(planned.secondary)} when the epoch was "
+            f"planned, {_listed(kept.entries)} now",
+            rewind=False,
+        )
+
+
+def _told(stats: KeptStats | None) -> str:
+    return "none" if stats is None else f"{', '.join(stats.columns)} in {stats.groups} file groups"
+
+
+def _listed(indexes: list[KeptSecondary]) -> str:
+    told = [f"{index.name} of {index.column} in {index.groups} file groups" for index in indexes]
+    return ", ".join(told) or "none"

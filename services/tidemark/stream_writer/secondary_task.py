@@ -1,0 +1,112 @@
+"""Secondary indexes of an epoch: the entries that each data file changes, and the log files of the metadata
+table that get them.
+
+1. A data task compares the live rows of a file group before and after its file
+   (`file_group/value_changes.py`), and packs the entries of each file group of an index.
+2. Then a task for each file group of an index that gets entries puts together what all data tasks have for
+   it, and makes the log file.
+
+Over all data files of the epoch a put beats a delete of the same entry. Example: key k moves from partition
+eu to us and keeps its city paris. The task of eu says delete (paris, k), the task of us put (paris, k), and
+only here both are seen: the entry has to stay, or queries for paris would miss the row.
+
+Both steps are functions of the epoch's rows and of the slices as of its plan, so each run writes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.epoch_protocol.kept_indexes import KeptSecondary
+from tidemark.hudi_format.file_group.value_changes import RowsChanged
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
+    SecondaryChanges,
+    SecondaryIndexPartition,
+)
+from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import (
+    group_of,
+    keyed,
+    prefixes,
+    value_texts,
+)
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.publication.port import Attempt
+from tidemark.stream_writer.epoch_tasks import SecondaryTask
+from tidemark.stream_writer.publishing import prepare_file
+from tidemark.stream_writer.task_outcome import GroupEntries, TaskSucceeded
+
+# A part as a message: composite keys, and whether each is put or deleted.
+_KEY: Final = "key"
+_IS_PUT: Final = "is_put"
+_PART: Final = pa.schema([pa.field(_KEY, pa.string()), pa.field(_IS_PUT, pa.bool_())])
+
+
+class SecondaryEntries:
+    """The entries that the files of one task change, in all secondary indexes that the table has."""
+
+    def __init__(self, indexes: Sequence[KeptSecondary]) -> None:
+        self._indexes = indexes
+        self._parts: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+
+    @property
+    def columns(self) -> list[str]:
+        """The indexed columns; none without an index."""
+        return [index.column for index in self._indexes]
+
+    def add(self, changed: RowsChanged) -> None:
+        """Adds what one data file changes."""
+        for index in self._indexes:
+            changes = changed.of(index.column)
+            for is_put, pairs in ((True, changes.puts), (False, changes.deletes)):
+                of_values = prefixes(value_texts(pairs.values))
+                keys, groups = keyed(of_values, pairs.keys), group_of(of_values, index.groups)
+                for group in np.unique(groups).tolist():
+                    own = keys.take(pa.array(np.flatnonzero(groups == group)))
+                    part = pa.record_batch([own, pa.repeat(pa.scalar(is_put), len(own))], schema=_PART)
+                    self._parts.setdefault((index.name, group), []).append(part)
+
+    def packed(self) -> tuple[GroupEntries, ...]:
+        """All of it, by file group."""
+        packed = []
+        for index, group in sorted(self._parts):
+            parts = self._parts[index, group]
+            packed.append(GroupEntries(index, group, sum(part.num_rows for part in parts), _packed(parts)))
+        return tuple(packed)
+
+
+def write_secondary_group(task: SecondaryTask, attempt: Attempt) -> TaskSucceeded:
+    """Makes the log file of one file group and has it prepared. Raises FencedOutError, CorruptFileError if an
+    earlier run made another one visible.
+    """
+    changes = reduced([unpacked(part) for part in task.parts])
+    log, data = SecondaryIndexPartition(task.index).log_file(changes, task.instant, ShardId(task.group))
+    ticket = prepare_file(attempt, log.path, data)
+    return TaskSucceeded(metadata_logs=(log.prepared(ticket),))
+
+
+def reduced(parts: Sequence[pa.Table]) -> SecondaryChanges:
+    """What an epoch changes in one file group: each key once, and put if any data file puts it."""
+    entries = pa.concat_tables([_PART.empty_table(), *parts]).combine_chunks()
+    keys, is_put = entries.column(_KEY).combine_chunks(), entries.column(_IS_PUT).combine_chunks()
+    puts, deletes = keys.filter(is_put).unique(), keys.filter(pc.invert(is_put)).unique()
+    return SecondaryChanges(puts, deletes.filter(pc.invert(pc.is_in(deletes, value_set=puts))))
+
+
+def _packed(parts: Sequence[pa.RecordBatch]) -> bytes:
+    table = pa.Table.from_batches(parts, _PART).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _PART, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def unpacked(part: bytes) -> pa.Table:
+    """The entries of a part."""
+    with pa.ipc.open_stream(part) as stream:
+        return stream.read_all()

@@ -1,0 +1,92 @@
+"""A table with an empty secondary index, made in its order: the partition, its definition, its name in the
+properties; and what its entries say, read without the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.world.checkers import decode
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.index_definitions import read_index_definitions, write_index_definitions
+from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_config import read_properties, update_properties
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+
+NAME = "secondary_index_by_v"
+FOLDER = f".hoodie/metadata/{NAME}"
+
+
+def switch_on(storage: Storage, groups: int, column: str = "v", at: str | None = None) -> None:
+    """Makes an empty index and lists it; another one in place of one that is there. `at`: when its partition
+    completes, with the newest commit by default.
+    """
+    storage.delete_tree(FOLDER)
+    count = sum(found.requested < "1" for found in load_timeline(storage, METADATA_TABLE_ROOT).instants)
+    instant = f"{count:017d}"
+    for group in range(groups):
+        name = str(LogFileName(f"secondary-index-by-v-{group:04d}-0", instant, 1, "0-0-0"))
+        storage.create(join_path(FOLDER, name), empty_log(instant))
+    by = Unfenced(storage)
+    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    inflight = create_inflight(by, requested, root=METADATA_TABLE_ROOT)
+    newest = at or max(load_timeline(storage).times(), default="20200101000000000")
+    done = encode_commit_metadata(CommitMetadata())
+    complete(by, inflight, newest, done, root=METADATA_TABLE_ROOT)
+    define(storage, column)
+    listed = {*read_properties(storage)[keys.METADATA_PARTITIONS].split(","), NAME}
+    update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
+
+
+def define(storage: Storage, column: str) -> None:
+    """Sets the column of the definition."""
+    definition = {
+        "indexName": NAME,
+        "indexType": "secondary_index",
+        "indexFunction": "identity",
+        "sourceFields": [column],
+        "indexOptions": {},
+        "version": "V2",
+    }
+    write_index_definitions(storage, {**read_index_definitions(storage), NAME: definition})
+
+
+def logs(storage: Storage, instant: str) -> list[str]:
+    """The names of the index's log files of this instant."""
+    return sorted(name for name in storage.names(FOLDER) if f"_{instant}.log." in name)
+
+
+def changes(storage: Storage, instant: str) -> set[tuple[str, str]]:
+    """(put or delete, composite key) of all entries that this instant wrote."""
+    return {
+        each for name in logs(storage, instant) for each in _entries(storage.read(join_path(FOLDER, name)))
+    }
+
+
+def live(storage: Storage) -> set[str]:
+    """The composite keys that are there after all completed deltacommits, in the order of their instants."""
+    done = {
+        found.requested
+        for found in load_timeline(storage, METADATA_TABLE_ROOT).instants
+        if found.is_completed
+    }
+    found: set[str] = set()
+    for name in sorted(storage.names(FOLDER), key=lambda name: name.partition("_")[2]):
+        if name.partition("_")[2].partition(".")[0] not in done:
+            continue
+        for op, key in _entries(storage.read(join_path(FOLDER, name))):
+            (found.add if op == "put" else found.discard)(key)
+    return found
+
+
+def _entries(data: bytes) -> Iterator[tuple[str, str]]:
+    for block in decode.log_blocks(data):
+        if block.kind == decode.HFILE:
+            yield from (("put", key) for key, _ in decode.hfile_entries(block.content))
+        elif block.kind == decode.DELETE:
+            yield from (("delete", each.key) for each in decode.deletes(block.content))
