@@ -4,13 +4,16 @@ written here is not fenced: hold the table's lock, and let no coordinator run.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.bootstrap import OPERATION_BULK_INSERT_PREPPED
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
+from tidemark.hudi_format.metadata_table.delta_commit import delta_commit_metadata
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant
 from tidemark.hudi_format.publication.unfenced import Unfenced
@@ -37,17 +40,21 @@ def next_build_instant(metadata: Timeline) -> str:
     return str(max(counters, default=-1) + 1).rjust(INSTANT_LENGTH, "0")
 
 
-def complete_build(storage: Storage, instant: str, completion: str) -> None:
-    """Makes the files of `instant` count.
+def complete_build(
+    storage: Storage, instant: str, completion: str, logs: Sequence[MetadataLogFile] = ()
+) -> None:
+    """Makes the files of `instant` count. `logs`: the first log file of each group. A commit that names none
+    may be a build of the record index, for who reads it, and then caches load that anew.
 
     The completed file comes first, and the other two, which archival reads, behind it: an instant that a
     killed run left pending would be rolled back by the next engine, while its folder may be another one
     already.
     """
     by = Unfenced(storage)
-    metadata = CommitMetadata(
-        extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
-    )
+    metadata = CommitMetadata(extra_metadata={SCHEMA_KEY: commit_schema()})
+    if logs:
+        metadata = delta_commit_metadata(instant, logs)
+    metadata = replace(metadata, operation_type=OPERATION_BULK_INSERT_PREPPED)
     completed = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
     storage.create(instant_path(completed, METADATA_TABLE_ROOT), encode_commit_metadata(metadata))
     requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)

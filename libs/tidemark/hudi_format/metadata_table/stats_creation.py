@@ -19,6 +19,7 @@ What is written here is not fenced: hold the lock, and let no coordinator run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -41,8 +42,16 @@ from tidemark.hudi_format.metadata_table.index_creation import (
     unlist_indexes,
 )
 from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, write_own_folder
-from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, StatsChanges
-from tidemark.hudi_format.metadata_table.partitions.partition import LOG_VERSION, METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions.column_stats import (
+    COLUMN_STATS,
+    StatsChanges,
+    column_stats_log,
+)
+from tidemark.hudi_format.metadata_table.partitions.partition import (
+    LOG_VERSION,
+    METADATA_TABLE_PATH,
+    MetadataLogFile,
+)
 from tidemark.hudi_format.metadata_table.stats_layout import STATS_GROUPS
 from tidemark.hudi_format.model import shard_ids
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -83,9 +92,9 @@ def create_column_stats(
     hit(StatsFailpoint.AFTER_STATS_DELETED)
     instant = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
     write_own_folder(storage, instant, columns)
-    _write_groups(storage, instant, records)
+    logs = _write_groups(storage, instant, records)
     hit(StatsFailpoint.AFTER_STATS_WRITTEN)
-    complete_build(storage, instant, completion())
+    complete_build(storage, instant, completion(), logs)
     hit(StatsFailpoint.AFTER_STATS_COMPLETED)
     definitions = read_index_definitions(storage)
     write_index_definitions(storage, {**definitions, COLUMN_STATS.name: column_stats_definition(columns)})
@@ -93,10 +102,17 @@ def create_column_stats(
     list_index(storage, COLUMN_STATS.name)
 
 
-def _write_groups(storage: Storage, instant: str, records: Mapping[str, bytes]) -> None:
+def _write_groups(storage: Storage, instant: str, records: Mapping[str, bytes]) -> list[MetadataLogFile]:
+    logs = []
     changes = StatsChanges(records).by_group(STATS_GROUPS)
     for group in shard_ids(STATS_GROUPS):
-        name = str(LogFileName(COLUMN_STATS.file_id(group), instant, LOG_VERSION, INITIAL_TOKEN))
         of_group = changes.get(group)
-        data = empty_log(instant) if of_group is None else COLUMN_STATS.log_file(of_group, instant, group)[1]
-        storage.create(join_path(_FOLDER, name), data)
+        if of_group is not None:
+            log, data = COLUMN_STATS.log_file(of_group, instant, group)
+        else:
+            data = empty_log(instant)
+            log = column_stats_log(instant, group, len(data), 0)
+        name = str(LogFileName(log.file_id, instant, LOG_VERSION, INITIAL_TOKEN))
+        logs.append(replace(log, name=name))
+        storage.create(logs[-1].path, data)
+    return logs

@@ -11,6 +11,7 @@ from tidemark.hudi_format.column_ranges import ColumnRange, StatType, ValueType
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import read_index_definitions, stats_columns
+from tidemark.hudi_format.metadata_table.index_history import newest_index_build
 from tidemark.hudi_format.metadata_table.log_records import slice_entries
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, file_records
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, metadata_slices
@@ -127,3 +128,17 @@ def test_a_pending_compaction_of_the_former_stats_refuses() -> None:
     with pytest.raises(UnsupportedTableError, match="is pending"):
         create(table, 3)
     assert "column_stats" in listed(table)
+
+
+@pytest.mark.parametrize("records", [records_of(5), {}])
+def test_it_says_nothing_of_the_record_index(records: dict[str, bytes]) -> None:
+    """Caches ask when the record index was built: after a build they load it anew."""
+    table = IndexedTable()
+    table.commit({"k": 1})
+
+    def built() -> str:
+        return newest_index_build(table.storage, load_timeline(table.storage, METADATA_TABLE_ROOT))
+
+    before = built()
+    create_column_stats(table.storage, ["a", "b"], records, table.times.next)
+    assert built() == before
