@@ -10,10 +10,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.simulation.kept_stats import FOLDER, switch_on
+from tests.simulation.kept_stats import FOLDER, define, switch_on
 from tests.simulation.lived_table import LivedTable
-from tests.simulation.watched_life import SOON
+from tests.simulation.test_deaths_of_services import check
+from tests.simulation.watched_life import SOON, At, WatchedLife, nothing
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services import cleans
+from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceVoided
 from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
@@ -25,6 +28,7 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats import (
 )
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
+from tidemark.stream_runtime.failpoint import FailpointHitError
 
 COLUMNS = [*STATS_META_COLUMNS, "id", "ts", "v"]
 
@@ -82,3 +86,31 @@ def test_the_records_are_those_of_the_listed_files(tmp_path: Path, monkeypatch: 
     assert all(keys % len(COLUMNS) == 0 for keys in keys_of_cleans)
     # Files of superseded slices go, as those of the record index do.
     assert len({name.split("_")[-1] for name in life.storage.names(FOLDER) if name.endswith(".hfile")}) < 12
+
+
+@pytest.mark.parametrize("kind", [ServiceKind.COMPACT_DATA, ServiceKind.CLEAN_DATA])
+def test_what_was_decided_with_other_columns_is_taken_back(tmp_path: Path, kind: ServiceKind) -> None:
+    """The lock was lost after the decision, and somebody made the stats anew: nothing of the action is there
+    yet, so it is planned again with the stats of now.
+    """
+    life = WatchedLife(tmp_path / "t", groups=1)
+    switch_on(life.storage, ("id", "ts", "v"), 2)
+
+    def change_and_die(at: At, name: str) -> None:
+        if at.kind is kind and name == CoordinatorFailpoint.AFTER_SERVICE_DECIDED:
+            life.on_hit = nothing
+            define(life.plain, ("id", "v"))
+            raise FailpointHitError(name)
+
+    life.on_hit = change_and_die
+    seconds = iter(range(60))
+    while life.on_hit is not nothing:
+        assert next(seconds) >= 0
+        life.second()
+    number = max(life.decided_services())
+    assert life.planned_services()[number].kind is kind
+    life.second()
+    check(life)
+    end = life.ended()[number]
+    assert isinstance(end, ServiceVoided)
+    assert life.names_with(life.planned_services()[number].instant) == []
