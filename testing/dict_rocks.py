@@ -57,6 +57,18 @@ class DictRocks(ABC):
             content.update(zip(keys, values, strict=True))
         self.replace(content)
 
+    def write_in_parts(
+        self,
+        puts: Iterable[tuple[list[bytes], list[bytes]]],
+        record: list[tuple[list[bytes], list[bytes]]],
+        record_keys: Iterable[bytes],
+        deletes: Iterable[bytes] = (),
+    ) -> None:
+        """Every put is too large for a batch with another one."""
+        for number, put in enumerate(puts):
+            self.write([put], [] if number else record_keys)
+        self.write(record, deletes)
+
     def load(self, keys: list[bytes], values: list[bytes]) -> None:
         assert keys == sorted(set(keys))
         self.write([(keys, values)])

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.hfile import HFileReader, KeyValues
-from tidemark.hudi_format.metadata_table.log_records import log_entries
+from tidemark.hudi_format.metadata_table.log_records import log_entries, streamed_log_entries
 from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX,
@@ -149,9 +149,12 @@ class ShardSnapshot:
         """
         return self._overlay
 
-    def log_places(self) -> RecordIndexEntries:
-        """The newest location that the log files have of each key, also where the key was deleted later."""
-        return RecordIndexEntries.newest_wins([decode_entries(part).live() for part in self._log_entries()])
+    def log_parts(self) -> Iterator[RecordIndexEntries]:
+        """What `log_changes` merges, oldest first, one log block in memory at a time. Of several entries of a
+        key the last counts; within a part each key has one.
+        """
+        entries = streamed_log_entries(self._storage, self._folder, self.file_slice.log_files, self._is_valid)
+        return (RECORD_INDEX.merge([part]) for part in entries)
 
     def base_places(self, keys: pa.StringArray) -> RecordIndexEntries:
         """The entries that these keys have in the base file, whatever logs say, in no particular order."""

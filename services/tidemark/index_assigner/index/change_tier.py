@@ -45,9 +45,11 @@ _log = logging.getLogger("tidemark.assigner")
 # the last one: so each entry is written to files about as often as the share's denominator.
 _WRITTEN_MIN: Final = 16_384
 _SHARE_OF_RUN: Final = 4
-# What is written meanwhile is held in memory. Beyond this a take-over is given up and tried again later.
-_SINCE_MAX: Final = 250_000
+# Of an entry that is written meanwhile, beside its key: two objects, in two lists.
+_SINCE_BYTES: Final = 136
 _ITEMS_AT_ONCE: Final = 8_192
+_KEY_BYTES_AT_ONCE: Final = 1 << 21
+_ITEMS_A_STEP: Final = 256
 # Bytes of an entry in a change run, its key included, for the room that it needs on the disk.
 _BYTES_OF_ENTRY: Final = 64
 
@@ -81,10 +83,14 @@ class ChangeTier:
         folder: RunFolder,
         mapped: MappedPages,
         ids: IdSource,
+        since_bytes_max: int,
     ) -> None:
-        """``ids``: random ones also where a test repeats others, as for `ShardStore`."""
+        """``ids``: random ones also where a test repeats others, as for `ShardStore`. ``since_bytes_max``:
+        memory for what is written during a take-over. Beyond it the take-over is given up, and tried again.
+        """
         self._rocks, self._stored, self._locations = rocks, stored, locations
         self._folder, self._mapped, self._ids = folder, mapped, ids
+        self._since_bytes_max = since_bytes_max
         self._runs: dict[ShardId, Run] = {}
         self._lost: set[ShardId] = set()
         self._due: dict[ShardId, OpenShard] = {}
@@ -167,15 +173,20 @@ class ChangeTier:
         """
         if shard.written >= 0:
             shard.written += count
-        if shard.taken_since is not None:
-            if count + sum(len(keys) for keys, _ in shard.taken_since) > _SINCE_MAX:
-                shard.taken_since = None
-            else:
-                entries = list(entries)
-                shard.taken_since.extend(entries)
         if shard.written < 0 or shard.written > self._worth(shard.number):
             self._due[shard.number] = shard
-        return entries
+        return entries if shard.taken_since is None else self._kept(shard, entries)
+
+    def _kept(self, shard: OpenShard, entries: Iterable[Put]) -> Iterator[Put]:
+        for put in entries:
+            yield put
+            if shard.taken_since is None:
+                continue
+            shard.taken_bytes += sum(map(len, put[0])) + len(put[0]) * _SINCE_BYTES
+            if shard.taken_bytes > self._since_bytes_max:
+                shard.taken_since = None
+            else:
+                shard.taken_since.append(put)
 
     def _worth(self, number: ShardId) -> int:
         run = self._runs.get(number)
@@ -206,7 +217,7 @@ class ChangeTier:
         counted, items = self._rocks.items_from(first, end), self._rocks.items_from(first, end)
         worth = self._worth(shard.number) // 2
         newer = _Newer(counted, items, worth, shard.generation, self._stored)
-        shard.taken_since = []
+        shard.taken_since, shard.taken_bytes = [], 0
         return shard, ChangeLoad(self._folder, name, identity, newer, former, size)
 
     def publish(self, shard: OpenShard, load: ChangeLoad) -> bool:
@@ -295,12 +306,12 @@ class _Newer:
     def __call__(self, locations: Locations) -> Iterator[Entries]:
         try:
             count = 0
-            while part := len(list(islice(self._counted, _ITEMS_AT_ONCE))):
+            while part := len(_some(self._counted)):
                 count += part
                 yield self._entries([], locations)
             if count < self._worth:
                 raise TooFewChangesError(count)
-            while items := list(islice(self._items, _ITEMS_AT_ONCE)):
+            while items := _some(self._items):
                 yield self._entries(items, locations)
         finally:
             # RocksDB cannot be opened again while there are iterators, and an error keeps its frames.
@@ -335,3 +346,16 @@ class _Newer:
         if not distinct.size:
             return np.full(len(stored), NO_LOCATION, np.int32)
         return np.where(stored >= 0, self._ids[stored], NO_LOCATION).astype(np.int32)
+
+
+def _some(items: Iterator[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The next items, some thousand or some MiB of them; none at the end."""
+    some: list[tuple[bytes, bytes]] = []
+    size = 0
+    while len(some) < _ITEMS_AT_ONCE and size < _KEY_BYTES_AT_ONCE:
+        more = list(islice(items, min(_ITEMS_A_STEP, _ITEMS_AT_ONCE - len(some))))
+        if not more:
+            break
+        some += more
+        size += sum(len(key) for key, _ in more)
+    return some

@@ -16,12 +16,13 @@ index's files, nor in RocksDB or a run, or when the data was compacted before st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.changes import positions_in
@@ -92,15 +93,10 @@ class ForeignDeletes:
         """
         if not self._parts.deletes_stay:
             return []
-        newest = shard.log_changes() if changes is None else RecordIndexEntries.newest_wins(changes)
-        gone = newest.keys.filter(pa.array(newest.location_ids < 0))
+        gone = _deleted(shard.log_parts() if changes is None else changes)
         if not len(gone):
             return []
-        places = (
-            shard.log_places()
-            if changes is None
-            else RecordIndexEntries.newest_wins([part.live() for part in changes])
-        )
+        places = _places(shard.log_parts() if changes is None else changes, gone)
         keys = composite_keys(gone, np.full(len(gone), number, np.int32))
         where = self._former(shard, number, gone, keys, places)
         known = np.flatnonzero(where != NO_LOCATION)
@@ -208,3 +204,20 @@ class ForeignDeletes:
             first = next(self._rocks.items_from(*shard_range(FOREIGN_PREFIX, number)), None)
             self._in_use[number] = first is not None
         return self._in_use[number]
+
+
+def _deleted(parts: Iterable[RecordIndexEntries]) -> pa.StringArray:
+    """The keys whose last entry is a delete. Of the parts, oldest first, one is held at a time."""
+    gone = pa.array([], pa.string())
+    for part in parts:
+        dead = part.keys.filter(pa.array(part.location_ids < 0))
+        before = gone.filter(pc.invert(pc.is_in(gone, value_set=part.keys)))
+        gone = pa.concat_arrays([before, dead])
+    return gone
+
+
+def _places(parts: Iterable[RecordIndexEntries], keys: pa.StringArray) -> RecordIndexEntries:
+    """The last location that the parts have of each of these keys."""
+    lives = (part.live() for part in parts)
+    asked = (live.take(np.flatnonzero(pc.is_in(live.keys, value_set=keys).to_numpy(False))) for live in lives)
+    return RecordIndexEntries.newest_wins([part for part in asked if len(part)])

@@ -6,6 +6,7 @@ going back to the system. A column is one buffer, which goes back whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -61,6 +62,16 @@ class KeyColumn:
             equal[members] = pc.equal(ours, asked).to_numpy(zero_copy_only=False)
         return equal
 
+    def widths(self, positions: Int64Array) -> Int64Array:
+        """The bytes of the key at each of these ascending positions."""
+        widths, bounds = np.empty(len(positions), np.int64), np.searchsorted(positions, self._starts)
+        for number, chunk in enumerate(self._chunks):
+            first, end = bounds[number : number + 2]
+            offsets = np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset :]
+            at = positions[first:end] - self._starts[number]
+            widths[first:end] = offsets[at + 1] - offsets[at]
+        return widths
+
     def selected(self, positions: Int64Array) -> Keys:
         """A copy of the keys at these ascending positions."""
         # Which positions are in which chunk: of 1, 2, 4 with chunks that begin at 0 and 3 and end at 5 the
@@ -97,6 +108,19 @@ class KeyColumn:
         self._chunks = chunks
         self._starts = np.cumsum([0, *map(len, chunks)], dtype=np.int64)
         self.nbytes = sum(int(chunk.nbytes) for chunk in chunks)
+
+
+def stretches(widths: Int64Array, count_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Yields [first, end) of neighbouring keys that are together within both limits, or one key alone.
+
+    Example: widths 2, 2, 9, 1 with at most 3 keys and 5 bytes give (0, 2), (2, 3), (3, 4).
+    """
+    sums, first = np.concatenate([[0], np.cumsum(widths)]), 0
+    while first < len(widths):
+        fitting = int(np.searchsorted(sums, sums[first] + bytes_max, "right")) - 1
+        end = min(max(fitting, first + 1), first + count_max)
+        yield first, end
+        first = end
 
 
 def _are_to_join(former: Keys, last: Keys) -> bool:

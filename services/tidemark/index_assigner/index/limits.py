@@ -30,7 +30,7 @@ class IndexLimits:
 
     @property
     def rocks_memory(self) -> int:
-        """Bytes for RocksDB's block cache and write buffers."""
+        """Bytes for RocksDB's block cache, write buffers and one batch."""
         return self.memory_bytes * 3 // 8
 
     @property
@@ -42,6 +42,11 @@ class IndexLimits:
     def hot_cache(self) -> int:
         """Bytes for committed locations that were used lately."""
         return self.memory_bytes // 8
+
+    @property
+    def loading(self) -> int:
+        """Bytes for the load of a run: what is written to RocksDB during a take-over is kept in them."""
+        return self.memory_bytes // 16
 
     @property
     def slice_values(self) -> int:

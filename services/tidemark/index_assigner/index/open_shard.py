@@ -19,7 +19,7 @@ class OpenShard:
     after a load of this opening failed. ``change``, ``written``, ``index``: as in `ShardRecord`.
     ``entry_bytes``: bytes of an entry in a copy of the base file, as a load found that was too large for the
     room it had; 0: none was. ``taken_since``: what was written since the running take-over began to read;
-    None: there is none.
+    None: there is none; ``taken_bytes``: its memory.
     """
 
     number: ShardId
@@ -36,6 +36,7 @@ class OpenShard:
     written: int = 0
     index: str = ""
     taken_since: Puts | None = None
+    taken_bytes: int = 0
 
     def record(self) -> ShardRecord:
         """The record that RocksDB keeps of the shard."""

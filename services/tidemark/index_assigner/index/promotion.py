@@ -1,7 +1,7 @@
 """Moves the entries of a committed epoch from memory to RocksDB.
 
-1. Each shard's entries are written in one batch with the shard's new stamp. They get into it a part at a
-   time.
+1. Each shard's entries are written in one batch with the shard's new stamp, if they fit into one
+   (`RocksTier.write_in_parts`). They get into it a part at a time.
 2. Memory forgets them.
 
 If the lane was opened with a snapshot that shows this commit and later ones, RocksDB has newer entries
@@ -33,6 +33,7 @@ from tidemark.index_assigner.runs.entries import EXACT, HAS_ORDERING
 
 # Entries are Python objects for so long as these are written: all at once would take 200 bytes each.
 _AT_ONCE: Final = 1 << 14
+_KEY_BYTES_AT_ONCE: Final = 1 << 21
 
 
 class Promotion:
@@ -76,8 +77,8 @@ class Promotion:
         if passed:
             for keys, _ in chosen.parts():
                 self._hot.remove(keys)
-            if extra := list(tombstones):
-                self._rocks.write(extra)
+            if len(chosen):
+                self._rocks.write_in_parts(tombstones, [], [])
             return
         if not len(chosen) and shard.stamp == (completion or shard.stamp):
             return
@@ -136,8 +137,8 @@ class _Chosen:
         return len(self.slots)
 
     def parts(self) -> Iterator[tuple[list[bytes], SlotArray]]:
-        """Keys and rows, some thousand at a time."""
-        return self.entries.parts(self.slots, _AT_ONCE)
+        """Keys and rows, some thousand at a time, and some MiB."""
+        return self.entries.parts(self.slots, _AT_ONCE, _KEY_BYTES_AT_ONCE)
 
     def tombstones(self) -> _Chosen:
         """Those of them that are deletes with an ordering value."""

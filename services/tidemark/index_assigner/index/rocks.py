@@ -38,6 +38,8 @@ Put: TypeAlias = tuple[list[bytes], list[bytes]]
 """Keys and their values, as `RocksTier.write` takes them."""
 Puts: TypeAlias = list[Put]
 _MEMORY_MIN: Final = 8 << 20
+_WRITE_BUFFER_SHARE: Final = 8
+_WRITE_BUFFERS: Final = 2
 _BLOOM_BITS: Final = 10
 _BLOCK_BYTES: Final = 16 << 10
 _OPEN_FILES_MAX: Final = 256
@@ -57,8 +59,8 @@ class RocksTier:
         """Opens the folder, or makes it (mode 0700).
 
         ``identity``: names the table and its number of shards; content with another identity is deleted.
-        ``memory_bytes``: limit of block cache and write buffers together. Raises CacheInUseError when another
-        process has the folder, CacheDiskError when the disk is full.
+        ``memory_bytes``: limit of block cache, write buffers and one batch together. Raises CacheInUseError
+        when another process has the folder, CacheDiskError when the disk is full.
         """
         self.path = path
         self._identity = f"{LAYOUT_VERSION}\0{identity}".encode()
@@ -106,7 +108,7 @@ class RocksTier:
 
     def _options(self) -> Options:
         table = BlockBasedOptions()
-        table.set_block_cache(Cache(self._memory * 3 // 4))
+        table.set_block_cache(Cache(self._memory - (_WRITE_BUFFERS + 1) * self._batch_bytes))
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
         table.set_bloom_filter(_BLOOM_BITS, False)
@@ -115,8 +117,8 @@ class RocksTier:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_block_based_table_factory(table)
-        options.set_write_buffer_size(self._memory // 8)
-        options.set_max_write_buffer_number(2)
+        options.set_write_buffer_size(self._batch_bytes)
+        options.set_max_write_buffer_number(_WRITE_BUFFERS)
         options.set_max_total_wal_size(self._memory // 4)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_max_open_files(_OPEN_FILES_MAX)
@@ -187,9 +189,40 @@ class RocksTier:
             batch.delete_range(first, end)
         for key in deletes:
             batch.delete(key)
-        for keys, values in puts:
-            for _ in map(batch.put, keys, values):
-                pass
+        for put in puts:
+            _add(batch, put)
+        self._write(batch)
+
+    def write_in_parts(
+        self, puts: Iterable[Put], record: Puts, record_keys: Iterable[bytes], deletes: Iterable[bytes] = ()
+    ) -> None:
+        """Writes the puts and ``record``, which is about them: in one batch if they fit into one
+        (`_batch_bytes`, and one put), else in several, of which the last has the record.
+
+        The first of several deletes ``record_keys``: killed between two of them, the record is not there.
+        ``deletes`` are carried out before the record. Raises as `write`.
+        """
+        batch, is_whole = WriteBatch(raw_mode=True), True
+        for put in puts:
+            _add(batch, put)
+            if batch.size_in_bytes() < self._batch_bytes:
+                continue
+            for key in record_keys if is_whole else ():
+                batch.delete(key)
+            self._write(batch)
+            batch, is_whole = WriteBatch(raw_mode=True), False
+        for key in deletes:
+            batch.delete(key)
+        for put in record:
+            _add(batch, put)
+        self._write(batch)
+
+    @property
+    def _batch_bytes(self) -> int:
+        """A batch of this size fills a write buffer. A larger one would make a larger buffer."""
+        return self._memory // _WRITE_BUFFER_SHARE
+
+    def _write(self, batch: WriteBatch) -> None:
         self._written += batch.size_in_bytes()
         self._guarded(lambda: self._db.write(batch))
 
@@ -274,6 +307,11 @@ def _disk_error(path: Path, error: Exception) -> CacheDiskError | None:
         f"cache folder {path} (state.path) cannot be written: {text}. Free space there; nothing is lost, and "
         "the assigner goes on when it is started again"
     )
+
+
+def _add(batch: WriteBatch, put: Put) -> None:
+    for _ in map(batch.put, *put):
+        pass
 
 
 def _until(end: bytes) -> ReadOptions:

@@ -64,7 +64,7 @@ class RunTier:
         self._used: dict[str, int] = {}
         self._mapped = MappedPages(limits.mapped_bytes)
         self._copies = Copies(self._folder, locations, self._mapped)
-        self.changes = ChangeTier(rocks, stored, locations, self._folder, self._mapped, ids)
+        self.changes = ChangeTier(rocks, stored, locations, self._folder, self._mapped, ids, limits.loading)
         self._ticks = count(1)
         self._cold: dict[ShardId, OpenShard] = {}
         self._loading: tuple[OpenShard, Load] | None = None

@@ -10,7 +10,8 @@ Invariant of an open shard with stamp S and a snapshot whose base file is B; all
 The invariant holds because
 
 * the changes in log files are stored when a life begins;
-* every later change is stored in one batch with the new stamp;
+* every later change is stored in one batch with the new stamp, or, if it does not fit into one, in several
+  while the shard has no record, so that after a kill between two of them a new life begins;
 * single entries are never removed, but move into a change run (`ChangeTier`). What removes all of
   them begins a new life (a new random name), and no run of another life is asked.
 """
@@ -24,6 +25,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.names import BaseFileName
@@ -31,10 +33,12 @@ from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordInd
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
+from tidemark.index_assigner.index.key_column import stretches
 from tidemark.index_assigner.index.open_shard import OpenShard
-from tidemark.index_assigner.index.rocks import Put, Puts, RocksTier
+from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
     ENTRY,
     EntryArray,
@@ -56,7 +60,9 @@ from tidemark.index_assigner.runs.block_values import BlockValues
 from tidemark.stream_runtime.ids import IdSource
 
 _log = logging.getLogger("tidemark.assigner")
-_ENTRIES_PER_FILE: Final = 200_000
+# Entries are Python objects for so long as they are written.
+_AT_ONCE: Final = 1 << 16
+_KEY_BYTES_AT_ONCE: Final = 1 << 22
 
 
 class ShardStore:
@@ -125,10 +131,10 @@ class ShardStore:
         if shard.record() != record or changes:
             parts = [entries for _, entries in changes]
             notes = self._foreign.notes(fresh, number, parts)
-            newest = RecordIndexEntries.newest_wins(parts)
-            entries = self._runs.changes.wrote(shard, self._located(number, newest), len(newest))
-            gone = former_records(number, shard.change)
-            self._rocks.write([*notes, *entries, *record_puts(shard)], gone)
+            # Of a key that is in several of them the last one counts, as it is written last.
+            puts = chain.from_iterable(self._located(number, part) for part in parts)
+            entries = self._runs.changes.wrote(shard, puts, sum(map(len, parts)))
+            self._write(shard, chain(notes, entries))
         else:
             self._runs.changes.wrote(shard, [], 0)
         return shard
@@ -155,14 +161,22 @@ class ShardStore:
         completion: str,
         extra: Iterator[Put],
     ) -> None:
-        """Writes committed entries and the shard's new stamp in one batch.
+        """Writes committed entries, then the shard's new stamp.
 
-        ``parts``: keys and rows, ``count`` in all, with this process's location ids. ``extra``: written in
-        the same batch.
+        ``parts``: keys and rows, ``count`` in all, with this process's location ids. ``extra``: written
+        behind them, before the stamp.
         """
         shard.stamp = max(shard.stamp, completion)
         entries = self._runs.changes.wrote(shard, self._packed(shard, parts), count)
-        self._rocks.write(chain(entries, extra, record_puts(shard)))
+        self._write(shard, chain(entries, extra))
+
+    def _write(self, shard: OpenShard, puts: Iterator[Put]) -> None:
+        """Writes changes and the record of the shard. Of changes that do not fit into one batch a part may
+        be there without a record: then the next opening fills the shard anew.
+        """
+        number = shard.number
+        former = former_records(number, shard.change)
+        self._rocks.write_in_parts(puts, record_puts(shard), all_records(number), former)
 
     def _packed(self, shard: OpenShard, parts: Iterator[tuple[list[bytes], EntryArray]]) -> Iterator[Put]:
         for keys, rows in parts:
@@ -203,17 +217,15 @@ class ShardStore:
 
         The record is written last: without it an interrupted filling starts over.
         """
-        first = snapshot.shard(number)
-        changes = first.log_changes().sorted_by_key()
+        fresh, count = snapshot.shard(number), 0
         self._runs.drop(number)
         self._rocks.clear(*shard_range(b"", number))
-        self._rocks.write(self._foreign.notes(first, number, None), all_records(number))
-        for at in range(0, len(changes), _ENTRIES_PER_FILE):
-            part = changes.take(np.arange(at, min(at + _ENTRIES_PER_FILE, len(changes))))
-            for keys, values in self._located(number, part):
+        self._rocks.write_in_parts(self._foreign.notes(fresh, number, None), [], [], all_records(number))
+        # What is loaded later counts: parts of log files go in in their order, one at a time.
+        for part in fresh.log_parts():
+            count += len(part)
+            for keys, values in self._located(number, part.sorted_by_key()):
                 self._rocks.load(keys, values)
-        # The shard is loaded again, because the first snapshot keeps the merged log files in memory.
-        fresh = snapshot.shard(number)
         fresh.check_base()
         shard = OpenShard(
             number,
@@ -225,18 +237,23 @@ class ShardStore:
             shown.unseen,
             index=snapshot.index_life,
         )
-        self._runs.changes.wrote(shard, [], len(changes))
+        self._runs.changes.wrote(shard, [], count)
         self._rocks.write(record_puts(shard), former_records(number, shard.change))
         return shard
 
-    def _located(self, number: ShardId, entries: RecordIndexEntries) -> Puts:
+    def _located(self, number: ShardId, entries: RecordIndexEntries) -> Iterator[Put]:
         """The puts of record index entries: a location or absent, without an ordering value."""
-        if not len(entries):
-            return []
-        keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
-        rows = np.zeros(len(entries), ENTRY)
-        rows["location"] = self._stored.to_stored(self._local_ids(entries))
-        return [(keys, pack(rows))]
+        located = self._local_ids(entries)
+        for first, end in stretches(_widths(entries.keys), _AT_ONCE, _KEY_BYTES_AT_ONCE):
+            keys = entries.keys.slice(first, end - first)
+            rows = np.zeros(len(keys), ENTRY)
+            rows["location"] = self._stored.to_stored(located[first:end])
+            yield composite_keys(keys, np.full(len(keys), number, np.int32)), pack(rows)
+
+
+def _widths(keys: pa.StringArray) -> Int64Array:
+    widths: Int64Array = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
+    return widths
 
 
 def _changes_since(

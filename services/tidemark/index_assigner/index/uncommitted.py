@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tidemark.index_assigner.domain.locations import Int32Array
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
-from tidemark.index_assigner.index.key_column import KEY_TYPE, KeyColumn, Keys
+from tidemark.index_assigner.index.key_column import KEY_TYPE, KeyColumn, Keys, stretches
 from tidemark.index_assigner.index.newest_slots import NewestSlots
 from tidemark.index_assigner.index.ports import StagedChanges
 
@@ -184,13 +184,18 @@ class LaneEntries:
         shards: Int32Array = self._rows["shard"][slots - self._base]
         return shards
 
-    def parts(self, slots: Int64Array, at_once: int) -> Iterator[tuple[list[bytes], SlotArray]]:
-        """Yields the keys and rows of these ascending slots, so many at a time: as Python objects keys take
-        three times the memory that they take here.
+    def parts(
+        self, slots: Int64Array, at_once: int, bytes_at_once: int
+    ) -> Iterator[tuple[list[bytes], SlotArray]]:
+        """Yields the keys and rows of these ascending slots, so many at a time, with so many bytes of keys,
+        since as Python objects keys take three times the memory that they take here. A larger key comes
+        alone.
         """
-        for first in range(0, len(slots), at_once):
-            part = slots[first : first + at_once]
-            yield self._keys.selected(part - self._base).to_pylist(), self.rows(part)
+        for begin in range(0, len(slots), at_once):
+            some = slots[begin : begin + at_once]
+            for first, end in stretches(self._keys.widths(some - self._base), at_once, bytes_at_once):
+                part = some[first:end]
+                yield self._keys.selected(part - self._base).to_pylist(), self.rows(part)
 
     def discard_through(self, ledger_offset: int) -> None:
         """Forgets the transactions up to that ledger offset. To be called only when RocksDB has their

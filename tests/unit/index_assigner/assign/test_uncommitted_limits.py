@@ -14,7 +14,7 @@ from tidemark.index_assigner.slots.stage_work import Budget
 BUDGET = Budget(5_000, 1 << 20)
 
 
-@pytest.mark.parametrize("width", [18, 300])
+@pytest.mark.parametrize("width", [18, 300, 8_192])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_transaction_by_transaction_the_entries_fill_their_memory_and_no_more(lanes: int, width: int) -> None:
     limits = UncommittedLimits(memory=4 << 20)
@@ -37,6 +37,20 @@ def test_transaction_by_transaction_the_entries_fill_their_memory_and_no_more(la
         assert 0.75 * limits.memory < largest <= limits.memory, epoch
         for lane in held:
             lane.discard_through(tagged)
+
+
+@pytest.mark.parametrize("width", [18, 8_192])
+def test_what_one_assigner_takes_over_is_held_above_the_limit_and_its_commit_makes_room(width: int) -> None:
+    limits, owners = UncommittedLimits(memory=1 << 20), 3
+    heir = LaneEntries()
+    for offset in range(owners):
+        rows = limits.memory // (width + 96)
+        heir.stage([b"%0*d" % (width, offset * rows + row) for row in range(rows)], changes([1] * rows))
+        heir.counted(offset, None)
+    assert heir.nbytes > 2 * limits.memory
+    assert limits.allowed(BUDGET, len(heir), heir.nbytes, []) is None
+    heir.discard_through(owners - 1)
+    assert limits.allowed(BUDGET, len(heir), 0, []) is not None
 
 
 def test_memory_that_not_even_one_entry_fits_into_lets_one_transaction_pass() -> None:

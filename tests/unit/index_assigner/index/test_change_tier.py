@@ -14,6 +14,7 @@ from tests.unit.index_assigner.index.test_run_tier import forget_hot, groups
 from tests.unit.index_assigner.index_world import LANES, MANY, Assigner, Change, DataTable, promoted
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import change_tier
+from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
@@ -128,13 +129,13 @@ def test_what_is_promoted_during_a_take_over_stays_newer_than_the_run(assigners,
 
 
 def test_more_than_fits_into_memory_meanwhile_ends_the_take_over_and_nothing_is_lost(
-    assigners, table, monkeypatch: pytest.MonkeyPatch
+    assigners, table
 ) -> None:
-    monkeypatch.setattr(change_tier, "_SINCE_MAX", 1)
-    one = assigners(table).open(table.known())
+    """Two entries with keys of some KiB: memory counts, not their number."""
+    one = assigners(table, limits=IndexLimits(memory_bytes=1 << 17, disk_bytes=1 << 30)).open(table.known())
     promoted(one, table, UPDATES, 5)
     one.ask(["k0399"])
-    promoted(one, table, {"k0000": Change(2, 3_000), "new": Change(1, 3_001)}, 6)
+    promoted(one, table, {"k0000": Change(2, 3_000), "new" * 2_700: Change(1, 3_001)}, 6)
     take_over(one)
     assert one.index.stats()["take_overs"] == 0
     assert change_files(one) == []

@@ -82,7 +82,7 @@ def promoted(entries: LaneEntries, through: int) -> dict[bytes, int]:
     end, _ = entries.through(through)
     slots = entries.newest_below(end)
     assert (np.diff(slots) > 0).all()
-    parts = list(entries.parts(slots, 7))
+    parts = list(entries.parts(slots, 7, 1_000))
     places = {
         key: place for keys, rows in parts for key, place in zip(keys, rows["location"].tolist(), strict=True)
     }
@@ -199,7 +199,7 @@ for first in range(0, 500_000, 10_000):
 entries.counted(0, None)
 full = resident() - before
 end, _ = entries.through(0)
-for keys, rows in entries.parts(entries.newest_below(end), 1 << 14):
+for keys, rows in entries.parts(entries.newest_below(end), 1 << 14, 1 << 21):
     pass
 entries.discard_through(0)
 give_memory_back()
