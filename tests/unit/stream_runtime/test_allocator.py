@@ -1,4 +1,4 @@
-"""How many arenas the C library makes for threads, in a process of its own."""
+"""How the C library allocates, in a process of its own."""
 
 from __future__ import annotations
 
@@ -43,3 +43,30 @@ def test_threads_share_arenas() -> None:
         [sys.executable, "-c", ARENAS], check=True, capture_output=True, text=True, timeout=60
     )
     assert 1 <= done.stdout.count("<heap nr") <= 4, "10 with an arena for each thread"
+
+
+MAPPED = """
+import ctypes
+from tidemark.stream_runtime.allocator import use_system_allocator
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in "arena o s h mapped u f used free keep".split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo.restype, libc.malloc.restype = Info, ctypes.c_void_p
+libc.free.argtypes, libc.malloc.argtypes = [ctypes.c_void_p], [ctypes.c_size_t]
+use_system_allocator()
+libc.free(libc.malloc(24 << 20))
+before = libc.mallinfo().mapped
+held = libc.malloc(8 << 20)
+print(libc.mallinfo().mapped - before >> 20)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo"), reason="not glibc")
+def test_a_large_array_has_a_mapping_of_its_own_also_after_a_larger_one_was_freed() -> None:
+    """With glibc's own limit, which freeing the first one moves, the second lies between small blocks."""
+    done = subprocess.run(
+        [sys.executable, "-c", MAPPED], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "8\n"
