@@ -20,6 +20,8 @@ from tests.unit.import_contracts import (
     planted,
     product_graph,
 )
+from tidemark.hudi_format.metadata_table.partitions import PARTITIONS, partition_named
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 
 
 def sources(contract: dict[str, Any]) -> Iterator[str]:
@@ -150,6 +152,14 @@ def test_decisions_import_only_what_is_pure(graph: grimp.ImportGraph, domain: st
     assert impure_imports(graph) == []
     with planted(graph, domain, imported):
         assert impure_imports(graph) == [(domain, imported)]
+
+
+def test_the_contract_of_metadata_partitions_is_about_each_of_them() -> None:
+    (contract,) = [each for each in CONTRACTS if each["name"] == "Metadata partitions do not know each other"]
+    kinds = {
+        type(partition).__module__ for partition in (*PARTITIONS, partition_named(f"{SECONDARY_PREFIX}x"))
+    }
+    assert set(contract["modules"]) == kinds
 
 
 def test_contracts_about_all_code_are_about_every_package() -> None:
