@@ -17,6 +17,7 @@ from testing.kafka.partition_log import StoredRecord, Visibility
 from tests.golden.recipes.recorded_services import GROUPS, SEED
 from tests.golden.recipes.recorded_state import read_lines
 from tests.recorded_table import SERVICE_RECORDINGS, service_recordings
+from tests.simulation.clocked_storage import ClockedStorage
 from tests.simulation.watched_life import WatchedLife
 from tidemark.commit_coordinator.commit.own_services import DecidedService, dead_instants_of
 from tidemark.commit_coordinator.commit.stored_documents import load_document
@@ -101,7 +102,7 @@ class Recorded:
                     Visibility.COMMITTED,
                 )
         life.clock.advance(self.facts["clock_ms"] / 1_000 - life.clock.now_ms() / 1_000 + 1.0)
-        life.lies_at(self.storage)
+        life.lies_at(ClockedStorage(self.folder, life.clock))
         names = life.topics
         life.plan_tasks = task_planner(
             table_facts(read_table_config(self.storage), str(self.folder), {}, names.data, names.index)

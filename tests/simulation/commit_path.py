@@ -18,6 +18,7 @@ from hudi import HudiTableBuilder
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
+from tests.simulation.clocked_storage import ClockedStorage
 from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff, OpenAttemptView
@@ -43,7 +44,6 @@ from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS, FREE_MS
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType, read_table_config
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_records import WriteStat
@@ -94,7 +94,7 @@ class CommitPath:
         self.topics = TopicNames(TABLE)
         for name in (self.topics.data, self.topics.index, self.topics.ledger, self.topics.epochs):
             self.client.admin().create_topics([TopicSpec(name, 1)])
-        self.storage = LocalStorage(folder)
+        self.storage = ClockedStorage(folder, self.clock)
         self.make_table(table_type, ordered, stats)
         self.action = Action.DELTA_COMMIT if table_type is TableType.MERGE_ON_READ else Action.COMMIT
         facts = table_facts(

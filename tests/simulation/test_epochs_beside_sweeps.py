@@ -15,7 +15,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 
 DELETE_S = 0.02
 """What the disk needs to delete one file, in seconds."""
-CLEAN_EVERY_S, SECONDS = 20, 64
+CLEAN_EVERY_S, SECONDS = 20, 72
 """A clean deletes the log files of 20 epochs in 4 groups: 80 files, and 1.6 seconds of the disk's time."""
 
 

@@ -85,13 +85,14 @@ CASES: Final = {
 @dataclass
 class Refusal:
     """Refuses at one place. ``tries``: number of the action, 0 before it is planned -> when the service came
-    there (Unix epoch, ms).
+    there (Unix epoch, ms). ``ended_ms``: number of the action -> when it ended.
     """
 
     life: WatchedLife
     at: At
     fault: Fault
     tries: dict[int, list[int]] = field(default_factory=dict)
+    ended_ms: dict[int, int] = field(default_factory=dict)
 
     def __call__(self, at: At, call: str, path: str) -> None:
         if at != self.at:
@@ -107,18 +108,27 @@ class Refusal:
                 times.append(context.clock.now_ms())
             raise
 
+    def look(self) -> None:
+        """Notes the end of the kind's newest action; to be called each second."""
+        assert self.life.coordinator is not None
+        ended = self.life.coordinator.services.ended.get(self.at.kind)
+        if ended is not None:
+            self.ended_ms[ended.planned.service] = ended.ended_ms
+
     def is_enough(self) -> bool:
         """One action failed often, or several failed one after the other."""
         return max(map(len, self.tries.values()), default=0) >= TRIES or len(self.tries) >= ACTIONS
 
     def pauses(self) -> list[int]:
-        """Those within the action that failed most often; where each failed but a few times, those from one
-        to the next.
+        """Those within the action that failed most often; where each failed but a few times, those from the
+        end of one to the plan of the next.
         """
         longest = max(self.tries.values(), key=len)
         if len(longest) < TRIES:
-            tries = list(self.tries.values())
-            return [later[0] - earlier[-1] for earlier, later in pairwise(tries)]
+            planned = self.life.planned_services()
+            return [
+                planned[later].planned_ms - self.ended_ms[earlier] for earlier, later in pairwise(self.tries)
+            ]
         return [later - earlier for earlier, later in pairwise(longest)]
 
 
@@ -137,6 +147,7 @@ def test_a_service_that_the_storage_refuses(tmp_path: Path, name: str, step: Ste
             life.leave_dead_write()
         life.second()
         seconds += 1
+        refusal.look()
         if refusal.tries:
             reasons.append(shown(life, kind))
     pauses = refusal.pauses()

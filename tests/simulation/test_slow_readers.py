@@ -11,7 +11,7 @@ from tests.simulation.world.world import World, run_world
 
 _OF_OURS = [
     "setup type=cow services=yes interval_ms=0", "feed up k1 d2 7", *["round"] * 24,
-    "reader begin", "feed up k1 d2 8", *["round"] * 30, "reader end",
+    "reader begin", "feed up k1 d2 8", *["round"] * 36, "reader end",
 ]  # fmt: skip
 _OF_ANOTHER = [
     "setup type=cow", "feed up k1 d2 7", *["round"] * 8,

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
 
+from tests.simulation.clocked_storage import ClockedStorage
 from tests.simulation.lived_table import LivedTable
 from tests.simulation.service_path import Work
 from tidemark.commit_coordinator.coordinator import Coordinator
@@ -36,7 +37,6 @@ from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.port import ServiceFiles
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.publication.unfenced import Unfenced
-from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import Action
 from tidemark.stream_runtime.failpoint import FailpointHitError
 
@@ -90,10 +90,10 @@ class WatchedLife(LivedTable):
         self.lies_at(self.storage)
         self._work = {kind: self._watched(kind) for kind in self._work}
 
-    def lies_at(self, storage: LocalStorage) -> None:
+    def lies_at(self, storage: ClockedStorage) -> None:
         """The table's folder is this one from now on. ``plain``: as nobody watches it."""
         self.plain = storage
-        self.storage = cast(LocalStorage, _Asking(storage, self))
+        self.storage = cast(ClockedStorage, _Asking(storage, self))
 
     def pass_second(self) -> None:
         """A second without new input."""
@@ -173,7 +173,7 @@ def _at(action: ServiceAction) -> At:
 class _Asking:
     """The storage; asks the life before each call."""
 
-    def __init__(self, inner: LocalStorage, life: WatchedLife) -> None:
+    def __init__(self, inner: ClockedStorage, life: WatchedLife) -> None:
         self._inner, self._life = inner, life
 
     def __getattr__(self, name: str) -> Any:

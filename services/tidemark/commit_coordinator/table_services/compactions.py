@@ -125,6 +125,7 @@ class _Compaction:
         self._kind, self._root, self._folder = kind, root, folder
         self._placement, self._is_on = placement, is_on
         self._not_before_ms = 0
+        self._reason: str | None = None
 
     @property
     def kind(self) -> ServiceKind:
@@ -135,16 +136,23 @@ class _Compaction:
         return self._root
 
     def _looked(self, now_ms: int, groups: int, look: Callable[[], str | None]) -> str | None:
-        """What ``look`` finds in the stats of so many ``groups``, about a microsecond for each; None when it
-        was asked just before.
+        """What ``look`` finds in the stats of so many ``groups``, about a microsecond for each. It looks once
+        a second, and keeps the answer until the next look or plan.
+
+        The loop asks in every round, and most rounds have no turn for a plan: an epoch is planned, or the
+        lock is left to other writers. An answer for one round alone was lost in those while an archive action
+        deleted files: a compaction waited 36 s.
         """
-        if not self._is_on or now_ms < self._not_before_ms:
+        if not self._is_on:
             return None
-        self._not_before_ms = now_ms + LOOK_EVERY_MS + groups // 10
-        return look()
+        if now_ms >= self._not_before_ms:
+            self._not_before_ms = now_ms + LOOK_EVERY_MS + groups // 10
+            self._reason = look()
+        return self._reason
 
     def _document(self, context: Context, plan: CompactionPlan | NotNow | None) -> bytes | Dropped | None:
         """The plan as a document. Without one the next look is later."""
+        self._reason = None
         if isinstance(plan, CompactionPlan):
             return encode_plan(plan)
         self._not_before_ms = context.clock.now_ms() + RETRY_AFTER_MS

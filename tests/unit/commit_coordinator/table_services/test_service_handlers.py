@@ -328,7 +328,8 @@ def test_what_is_due_is_told_by_figures_in_memory(story: Story):
     handlers = story.served.handlers
     assert "file groups" in str(handlers[ServiceKind.COMPACT_DATA].due(facts, now_ms))
     assert "log files have" in str(handlers[ServiceKind.COMPACT_INDEX].due(facts, now_ms))
-    assert handlers[ServiceKind.COMPACT_INDEX].due(facts, now_ms) is None, "it was looked at just before"
+    for kind in COMPACTIONS:
+        assert handlers[kind].due(facts, now_ms), "the round before may have had no turn for a plan"
     for kind in (*CLEANS, ServiceKind.ROLLBACK):
         assert handlers[kind].due(facts, now_ms) is not None
         ended = ServiceFacts(story.served.state, {kind: now_ms})
