@@ -22,10 +22,10 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import update_properties
 from tidemark.table_status.epochs import AttemptRecord, EpochRecord
 
+ROOT = Path(__file__).parents[3]
 ALL = (
     "demo",
-    "config show",
-    "config check",
+    *("config show", "config check"),
     "completion",
     "doctor",
     "init",
@@ -333,8 +333,7 @@ def test_describe_shows_what_other_writers_need(
     assert len([line for line in told if line.endswith(f".filegroup.count={document['shards']}")]) == 2
     told = [line.replace(str(tmp_path / "table"), "<table>") for line in told]
     told = [re.sub(r"(?<=\.filegroup\.count=)\d+", "<shards>", line) for line in told]
-    root = Path(__file__).parents[3]
-    found = [*root.glob("*.md"), *root.glob("docs/*.md")]
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
     pages = {page.name: page.read_text(encoding="utf-8").splitlines() for page in found}
     option = re.compile(r"hoodie\.[a-z.0-9_]+=[^\s,]+")
     listed = {name: list(filter(option.fullmatch, lines)) for name, lines in pages.items()}
