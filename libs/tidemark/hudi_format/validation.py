@@ -28,6 +28,7 @@ from tidemark.hudi_format.metadata_table.own_stats import (
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
+from tidemark.hudi_format.metadata_table.secondary_admission import secondary_problems, without_secondary
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.ports import Clock
 from tidemark.hudi_format.publication.port import Term
@@ -150,6 +151,7 @@ def check_still_servable(
         *_keys_problems(config),
         *_raised(lambda: check_properties(config, accepted)),
         *_indexes_problems(storage, config),
+        *(() if changed is without_secondary else secondary_problems(storage, config)),
         *_raised(lambda: check_no_schema_on_read(storage)),
     ]
     if len(refused) == 1:

@@ -24,6 +24,9 @@ class Kind(Enum):
     COLUMN_NOT_IN_SCHEMA = "column-not-in-schema"
     COLUMN_STATS_MISSING = "column-stats-missing"
     COLUMN_STATS_WRONG = "column-stats-wrong"
+    SECONDARY_ENTRY_MISSING = "secondary-entry-missing"
+    SECONDARY_ENTRY_EXTRA = "secondary-entry-extra"
+    SECONDARY_INDEX_WRONG = "secondary-index-wrong"
     UNREADABLE = "unreadable"
     FILE_NOT_LISTED = "file-not-listed"
     FILE_MISSING = "file-missing"
@@ -54,6 +57,9 @@ MEANING: Final = {
     Kind.COLUMN_NOT_IN_SCHEMA: "base files and commits with columns that the table's schema lost",
     Kind.COLUMN_STATS_MISSING: "files that lack a record of the column stats",
     Kind.COLUMN_STATS_WRONG: "column stats by which readers leave out rows, or fail",
+    Kind.SECONDARY_ENTRY_MISSING: "rows that a secondary index does not have, so that readers lose them",
+    Kind.SECONDARY_ENTRY_EXTRA: "entries of a secondary index that no row has",
+    Kind.SECONDARY_INDEX_WRONG: "secondary indexes that cannot be read, or have entries in a wrong group",
     Kind.UNREADABLE: "file slices, shards or commits that cannot be read",
     Kind.FILE_NOT_LISTED: "committed files in the storage that the metadata table does not list",
     Kind.FILE_MISSING: "files that the metadata table lists and the storage does not have",

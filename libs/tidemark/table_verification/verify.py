@@ -10,10 +10,11 @@
    and no other entry exists.
 5. Column stats, in a table that keeps them: each file with rows has a record of each column, and all rows of
    a file lie in its ranges.
+6. Secondary indexes: each live row has its entry in each of them, and there is no other.
 
-A full run checks everything. A run that goes on from a verified state checks all names (1, 3), and in 2, 4
-and 5 only what changed since (`seen_commits`, `compare_changed`). If rows and index differ, it becomes a full
-run. Only a full run finds damage inside files that kept their names and sizes.
+A full run checks everything. A run that goes on from a verified state checks all names (1, 3), in 2, 4 and 5
+only what changed since (`seen_commits`, `compare_changed`), and in 6 everything. If rows and index differ, it
+becomes a full run. Only a full run finds damage inside files that kept their names and sizes.
 
 The table may be written meanwhile: everything is judged as of one snapshot. If a clean, an archival or a
 rollback removed files meanwhile, the run starts again with a newer snapshot.
@@ -50,6 +51,7 @@ from tidemark.table_verification.compare_all import Compared, compare_all
 from tidemark.table_verification.compare_changed import compare_changed
 from tidemark.table_verification.findings import Findings
 from tidemark.table_verification.live_keys import LiveKeys
+from tidemark.table_verification.secondary_check import check_secondary_indexes
 from tidemark.table_verification.seen_commits import SeenCommits
 from tidemark.table_verification.slice_check import check_archived_logs, check_plans, long_slices
 from tidemark.table_verification.stats_check import check_column_stats, stats_rules
@@ -188,6 +190,7 @@ class _Run:
         if live is not None:
             known = {} if since is None or state is None else state.groups
             self._check_stats(live, slices, prints, known, findings)
+            check_secondary_indexes(snapshot, self.config, live.schema, slices, findings, self.say)
         return Verification(
             path=storage.base_uri,
             as_of=timeline.newest_completion(),

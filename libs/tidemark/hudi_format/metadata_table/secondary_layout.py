@@ -25,7 +25,7 @@ from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig
 
-_REMEDY: Final = "Drop the index with Hudi on Spark (DROP INDEX)"
+_REMEDY: Final = "Drop it with `tidemark index drop`, or with Hudi on Spark (DROP INDEX)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,16 @@ def secondary_layouts(
     definitions = read_index_definitions(storage)
     layouts = []
     for name in listed:
-        column = _column(name, definitions.get(name))
+        column = indexed_column(name, definitions.get(name))
         groups = partition_groups(storage, validity, SecondaryIndexPartition(name), _REMEDY)
         layouts.append(SecondaryLayout(name, column, groups))
     return tuple(layouts)
 
 
-def _column(name: str, definition: Mapping[str, Any] | None) -> str:
+def indexed_column(name: str, definition: Mapping[str, Any] | None) -> str:
+    """The column of the index `name`. Raises UnsupportedTableError for a definition that is missing, or of
+    another kind than those that are kept.
+    """
     if definition is None:
         raise UnsupportedTableError(f"{name} is in use without a definition", _REMEDY)
     with damage_in(INDEX_DEFINITIONS_PATH, f"the definition of {name}"):

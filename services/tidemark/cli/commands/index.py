@@ -1,5 +1,5 @@
 """`tidemark index`: `warm` loads the record index into the assigners' run files before it is asked for,
-`create` makes column stats of the table.
+`create` makes column stats or a secondary index of the table, `repair` and `drop` are for secondary indexes.
 """
 
 from __future__ import annotations
@@ -56,29 +56,79 @@ def add(commands: Commands) -> None:
         group,
         "index create",
         run_create,
-        "make column stats, by which readers pass over files; no service may run",
-        "  tidemark index create -c flights.yaml --column-stats day,price\n\n"
+        "make column stats or a secondary index, by which readers pass over files; no service may run",
+        "  tidemark index create -c flights.yaml --column-stats day,price\n"
+        "  tidemark index create -c flights.yaml by_city --column city\n\n"
         "Reads these columns of all files, and writes the least and the greatest value of each file into\n"
         "the metadata table; from then on each commit of Tidemark's adds those of its files. In place of\n"
         "column stats that are there, if any. Killed, it leaves the table without: run it again.\n"
-        "docs/column-stats.md says what Hudi's readers make of them.",
+        "docs/column-stats.md says what Hudi's readers make of them.\n\n"
+        "With a name and --column: a secondary index, which says which rows have a value of the column\n"
+        "(docs/secondary-index.md).",
     )
-    create.add_argument(
-        "--column-stats", required=True, metavar="COLUMNS", help="the columns, with commas between them"
+    create.add_argument("name", nargs="?", metavar="NAME", help="of the secondary index")
+    create.add_argument("--column", help="the secondary index's column")
+    create.add_argument("--column-stats", metavar="COLUMNS", help="the columns, with commas between them")
+    repair = add_command(
+        group,
+        "index repair",
+        run_repair,
+        "make a secondary index anew from the rows, after `tidemark verify` named differences",
+        "  tidemark index repair -c flights.yaml by_city\n\n"
+        "No service may run. Killed, it leaves the table without the index, or refused: run it again.",
     )
+    repair.add_argument("name", metavar="NAME", help="of the secondary index")
+    drop = add_command(
+        group,
+        "index drop",
+        run_drop,
+        "drop a secondary index; no service may run",
+        "  tidemark index drop -c flights.yaml by_city",
+    )
+    drop.add_argument("name", metavar="NAME", help="of the secondary index")
 
 
 def run_create(options: argparse.Namespace) -> int:
-    """Makes column stats. Raises CliError while services of the table run."""
+    """Makes column stats or a secondary index. Raises CliError while services of the table run."""
     use_arrow_alone()
     from tidemark.cli.column_stats import create
+    from tidemark.cli.secondary_index import create as create_secondary
     from tidemark.config import load_config
 
+    if (options.column_stats is None) == (options.name is None) or bool(options.name) != bool(options.column):
+        raise CliError("give --column-stats, or a name and --column", WRONG_USE)
+    if options.name is not None:
+        output = Output(options.json)
+        loaded = load_config(options.config)
+        output.answer(*create_secondary(loaded, options.name, options.column, output.say))
+        return 0
     columns = [name.strip() for name in options.column_stats.split(",") if name.strip()]
     if not columns:
         raise CliError("--column-stats names no column", WRONG_USE)
     output = Output(options.json)
     output.answer(*create(load_config(options.config), columns, output.say))
+    return 0
+
+
+def run_repair(options: argparse.Namespace) -> int:
+    """Makes a secondary index anew. Raises CliError while services of the table run."""
+    use_arrow_alone()
+    from tidemark.cli.secondary_index import repair
+    from tidemark.config import load_config
+
+    output = Output(options.json)
+    output.answer(*repair(load_config(options.config), options.name, output.say))
+    return 0
+
+
+def run_drop(options: argparse.Namespace) -> int:
+    """Drops a secondary index. Raises CliError while services of the table run."""
+    use_arrow_alone()
+    from tidemark.cli.secondary_index import drop
+    from tidemark.config import load_config
+
+    output = Output(options.json)
+    output.answer(*drop(load_config(options.config), options.name, output.say))
     return 0
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     SECONDARY_PREFIX,
     SecondaryIndexPartition,
 )
+from tidemark.hudi_format.metadata_table.secondary_admission import without_secondary
 from tidemark.hudi_format.metadata_table.secondary_creation import (
     Hit,
     create_secondary_index,
@@ -36,7 +37,7 @@ from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.hudi_format.table_config import TableConfig, read_table_config
+from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.timeline import Action, load_timeline
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
@@ -62,12 +63,6 @@ class CreatedIndex:
     column: str
     groups: int
     entries: int
-
-
-def without_secondary(config: TableConfig) -> TableConfig:
-    """The configuration of the table without its secondary indexes."""
-    others = {name for name in config.metadata_partitions if not name.startswith(SECONDARY_PREFIX)}
-    return replace(config, metadata_partitions=frozenset(others))
 
 
 def create_index(
