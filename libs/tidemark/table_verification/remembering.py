@@ -14,7 +14,9 @@ from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.verified_state import STATE_PATH, load_state, store_state
 from tidemark.table_verification.verify import Verification, verify_table
 
-_HARMLESS: Final = frozenset({Kind.ENTRY_WITHOUT_ROW, Kind.ORPHAN_FILE})
+_HARMLESS: Final = frozenset(
+    {Kind.ENTRY_WITHOUT_ROW, Kind.ORPHAN_FILE, Kind.COLUMN_STATS_MISSING, Kind.COLUMN_STATS_WRONG}
+)
 """Differences despite which each row still has its entry."""
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.hudi_format.doubles import ManualClock
 from tests.unit.table_files import existing_table, orders, table_schema
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table
+from tests.unit.table_verification.test_verify_changes import believed, dropped_nothing
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.metadata_table.delta_commit import publish_log
 from tidemark.hudi_format.metadata_table.partitions.column_stats import (
@@ -30,6 +31,7 @@ from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.table_view import TableView
 from tidemark.table_verification import stats_check
 from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.remembering import verify_and_remember
 from tidemark.table_verification.verified_state import VerifiedState
 from tidemark.table_verification.verify import Verification, verify_table
 
@@ -142,3 +144,13 @@ def test_records_are_held_in_parts_and_the_same_is_found(
     assert (found.counts, found.examples) == (whole.counts, whole.examples)
     assert len(held) > 1
     assert max(held) < sum(held)
+
+
+def test_wrong_stats_do_not_put_the_record_index_in_doubt(table: Path) -> None:
+    """Who stopped because of a replacecommit goes on by what is kept, whatever the stats are."""
+    storage, replaced = LocalStorage(table), dropped_nothing(Damage(table))
+    commit_stats(table, tight(table, a_file(table, False), "at", high=5, low=5))
+    commit_stats(table, StatsChanges(deleted=file_keys(*a_file(table, True), ["_hoodie_record_key"])))
+    found = verify_and_remember(storage, True, lambda _: None).findings
+    assert found.counts.keys() == {Kind.COLUMN_STATS_WRONG}
+    assert believed(storage) == {replaced}
