@@ -63,7 +63,7 @@ demo: setup ## The whole system here, real data, in ./tidemark-demo; asks before
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
 
-bench-size: setup ## The index cache, look-ups of many keys, starts and takeovers (SIZE_ARGS="--keys 10000000 --shards 16"); a quarter of an hour
+bench-size: setup jars-interop ## The index cache, look-ups of many keys, starts and takeovers (SIZE_ARGS="--keys 10000000 --shards 16"); a quarter of an hour
 	$(PY) -m bench.index_lookups $(SIZE_ARGS)
 	$(PY) -m bench.index_memory $(SIZE_ARGS)
 	$(PY) -m bench.lookup_stream $(SIZE_ARGS)

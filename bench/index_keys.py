@@ -20,6 +20,7 @@ Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 MIXED_WIDTHS: Final = (24, 64)
+WIDE: Final = 300
 _DIGITS: Final = 12
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UUID_DASHES: Final = (8, 13, 18, 23)
@@ -52,10 +53,19 @@ def mixed(numbers: Int64Array) -> pa.StringArray:
     return BinaryColumn(wide[kept], offsets).to_arrow(pa.string())
 
 
+def wide(numbers: Int64Array) -> pa.StringArray:
+    """300 bytes: as `sequential`, then a dash and random hexadecimal digits."""
+    ordered = _ordered(numbers)
+    dashes = np.full((len(numbers), 1), ord("-"), np.uint8)
+    digits = _hex_digits(numbers, -(-WIDE // 16))
+    return _fixed_width(np.concatenate([ordered, dashes, digits], axis=1)[:, :WIDE])
+
+
 KEYS: Final[Mapping[str, Callable[[Int64Array], pa.StringArray]]] = {
     "sequential": sequential,
     "uuid": uuids,
     "mixed": mixed,
+    "wide": wide,
 }
 
 

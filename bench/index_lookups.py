@@ -1,12 +1,14 @@
 """Rates of the tiered index: lookups from each tier, staging, promotion. Prints its conditions and figures.
 
     python -m bench.index_lookups [--keys 1000000] [--batch 10000] [--shards 8] [--kind uuid] [--choice zipf]
-                                  [--updated 0.5] [--batches 10] [--memory-mib 512]
+                                  [--updated 0.5] [--inserts 0.1] [--batches 10] [--memory-mib 512]
+                                  [--file-groups 10000] [--partitions 1000]
 
 The record index lies in compacted base files on local disk and names 2 000 file groups and 50 insert
-instants. "Cold" starts with an empty cache folder: batches read blocks while a thread loads the shards into
-run files. "RocksDB" is a new process on that folder, each batch of other keys: run files answer, and RocksDB
-for the share of the keys that got an ordering value since (``--updated``).
+instants. Keys are those of the table, but for the share ``--inserts``, which it does not have. "Cold" starts
+with an empty cache folder: batches read blocks while a thread loads the shards into run files. "RocksDB" is a
+new process on that folder, each batch of other keys: run files answer, and RocksDB for the share of the keys
+that got an ordering value since (``--updated``).
 """
 
 from __future__ import annotations
@@ -77,6 +79,9 @@ def main() -> None:
     add("--kind", choices=list(KEYS), default="sequential", help="what the keys look like")
     add("--choice", choices=list(CHOICES), default="uniform", help="which keys a batch asks for")
     add("--updated", type=float, default=0.0, help="share of the keys that were updated since the load")
+    add("--inserts", type=float, default=0.0, help="share of a batch's keys that are not in the table")
+    add("--file-groups", type=int, default=FILE_GROUPS, help="file groups that the index names")
+    add("--partitions", type=int, default=1, help="partitions of the table that they lie in")
     chosen = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="tidemark-index-"))
     try:
@@ -92,6 +97,9 @@ def main() -> None:
             batches=chosen.batches,
             disk=chosen.disk_mib * _MIB,
             mapped=chosen.mapped_mib * _MIB,
+            inserts=chosen.inserts,
+            groups=chosen.file_groups,
+            partitions=chosen.partitions,
         ).run()
     finally:
         shutil.rmtree(folder)
@@ -114,11 +122,16 @@ class IndexBench:
         batches: int = _BATCHES,
         disk: int = _DISK_MIB * _MIB,
         mapped: int = 1 << 30,
+        inserts: float = 0.0,
+        groups: int = FILE_GROUPS,
+        partitions: int = 1,
     ) -> None:
         self.folder, self.batch, self.shards, self.memory = folder, batch, shards, memory
         self.limits = IndexLimits(memory, disk, mapped)
         self.count, self.kind, self.choice = keys, kind, choice
-        self.updated, self.batches = updated, batches
+        self.updated, self.batches, self.inserts = updated, batches, inserts
+        self.groups, self.partitions = groups, partitions
+        self.ordered = updated > 0
         self.seconds: dict[str, list[float]] = {}
         self.clock = SystemClock()
         self.random = np.random.default_rng(17452)
@@ -126,7 +139,8 @@ class IndexBench:
 
     def run(self) -> None:
         self._conditions()
-        make_table_apart(self.folder / "table", self.kind, self.count, self.shards)
+        table = self.folder / "table"
+        make_table_apart(table, self.kind, self.count, self.shards, self.groups, self.partitions)
         before = anonymous_bytes()
         with AnonymousMemory() as memory:
             self._measure()
@@ -220,9 +234,10 @@ class IndexBench:
     def _conditions(self) -> None:
         load = ", ".join(f"{each:.2f}" for each in os.getloadavg())
         print(
-            f"{self.count} keys ({self.kind}), {self.shards} shards, {FILE_GROUPS} file groups × "
-            f"{INSERT_INSTANTS} insert instants, batches of {self.batch} ({self.choice}), "
-            f"{self.updated:.0%} of the keys updated, memory limit {self.memory // _MIB} MiB, disk "
+            f"{self.count} keys ({self.kind}), {self.shards} shards, {self.groups} file groups in "
+            f"{self.partitions} partitions × {INSERT_INSTANTS} insert instants, batches of {self.batch} "
+            f"({self.choice}, {self.inserts:.0%} inserts), {self.updated:.0%} of the keys updated, "
+            f"memory limit {self.memory // _MIB} MiB, disk "
             f"{self.limits.disk_bytes // _MIB} MiB, mapped {self.limits.mapped_bytes // _MIB} MiB"
         )
         print(
@@ -251,8 +266,10 @@ class IndexBench:
         )
 
     def _some(self) -> Batch:
-        """Keys of the table."""
-        return self._batch_of(CHOICES[self.choice](self.random, self.count, self.batch) * 2)
+        """Keys of the table, and its share of others that sort among them."""
+        numbers = CHOICES[self.choice](self.random, self.count, self.batch) * 2
+        numbers[: round(self.batch * self.inserts)] += 1
+        return self._batch_of(numbers)
 
     def _others(self) -> Batch:
         """Keys that sort among the table's and are not in it."""
@@ -286,7 +303,7 @@ class IndexBench:
     def _index(self) -> TieredIndex:
         limits = self.limits
         self.rocks = RocksTier(self.folder / "rocks", "bench", limits.rocks_memory)
-        ordered = self.updated > 0
+        ordered = self.ordered
         mode = MergeMode.EVENT_TIME_ORDERING if ordered else MergeMode.COMMIT_TIME_ORDERING
         field = OrderingField("at", pa.int64(), OrderingType.LONG) if ordered else None
         parts = OrderingParts(_SCHEMA, mode, field, False, 0)

@@ -4,9 +4,10 @@ table, and takes over another assigner's entries.
 
     python -m bench.index_memory [--keys 1000000] [--shards 8] [--memory-mib 512] [--mapped-mib 1024]
 
-Epochs are of keys that are looked up first, as tagging does: nine in ten are in the table, all get an
-ordering value. The same is done again in a control group of --group-mib (768), where one can be made: then
-the mapped pages of run files are charged to it, too, and only that the run goes on, and how fast, counts.
+Epochs are of keys that are looked up first, as tagging does: nine in ten are in the table (``--inserts``),
+all get an ordering value. The same is done again in a control group of --group-mib (768), where one can be
+made: then the mapped pages of run files are charged to it, too, and only that the run goes on, and how fast,
+counts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import numpy.typing as npt
 from bench.anonymous_memory import AnonymousMemory, anonymous_bytes
 from bench.index_keys import CHOICES
 from bench.index_lookups import IndexBench
-from bench.index_tables import compact_again, make_table_apart
+from bench.index_tables import FILE_GROUPS, compact_again, make_table_apart
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.tiered import TieredIndex
@@ -40,8 +41,6 @@ from tidemark.stream_runtime.allocator import give_memory_back, use_system_alloc
 _MIB: Final = 1 << 20
 _GROUPS: Final = Path("/sys/fs/cgroup/memory")
 _EPOCHS: Final = 3
-_UPDATES: Final = 0.9
-"""Of an epoch's keys. The others are new."""
 _SPARE_MIB: Final = 150
 _LOOKED_UP: Final = 1_000_000
 _RSS_FILE: Final = re.compile(r"^RssFile:\s+(\d+) kB$", re.MULTILINE)
@@ -60,6 +59,10 @@ def main() -> None:
     add("--mapped-mib", type=int, default=1_024, help="state.mapped of the index")
     add("--group-mib", type=int, default=768, help="memory of the control group; 0: without one")
     add("--kind", default="sequential", help="what the keys look like: sequential, uuid, mixed")
+    add("--inserts", type=float, default=0.1, help="share of an epoch's keys that are new")
+    add("--choice", choices=list(CHOICES), default="uniform", help="which keys an epoch updates")
+    add("--file-groups", type=int, default=FILE_GROUPS, help="file groups that the index names")
+    add("--partitions", type=int, default=1, help="partitions of the table that they lie in")
     add("--folder", type=Path, help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     if chosen.folder is not None:
@@ -68,7 +71,8 @@ def main() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="tidemark-index-memory-"))
     try:
-        make_table_apart(folder / "table", chosen.kind, chosen.keys, chosen.shards)
+        sizes = (chosen.keys, chosen.shards, chosen.file_groups, chosen.partitions)
+        make_table_apart(folder / "table", chosen.kind, *sizes)
         command = [sys.executable, "-m", "bench.index_memory", *sys.argv[1:], "--folder", str(folder)]
         print("without a control group", flush=True)
         subprocess.run(command, check=True)
@@ -111,10 +115,13 @@ class _Life(IndexBench):
             chosen.shards,
             chosen.memory_mib * _MIB,
             kind=chosen.kind,
-            updated=_UPDATES,
+            choice=chosen.choice,
+            updated=1 - chosen.inserts,
+            groups=chosen.file_groups,
+            partitions=chosen.partitions,
         )
         self.limits = IndexLimits(self.memory, 100 << 30, chosen.mapped_mib * _MIB)
-        self.new_keys = chosen.keys
+        self.new_keys, self.ordered = chosen.keys, True
         self.offset = self.staged = 0
 
     def run(self) -> None:
@@ -193,7 +200,7 @@ class _Life(IndexBench):
 
     def _upserts(self) -> Iterator[npt.NDArray[np.int64]]:
         """The numbers of a batch's keys, without end."""
-        known = round(self.batch * _UPDATES)
+        known = round(self.batch * self.updated)
         while True:
             new = np.arange(self.new_keys, self.new_keys + self.batch - known, dtype=np.int64)
             self.new_keys += len(new)

@@ -9,13 +9,15 @@ something happens, and at the same moment a backlog of upserts appears (nine in 
 table). Counted are records of commits, as the table's timeline shows them. "Full rate" is that of the case
 `undisturbed`; 90 % of it are reached at the first commit from which on as many are committed for five
 seconds, or until the backlog is done. Lanes have moved when another process holds them afterwards, by
-`tidemark status`. `cold-start` and `warm-start` stop all services, Kafka among them, and
-count from the new start on; the other cases count from the kill.
+`tidemark status`. In `foreign-commit` Hudi on Spark has just committed an upsert of 10 000 rows, in a
+process that has ended when the backlog appears. `cold-start` and `warm-start` stop all services, Kafka among
+them, and count from the new start on; the other cases count from the kill.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import signal
@@ -29,23 +31,29 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from bench.commit_watch import CommitWatch, SeenCommit
 from bench.conditions import conditions, load_average
 from bench.feeder import BatchFeeder
-from bench.hudi_settings import INDEX_SHARDS
+from bench.hudi_settings import INDEX_SHARDS, SPARK_SETTINGS
 from bench.service_epochs import SHORT
 from bench.tidemark_process import COMMAND, TOPIC, TidemarkRun, configuration
 from bench.tidemark_side import TidemarkSide
 from bench.whole_run import report, say
 from bench.workload import Workload
+from tests.interop.judge import HudiJudge
+from tests.interop.spark_session import start_spark
 from tidemark.console.admin_client import connect
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.platform import child
+from tidemark.stream_runtime.platform.jars import ensure_jars
 
 WINDOW_S: Final = 5.0
 SHARE: Final = 0.9
 _CHUNK_ROWS: Final = 100_000
+_FOREIGN_ROWS: Final = 10_000
 _TIMEOUT_S: Final = 900.0
 _STOP_S: Final = 60.0
 _CACHES: Final = "index-*"
@@ -135,10 +143,24 @@ class Table:
     def _measured(self, case: str) -> Measured:
         if case in ("cold-start", "warm-start"):
             return self._restarted(cold=case == "cold-start")
+        if case == "foreign-commit":
+            self._commit_by_spark()
         before = CASES[case]
         started_s, ends = self._feeder.publish(self._backlog(), lambda: before(self))
         last = self._watch.wait_for(ends, _TIMEOUT_S)
         return self._counted(started_s, last)
+
+    def _commit_by_spark(self) -> None:
+        """Upserts rows by another engine, which has the options that Tidemark asks of other writers."""
+        rows = self._run.folder / "foreign.parquet"
+        pq.write_table(self._workload.batch(_FOREIGN_ROWS), rows)
+        process = multiprocessing.get_context("spawn").Process(
+            target=upsert_by_spark, args=(self._run.table, rows, self._run.folder)
+        )
+        process.start()
+        process.join(_TIMEOUT_S)
+        if process.exitcode != 0:
+            raise RuntimeError(f"Spark's upsert ended with code {process.exitcode}")
 
     def _restarted(self, cold: bool) -> Measured:
         _, ends = self._feeder.publish(self._backlog())
@@ -221,6 +243,14 @@ class Table:
             child.end(joined, SystemClock(), _STOP_S)
 
 
+def upsert_by_spark(table: Path, rows: Path, scratch: Path) -> None:
+    """Writes the Parquet file's rows with Hudi on Spark. In a process of its own: its JVM ends with it."""
+    spark = start_spark(ensure_jars("hudi-spark"), scratch, "1g", SPARK_SETTINGS)
+    judge = HudiJudge(spark, scratch)
+    judge.write_as_told(table, pq.read_table(rows), "upsert", foreign_writer_options(str(table)))
+    spark.stop()
+
+
 CASES: Final[Mapping[str, Callable[[Table], None]]] = {
     "undisturbed": Table.nothing,
     "warm-restart": Table.kill_assigner,
@@ -230,6 +260,7 @@ CASES: Final[Mapping[str, Callable[[Table], None]]] = {
     "takeover": Table.take_over,
     "warm-start": Table.nothing,
     "cold-start": Table.nothing,
+    "foreign-commit": Table.nothing,
 }
 
 

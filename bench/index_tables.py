@@ -32,10 +32,12 @@ _INSTANTS_MS: Final = 1_700_000_000_000 + np.arange(INSERT_INSTANTS) * 86_400_12
 _SEED: Final = 17452
 
 
-def make_table_apart(folder: Path, kind: str, count: int, shards: int) -> None:
+def make_table_apart(
+    folder: Path, kind: str, count: int, shards: int, groups: int = FILE_GROUPS, partitions: int = 1
+) -> None:
     """Makes the table in a process of its own, so that its memory does not count as the index's."""
     process = multiprocessing.get_context("spawn").Process(
-        target=make_table, args=(folder, kind, count, shards)
+        target=make_table, args=(folder, kind, count, shards, groups, partitions)
     )
     process.start()
     process.join()
@@ -43,11 +45,13 @@ def make_table_apart(folder: Path, kind: str, count: int, shards: int) -> None:
         raise RuntimeError(f"the table in {folder} could not be made: exit code {process.exitcode}")
 
 
-def make_table(folder: Path, kind: str, count: int, shards: int) -> None:
+def make_table(
+    folder: Path, kind: str, count: int, shards: int, groups: int = FILE_GROUPS, partitions: int = 1
+) -> None:
     """A MERGE_ON_READ table without rows: its record index alone, as after a compaction.
 
-    Each key has one of 2 000 file groups and one of 50 insert instants: 100 000 distinct values, where there
-    are enough keys.
+    Each key has one of so many file groups, which lie in so many partitions, and one of 50 insert instants:
+    with 2 000 groups 100 000 distinct values, where there are enough keys.
     """
     folder.mkdir(exist_ok=True)
     storage, clock = LocalStorage(str(folder)), SystemClock()
@@ -55,14 +59,15 @@ def make_table(folder: Path, kind: str, count: int, shards: int) -> None:
         name="t",
         table_type=TableType.MERGE_ON_READ,
         record_key_fields=("id",),
-        partition_fields=(),
+        partition_fields=("region",) if partitions > 1 else (),
         ordering_fields=("at",),
     )
     create_table(storage, definition)
     times = InstantGenerator(clock)
     bootstrap_metadata_table(storage, shards, times)
     numbers = numbers_by_shard(kind, count, shards)
-    _compact(storage, times, shards, lambda shard: _base_file(kind, numbers[shard], shard))
+    places = _locations(groups, partitions)
+    _compact(storage, times, shards, lambda shard: _base_file(kind, numbers[shard], shard, places))
 
 
 def compact_again(folder: Path, shards: int) -> None:
@@ -88,13 +93,19 @@ def _compact(
     complete(Unfenced(storage), compaction, times.next(), metadata, root=METADATA_TABLE_ROOT)
 
 
-def _base_file(kind: str, numbers: Int64Array, shard: int) -> bytes:
+def _locations(groups: int, partitions: int) -> list[RecordLocation]:
+    return [
+        RecordLocation(
+            f"region-{number % partitions:05d}" if partitions > 1 else "",
+            f"{number:08d}-0000-4000-8000-{number * 7919:012d}-0",
+        )
+        for number in range(groups)
+    ]
+
+
+def _base_file(kind: str, numbers: Int64Array, shard: int, groups: list[RecordLocation]) -> bytes:
     keys: pa.StringArray = KEYS[kind](numbers).sort()
     random = np.random.default_rng((_SEED, shard))
-    groups = [
-        RecordLocation("", f"{number:08d}-0000-4000-8000-{number * 7919:012d}-0")
-        for number in range(FILE_GROUPS)
-    ]
-    located = random.integers(0, FILE_GROUPS, len(keys), dtype=np.int32)
+    located = random.integers(0, len(groups), len(keys), dtype=np.int32)
     instants = _INSTANTS_MS[random.integers(0, INSERT_INSTANTS, len(keys))]
     return write_hfile(keys, encode_values(located, groups, instants), metadata_record_schema())
