@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 
-def _fastest() -> Callable[[bytes], int]:
+def _fastest() -> Callable[[bytes | memoryview], int]:
     try:
-        found: Callable[[bytes], int] = importlib.import_module("isal.isal_zlib").crc32
+        found: Callable[[bytes | memoryview], int] = importlib.import_module("isal.isal_zlib").crc32
     except ImportError:
         return zlib.crc32
     return found
 
 
-crc32: Final[Callable[[bytes], int]] = _fastest()
+crc32: Final[Callable[[bytes | memoryview], int]] = _fastest()

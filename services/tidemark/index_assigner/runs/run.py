@@ -1,8 +1,9 @@
 """One published run, a copy of a shard's base file or a change run, mapped into memory and searched by
 batches.
 
-Before the first use of an image its bytes are read by `pread` and compared with their checksum: a page that
-cannot be read is then an error, and no signal that ends the process. Files are never cut off once they are
+Before the first use of an image its pages are mapped by `MADV_POPULATE_READ` and compared with their
+checksum: a page that cannot be read is then an error, and no signal that ends the process. Where the kernel
+has no such call (before Linux 5.14) the image is read by `pread`. Files are never cut off once they are
 published.
 """
 
@@ -42,6 +43,8 @@ from tidemark.index_assigner.runs.images import (
 from tidemark.index_assigner.runs.mapped_blocks import MappedBlocks
 
 _PADDING: Final = 8
+_POPULATE_READ: Final = 22
+"""Of Linux's `madvise`; Python's `mmap` has no name for it."""
 _BLOCKS_AT_ONCE: Final = 32
 
 
@@ -238,9 +241,38 @@ class Run(RunFile):
 
     def _check(self, blocks: Int64Array) -> None:
         new = self._mapped.unchecked(blocks)
-        for block in new.tolist():
-            self._image(block)
+        if new.size:
+            self._verify(new)
         self._mapped.checked(blocks, new)
+
+    def _verify(self, blocks: Int64Array) -> None:
+        """Compares the images of these ascending blocks with their checksums. Pages of neighbours are mapped
+        by one call: after a restart that takes half of the CPU of a first look-up in all images.
+        """
+        begins, ends = self._begins[blocks], self._ends[blocks]
+        cuts = np.flatnonzero(begins[1:] != ends[:-1])
+        firsts, lasts = begins[np.append(0, cuts + 1)], ends[np.append(cuts, len(ends) - 1)]
+        if not all(map(self._populate, firsts.tolist(), lasts.tolist())):
+            for block in blocks.tolist():
+                self._image(block)
+            return
+        wanted = self.directory.checksums[blocks].tolist()
+        with memoryview(self._mapping) as mapped:
+            right = [
+                crc32(mapped[begin:end]) == checksum
+                for begin, end, checksum in zip(begins.tolist(), ends.tolist(), wanted, strict=True)
+            ]
+        if not all(right):
+            raise RunDamagedError(f"{self.name}: the image of block {blocks[right.index(False)]} is damaged")
+
+    def _populate(self, begin: int, end: int) -> bool:
+        """Maps the pages of these bytes; False where that fails, and `pread` has to tell why."""
+        start = begin & -mmap.PAGESIZE
+        try:
+            self._mapping.madvise(_POPULATE_READ, start, end - start)
+        except OSError:
+            return False
+        return True
 
     @property
     def mapped_bytes(self) -> int:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.index_assigner.index_world import memory_folder
 from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.runs import run as run_module
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.errors import RunDamagedError
 from tidemark.index_assigner.runs.files import RUN_SUFFIX, RunFolder
@@ -182,6 +183,31 @@ def test_a_file_system_that_takes_no_parts_back_says_so(
     run.close()
 
 
+@pytest.fixture(params=[run_module._POPULATE_READ, -1], ids=["populated", "read"])
+def _advice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel maps pages ahead, or it does not know how to."""
+    monkeypatch.setattr(run_module, "_POPULATE_READ", request.param)
+
+
+@pytest.mark.usefixtures("_advice")
+def test_of_neighbours_that_are_checked_together_the_damaged_one_is_named(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    locations = written(folder, LONG, keys_per_block=10)
+    path = tmp_path / f"run{RUN_SUFFIX}"
+    whole = Run(folder, "run", locations)
+    starts = whole.directory.images.starts.tolist()
+    assert len(answers(whole, list(LONG), locations)) == len(LONG)
+    whole.close()
+    data = bytearray(path.read_bytes())
+    data[starts[3] + 9] ^= 1
+    path.write_bytes(data)
+    run = Run(folder, "run", locations)
+    with pytest.raises(RunDamagedError, match="image of block 3 is damaged"):
+        run.find(pa.array(sorted(LONG)))
+    run.close()
+
+
+@pytest.mark.usefixtures("_advice")
 def test_a_changed_byte_never_changes_an_answer(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     entries = {f"key-{number}": (number % 6, number) for number in range(9)}
