@@ -1,7 +1,7 @@
 """Makes the Spark-written tables of tests/golden/record_index (see tests/golden/README.md).
 
-Run: python spark_record_index_tables.py OUTPUT_FOLDER   (needs Java 17 and the Hudi bundle, which Spark
-fetches)
+Run: python spark_record_index_tables.py OUTPUT_FOLDER [TABLE]   (needs Java 17 and the Hudi bundle, which
+Spark fetches; without TABLE all are made)
 
 Every table comes with `<name>.expected.json`: what Spark itself says is in the table and in its record index,
 and the JVM's String.hashCode of every key.
@@ -169,8 +169,22 @@ def odd_table(spark: SparkSession, path: Path, table_type: str, partitioned: boo
     write(spark, path, opts, "upsert", [(key, "us", 6, "again") for key in keys[:8]])
 
 
+def sharded_table(spark: SparkSession, path: Path) -> None:
+    """Three shards for each data partition, and five for the one that another writer's commit begins; some
+    keys are in several partitions. Nothing is compacted.
+    """
+    three, five = (options(path.name, "MERGE_ON_READ", shards, True, 20) for shards in (3, 5))
+    keys = [key for key in ODD_KEYS if key] + [f"k{i}" for i in range(30)]
+    write(spark, path, three, "insert", [(key, "eu", 1, "x") for key in keys])
+    write(spark, path, three, "upsert", [(key, "a_b-c d", 2, "x") for key in keys[:12]])
+    write(spark, path, three, "delete", [(key, "eu", 3, "x") for key in keys[::5]])
+    write(spark, path, five, "upsert", [(key, "us/ca", 4, "x") for key in keys[5:25]])
+    write(spark, path, five, "upsert", [(key, "eu", 5, "x") for key in [*keys[:4], "late1", "late2"]])
+
+
 def main() -> None:
     output = Path(sys.argv[1]).resolve()
+    wanted = set(sys.argv[2:])
     work = output / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -181,17 +195,27 @@ def main() -> None:
         ("cow_global", "COPY_ON_WRITE", False),
         ("mor_partitioned", "MERGE_ON_READ", True),
     ):
+        if wanted and name not in wanted:
+            continue
         odd_table(spark, work / name, table_type, partitioned)
         pack(work / name, output, expected(spark, work / name), with_data=True)
-    path = work / "many_blocks"
+    if not wanted or "partitioned_shards" in wanted:
+        sharded_table(spark, work / "partitioned_shards")
+        facts = expected(spark, work / "partitioned_shards")
+        pack(work / "partitioned_shards", output, facts, with_data=False)
+    if not wanted or "many_blocks" in wanted:
+        many_blocks(spark, work / "many_blocks", output)
+    spark.stop()
+    shutil.rmtree(work)
+
+
+def many_blocks(spark: SparkSession, path: Path, output: Path) -> None:
     opts = options(path.name, "MERGE_ON_READ", 1, False, 3)
     for step in range(3):
         write(spark, path, opts, "insert", [(f"key-{i:07d}", "eu", 1, "x") for i in range(step, 24000, 3)])
     facts = expected(spark, path)
     sample = {name: rows[::500] for name, rows in facts.items() if isinstance(rows, list)}
     pack(path, output, {**sample, "java_hash": {}, "count": len(facts["record_index"])}, with_data=False)
-    spark.stop()
-    shutil.rmtree(work)
 
 
 if __name__ == "__main__":
