@@ -135,9 +135,12 @@ def whole_ranges(rows: pa.Table, columns: Sequence[str]) -> list[ColumnRange]:
     """`column_ranges` with bounds of any length; empty where there are no rows alone. Raises as that."""
     if not rows.num_rows:
         return []
+    # Arrow makes the list of names anew whenever it is asked.
+    names = rows.column_names
+    known = set(names)
     for name in columns:
-        if name not in rows.column_names:
-            raise SchemaError(f"column {name}: the rows have no such column; they have {rows.column_names}")
+        if name not in known:
+            raise SchemaError(f"column {name}: the rows have no such column; they have {names}")
     return [_range(name, rows.column(name)) for name in columns]
 
 

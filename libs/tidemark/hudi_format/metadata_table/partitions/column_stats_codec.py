@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from tidemark.hudi_format.column_ranges import ColumnRange, StatType, StatValue, ValueType, united
@@ -90,13 +91,24 @@ def encode_stats(stats: ColumnStats) -> bytes:
     found = stats.range
     info = found.type.info
     fields = (
-        _PRESENT + avro_string(stats.file_name), _PRESENT + avro_string(found.column),
+        _name(stats.file_name), _name(found.column),
         _bound(found.low, found.type), _bound(found.high, found.type),
-        *(_PRESENT + zigzag_varint(number) for number in (found.values, found.nulls, *stats.sizes)),
+        _number(found.values), _number(found.nulls), _number(stats.sizes[0]), _number(stats.sizes[1]),
         bytes([stats.is_deleted]), bytes([stats.is_tight]),
-        _PRESENT + zigzag_varint(found.type.kind), _NULL if info is None else _PRESENT + avro_string(info),
+        _number(found.type.kind), _NULL if info is None else _PRESENT + avro_string(info),
     )  # fmt: skip
     return _PREFIX + b"".join(fields) + _SUFFIX
+
+
+# Columns of a file have its name and its counts, and files those of their columns.
+@lru_cache(maxsize=1 << 10)
+def _name(text: str) -> bytes:
+    return _PRESENT + avro_string(text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _number(number: int) -> bytes:
+    return _PRESENT + zigzag_varint(number)
 
 
 def _bound(value: StatValue | None, kind: StatType) -> bytes:
