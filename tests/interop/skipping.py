@@ -4,6 +4,7 @@ many filters.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final
 from tests.interop.filters import Filter
 from tests.interop.judge import HudiJudge
 
+_log: Final = logging.getLogger(__name__)
 _AT_ONCE: Final = 64
 
 
@@ -72,6 +74,11 @@ def _judged(judge: HudiJudge, table: Path, filters: Sequence[Filter], key: str) 
             )
     assert not wrong, f"{len(wrong)} of {len(filters)} filters: " + "; ".join(wrong[:10])
     assert found.files_read < found.files_listed, found
+    lost = {fault: len(filters) for fault, filters in found.lost.items()}
+    _log.info(
+        "%s: %d filters, %d found rows; %d of %d files read; lost by known faults: %s",
+        *(table.name, found.filters, found.found, found.files_read, found.files_listed, lost or "none"),
+    )
     return found
 
 

@@ -1,6 +1,6 @@
 """Data skipping by column stats, judged by Hudi on Spark: the same rows as without, from fewer files.
 
-`make filters` asks 1 700 filters; `make test` some, and of a table with our stats alone.
+`make filters` asks 1 700 filters here; `make test` some, and of a table with our stats alone.
 """
 
 from __future__ import annotations
