@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from tests.interop.filtered_life import Judged, ZooTable, scan_of
 from tests.interop.judge import HudiJudge
+from tests.interop.spark_operations import FAILS_BEFORE_COMMIT
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.table_config import TableType
 from tidemark.table_verification.verify import verify_table
@@ -27,6 +29,7 @@ pytestmark = [
 ]
 
 SERVED: Final = [ServiceKind.COMPACT_INDEX, ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX]
+
 
 of_both_types = pytest.mark.parametrize("table_type", list(TableType))
 
@@ -95,3 +98,32 @@ def test_our_services_and_spark_beside_epochs(
     with judged_table(judge, tmp_path / "t", table_type) as judged:
         our_services(judged, table_type)
         spark_beside_epochs(judged)
+
+
+@of_both_types
+def test_rollbacks(judge: HudiJudge, tmp_path: Path, table_type: TableType) -> None:
+    with judged_table(judge, tmp_path / "t", table_type) as judged:
+        life, model = judged.life, dict(judged.life.model)
+        judged.upserts("s0")
+        judged.spark.rollback(judged.newest())
+        life.model = dict(model)
+        judged.skips_right("Spark's rollback of its upsert")
+        life.epochs_of_ours(2)
+        judged.skips_right("epochs behind the rollback")
+
+        model = dict(life.model)
+        with pytest.raises(Py4JJavaError):
+            judged.upserts("s1", **FAILS_BEFORE_COMMIT)
+        life.model = model
+        judged.dies_long_ago()
+        life.until_done(ServiceKind.ROLLBACK)
+        judged.skips_right("our rollback of a dead write of Spark's")
+
+        life._tag_epoch()
+        while life.attempts.wait_for_unreported(0.0) is None:
+            life.step_coordinator()
+        life.run_open_attempt()
+        life.fail_open_attempt(rewind=False)
+        life.settle()
+        life.epochs_of_ours(1)
+        judged.skips_right("our attempt that was void")
