@@ -16,10 +16,11 @@ import pytest
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.key_digest import key_digest
-from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, ShardSnapshot
+from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
 from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, RecordIndexEntries
-from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.model import shard_ids
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.table_config import read_table_config
@@ -36,7 +37,7 @@ DATA = [
     *(f"slices/{name}" for name in ("mor_long", "mor_timestamp", "mor_double", "mor_commit_time")),
     *(f"operations/{name}" for name in ("log_compacted", "partial_event_time", "partial_commit_time")),
 ]
-INDEXES = [f"record_index/{name}" for name in ("mor_global", "cow_global", "many_blocks")]
+INDEXES = [f"record_index/{name}" for name in ("mor_global", "cow_global", "mor_partitioned", "many_blocks")]
 
 
 def unpacked(name: str, folder: Path) -> LocalStorage:
@@ -91,8 +92,7 @@ def test_a_compacted_file_group_has_the_rows_of_its_slice(
 def test_a_compacted_shard_has_the_entries_of_its_slice(name: str, tmp_path: Path) -> None:
     storage = unpacked(name, tmp_path / "table")
     snapshot = MetadataTableSnapshot.load(storage)
-    for number in range(snapshot.num_shards):
-        shard = snapshot.shard(ShardId(number))
+    for shard in shards_of(snapshot):
         each = shard.file_slice
         operation = MergeOperation(
             "record_index", each.file_id, each.base_instant, each.base_file, each.log_files, 0, 0
@@ -109,6 +109,13 @@ def test_a_compacted_shard_has_the_entries_of_its_slice(name: str, tmp_path: Pat
         # Every key is found in the block that the index says.
         hits = shard_of(merged, expected.keys)
         assert hits == len(expected)
+
+
+def shards_of(snapshot: MetadataTableSnapshot) -> list[ShardSnapshot]:
+    if snapshot.is_partitioned_index:
+        groups = layout_of(snapshot).groups()
+        return [snapshot.shard(group.shard, group.partition_path) for group in groups]
+    return [snapshot.shard(number) for number in shard_ids(snapshot.num_shards)]
 
 
 def places(entries: RecordIndexEntries) -> dict[str, tuple[object, int]]:
