@@ -46,7 +46,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz hostile operations old-timelines services-interop filters kafka-faults index-campaign lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-size bench-services left-table class-data clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz hostile operations old-timelines services-interop filters kafka-faults index-campaign lint format proto jars jars-interop alerts-check kubernetes-check version-ranges lock audit sbom supply-chain-lock bench bench-size bench-services bench-indexes left-table class-data clean
 
 ##@ Use
 
@@ -73,6 +73,9 @@ bench-services: setup jars-interop ## Table services: merges beside Hudi's, the 
 	$(PY) -m bench.lock_holds
 	$(PY) -m bench.service_merges
 	$(PY) -m bench.service_epochs $(EPOCHS_ARGS)
+
+bench-indexes: setup jars-interop ## Commits with column stats on against off, beside Hudi's (INDEXES_ARGS=--only tidemark); 20 minutes
+	$(PY) -m bench.index_costs $(INDEXES_ARGS)
 
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up

@@ -67,7 +67,11 @@ def configuration(interval: str, lanes: int) -> dict[str, Any]:
 class TidemarkRun:
     """`tidemark run` in a folder of its own, ended by its process id."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], schema: Mapping[str, Any] = _SCHEMA
+    ) -> None:
+        """`schema`: the table's, as Avro's document."""
+        self._schema = schema
         self.folder = folder
         self.table = folder / "table"
         self.file = folder / "bench.yaml"
@@ -78,7 +82,7 @@ class TidemarkRun:
     def __enter__(self) -> TidemarkRun:
         self.folder.mkdir(exist_ok=True)
         self.file.write_text(yaml.safe_dump(dict(self.settings), sort_keys=False))
-        (self.folder / "bench.avsc").write_text(json.dumps(_SCHEMA))
+        (self.folder / "bench.avsc").write_text(json.dumps(self._schema))
         self._process = child.spawn([*COMMAND, "run", "-c", str(self.file)], self.folder / "run.log")
         return self
 
