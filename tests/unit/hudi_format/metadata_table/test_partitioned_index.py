@@ -15,6 +15,7 @@ from tests.unit.hudi_format.doubles import ManualClock
 from tests.unit.hudi_format.metadata_tables import file_id
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
@@ -35,6 +36,7 @@ from tidemark.hudi_format.metadata_table.partitioned_index import (
     initial_logs,
     layout_of,
 )
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -91,8 +93,8 @@ class PartitionedTable:
         bootstrap_metadata_table(self.storage, 0, self.times, partitioned=True)
         self.live: dict[Identity, int] = {}
 
-    def commit(self, changes: Mapping[Identity, int | None], shards: int, is_completed: bool = True) -> None:
-        """New partitions get `shards` groups each."""
+    def commit(self, changes: Mapping[Identity, int | None], shards: int, is_completed: bool = True) -> str:
+        """New partitions get `shards` groups each. Returns the instant."""
         by, instant = Unfenced(self.storage), self.times.next()
         data = create_inflight(by, create_requested(by, instant, Action.DELTA_COMMIT))
         before = layout_of(MetadataTableSnapshot.load(self.storage))
@@ -105,11 +107,12 @@ class PartitionedTable:
         stats = [log for log, _ in logs] + [publish_files_log(by, instant, [])]
         complete_delta_commit(by, inflight, self.times.next(), delta_commit_metadata(instant, stats))
         if not is_completed:
-            return
+            return instant
         complete(by, data, self.times.next(), encode_commit_metadata(CommitMetadata()))
         self.live |= {row: number for row, number in changes.items() if number is not None}
         for row in [row for row, number in changes.items() if number is None]:
             self.live.pop(row, None)
+        return instant
 
     def content(self) -> dict[Identity, int]:
         """What look-ups of all rows find, proven against the whole shards."""
@@ -153,12 +156,18 @@ def test_the_index_is_what_the_commits_add_up_to(
     assert layout_of(MetadataTableSnapshot.load(table.storage)).shards == shards
 
 
-def test_groups_of_an_instant_that_did_not_complete_are_no_groups() -> None:
+def test_groups_of_an_instant_that_did_not_complete_are_no_groups_and_go_with_its_rollback() -> None:
     table = PartitionedTable()
     table.commit({("eu", "a"): 1}, 2)
-    table.commit({("us/ca", "a"): 2, ("eu", "a"): 3}, 3, is_completed=False)
+    names = table.storage.names(RECORD_INDEX_FOLDER)
+    pending = table.commit({("us/ca", "a"): 2, ("eu", "a"): 3}, 3, is_completed=False)
+    assert len(table.storage.names(RECORD_INDEX_FOLDER)) == len(names) + 3 + 2
     assert layout_of(MetadataTableSnapshot.load(table.storage)).shards == {"eu": 2}
     assert table.content() == {("eu", "a"): 1}
+    rollback_pending(Unfenced(table.storage), pending, table.times)
+    assert table.storage.names(RECORD_INDEX_FOLDER) == names
+    table.commit({("us/ca", "a"): 2}, 1)
+    assert table.content() == {("eu", "a"): 1, ("us/ca", "a"): 2}
 
 
 @given(st.lists(CHANGES, max_size=4))
