@@ -27,7 +27,10 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_I
 from tidemark.hudi_format.storage import LocalStorage
 
 TABLES: Final = Path(__file__).parent / "record_index"
-SHARDS: Final = {"mor_partitioned": {"asia": 1, "eu": 1, "us": 1}}
+SHARDS: Final = {
+    "mor_partitioned": {"asia": 1, "eu": 1, "us": 1},
+    "partitioned_shards": {"a_b-c d": 3, "eu": 3, "us/ca": 5},
+}
 """Table -> data partition -> its groups."""
 
 
