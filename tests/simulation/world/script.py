@@ -118,8 +118,8 @@ class Setup:
     is not committed, 0 for the usual ones; with others a script waits for a second between two rounds.
     ``store``: objects for a table without folders and renames. ``services``: Tidemark compacts, cleans and
     archives, as often as it can; ``kinds``: of these sections of `table_services:` alone
-    (``compact_data+clean``), all when empty. ``stats``: the table keeps column stats from its first commits
-    on (`switched_on`).
+    (``compact_data+clean``), all when empty. ``stats``, ``secondary``: the table keeps column stats, and a
+    secondary index of ``ts``, from its first commits on (`switched_on`).
     """
 
     type: str = "mor"
@@ -152,6 +152,7 @@ class Setup:
     services: bool = False
     kinds: str = ""
     stats: bool = False
+    secondary: bool = False
 
     @property
     def is_sharded(self) -> bool:

@@ -1,9 +1,10 @@
-"""Column stats that are switched on in a world's table as soon as there is one and nobody holds its lock."""
+"""Indexes that are switched on in a world's table as soon as there is one and nobody holds its lock."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
+from tests.simulation import kept_secondary
 from tests.simulation.kept_stats import switch_on
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.storage import WatchedStorage
@@ -13,10 +14,11 @@ GROUPS = 2
 
 
 class SwitchedOn:
-    """``wanted``: whether the world's table keeps stats."""
+    """``stats``, ``secondary``: what the world's table keeps, column stats and an index of `ts`."""
 
-    def __init__(self, wanted: bool, storage: WatchedStorage, judge: Judge) -> None:
-        self._waits, self._storage, self._judge = wanted, storage, judge
+    def __init__(self, stats: bool, secondary: bool, storage: WatchedStorage, judge: Judge) -> None:
+        self._stats, self._secondary = stats, secondary
+        self._waits, self._storage, self._judge = stats or secondary, storage, judge
 
     def happened(self) -> None:
         """After an event."""
@@ -26,5 +28,9 @@ class SwitchedOn:
         if not self._storage.exists(path) or b"record_index" not in self._storage.memory.read(path):
             return
         with self._judge.elsewhere():
-            switch_on(cast(Any, self._storage), COLUMNS, GROUPS)
+            if self._stats:
+                switch_on(cast(Any, self._storage), COLUMNS, GROUPS)
+            if self._secondary:
+                kept_secondary.switch_on(cast(Any, self._storage), GROUPS, "ts")
+                self._judge.keeps_secondary = True
         self._waits = False

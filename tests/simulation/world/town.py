@@ -127,7 +127,7 @@ class Town:
         self._acting: str | None = None
         self._work = WatchedWork(self.judge, self.storage)
         self._services = WatchedServices(self.judge, ground.reader, self.storage)
-        self._stats = SwitchedOn(setup.stats, self.storage, self.judge)
+        self._stats = SwitchedOn(setup.stats, setup.secondary, self.storage, self.judge)
         self.operator = Operator(self.storage, self.reached, self.log)
         self.around.job_failed = self._work.job_failed
         self.storage.changed = self._stored

@@ -100,6 +100,7 @@ class World(Events):
             ),
             "tombstone ended": self.judge._model.ended,
             "record of column stats": self.judge.stats.checked,
+            "entry of a secondary index": self.judge.secondary.checked,
             "reader ended by a deadly record": self.deadly.deaths.total(),
             **self._rich(len(decisions.commits)),
             **ServiceActions(self.judge.topics.decisions).ends,

@@ -19,6 +19,7 @@ from tests.simulation.world.checkers.cleans import cleaned_files, listing_fault
 from tests.simulation.world.checkers.left_entries import left_entries
 from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
 from tests.simulation.world.checkers.order import newest_completion, order_faults
+from tests.simulation.world.checkers.secondary import SecondaryIndex
 from tests.simulation.world.checkers.services import ServiceActions, is_doubled
 from tests.simulation.world.checkers.slow_reader import SlowReader
 from tests.simulation.world.checkers.stats import ColumnStats
@@ -67,6 +68,7 @@ class Judge:
     ) -> None:
         self.violations: list[str] = []
         self._reader, self._read, self.topics, self.stats = reader, read, topics, ColumnStats(reader, read)
+        self.secondary, self.keeps_secondary = SecondaryIndex(), False
         self._ordered, self._lanes = ordered, lanes
         self._bounds, self._attempts_max = bounds, attempts_max
         self._model = LastWriter(ordered, tombstones_end)
@@ -257,6 +259,9 @@ class Judge:
         view = self._reader.view(self._timeline)
         self._expect(view)
         self._check_listing(view, instant)
+        entries, rows = self._reader.secondary(view), self._reader.content(view).rows
+        for fault in self.secondary.faults(entries, rows, self.keeps_secondary):
+            self.say("G2", f"commit {instant}: {fault}")
 
     def _expect(self, view: View) -> None:
         """From here on the table has to hold what the model does."""

@@ -33,6 +33,7 @@ __all__ = ["DATA_TIMELINE", "METADATA_TIMELINE", "NO_TIMELINE", "Timeline"]
 _HISTORY: Final = f"{DATA_TIMELINE}/history"
 _INDEX_FOLDER: Final = ".hoodie/metadata/record_index"
 _FILES_FOLDER: Final = ".hoodie/metadata/files"
+_SECONDARY_FOLDER: Final = ".hoodie/metadata/secondary_index_by_ts"
 _BOOTSTRAP: Final = "00000000000000"
 _T = TypeVar("_T")
 
@@ -60,14 +61,15 @@ _Slices = tuple[tuple[DataFile, ...], Merged]
 
 class View(NamedTuple):
     """What a reader that looks now works with. Equal views hold equal rows. ``data``: all committed files;
-    ``merged``, ``shards``, ``listing``: what is read of the table, the record index and the `files`
-    partition.
+    ``merged``, ``shards``, ``listing``, ``secondary``: what is read of the table, the record index, the
+    `files` partition and the secondary index.
     """
 
     data: tuple[DataFile, ...]
     merged: Merged
     shards: Merged
     listing: Merged
+    secondary: Merged = ()
 
 
 class Content(NamedTuple):
@@ -183,15 +185,17 @@ class Reader:
 
         groups = [slices(folder, shown, data) for folder in self._folders()]
         shards, listed = slices(_INDEX_FOLDER, valid, metadata), slices(_FILES_FOLDER, valid, metadata)
+        secondary = slices(_SECONDARY_FOLDER, valid, metadata)
         return self._once(
             "view",
             "",
-            (shards, listed, *groups),
+            (shards, listed, secondary, *groups),
             lambda: View(
                 tuple(file for files, _ in groups for file in files),
                 tuple(each for _, merged in groups for each in merged),
                 shards[1],
                 listed[1],
+                secondary[1],
             ),
         )
 
@@ -313,6 +317,15 @@ class Reader:
                     else:
                         index[key] = decode.index_place(*value)
         return index
+
+    def secondary(self, view: View) -> set[str]:
+        """The keys of the living entries of the secondary index."""
+        living: set[str] = set()
+        for _, files in view.secondary:
+            for file in files:
+                for key, value in self._entries(file):
+                    (living.discard if value is None else living.add)(key)
+        return living
 
     def instants_of(self, view: View, keys: set[str]) -> set[str]:
         """The instants whose index entries say something about one of the keys."""

@@ -1,0 +1,41 @@
+"""The secondary index of the column `ts`: after every commit its living entries are exactly the live rows'.
+
+Keys are written here from Hudi's rule and not by the product: the value's text, a dollar, the record key,
+with a backslash before backslashes and dollars in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from tests.simulation.world.checkers.model import Row
+
+_SHOWN: Final = 5
+
+
+class SecondaryIndex:
+    """``checked``: how many entries were compared with rows."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+
+    def faults(self, entries: set[str], rows: Mapping[str, Row], kept: bool) -> Iterator[str]:
+        """What differs; nothing where the table has no such index (``kept``)."""
+        if not kept:
+            return
+        wanted = {f"{_escaped(str(row.at))}${_escaped(key)}" for key, row in rows.items()}
+        self.checked += len(wanted)
+        if missing := wanted - entries:
+            yield f"the secondary index lacks {_some(missing)}: queries by the column lose these rows"
+        if more := entries - wanted:
+            yield f"the secondary index has {_some(more)}, which no row has"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("$", "\\$")
+
+
+def _some(keys: Iterable[str]) -> str:
+    found = sorted(keys)
+    return f"{len(found)} entries: {', '.join(found[:_SHOWN])}"
