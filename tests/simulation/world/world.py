@@ -99,8 +99,8 @@ class World(Events):
                 part["batches"] > 1 for _, entry in counted.tagged for part in entry["produced"]
             ),
             "tombstone ended": self.judge._model.ended,
-            "record of column stats": self.judge.stats.checked,
-            "entry of a secondary index": self.judge.secondary.checked,
+            "record of column stats": self.judge.indexes.stats.checked,
+            "entry of a secondary index": self.judge.indexes.secondary.checked,
             "reader ended by a deadly record": self.deadly.deaths.total(),
             **self._rich(len(decisions.commits)),
             **ServiceActions(self.judge.topics.decisions).ends,

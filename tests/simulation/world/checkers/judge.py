@@ -16,13 +16,12 @@ from typing import Any, Final, NamedTuple
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.bounds import Bounds
 from tests.simulation.world.checkers.cleans import cleaned_files, listing_fault
+from tests.simulation.world.checkers.indexes import Indexes
 from tests.simulation.world.checkers.left_entries import left_entries
 from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
 from tests.simulation.world.checkers.order import newest_completion, order_faults
-from tests.simulation.world.checkers.secondary import SecondaryIndex
 from tests.simulation.world.checkers.services import ServiceActions, is_doubled
 from tests.simulation.world.checkers.slow_reader import SlowReader
-from tests.simulation.world.checkers.stats import ColumnStats
 from tests.simulation.world.checkers.table import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
@@ -67,8 +66,7 @@ class Judge:
         tombstones_end: bool = False,
     ) -> None:
         self.violations: list[str] = []
-        self._reader, self._read, self.topics, self.stats = reader, read, topics, ColumnStats(reader, read)
-        self.secondary, self.keeps_secondary = SecondaryIndex(), False
+        self._reader, self._read, self.topics, self.indexes = reader, read, topics, Indexes(reader, read)
         self._ordered, self._lanes = ordered, lanes
         self._bounds, self._attempts_max = bounds, attempts_max
         self._model = LastWriter(ordered, tombstones_end)
@@ -254,14 +252,11 @@ class Judge:
                 self._foreign.append(ForeignRow(key, self._applied[key], row, instant))
         elif "tidemark.epoch" in extra:
             self._epoch_committed(instant, extra)
-        for fault in self.stats.faults(instant, commit, self.topics.decisions):
-            self.say("G5", fault)
         view = self._reader.view(self._timeline)
+        for fault in self.indexes.faults(instant, commit, self.topics.decisions, view):
+            self.say("G5", fault)
         self._expect(view)
         self._check_listing(view, instant)
-        entries, rows = self._reader.secondary(view), self._reader.content(view).rows
-        for fault in self.secondary.faults(entries, rows, self.keeps_secondary):
-            self.say("G2", f"commit {instant}: {fault}")
 
     def _expect(self, view: View) -> None:
         """From here on the table has to hold what the model does."""

@@ -20,10 +20,8 @@ class SecondaryIndex:
     def __init__(self) -> None:
         self.checked = 0
 
-    def faults(self, entries: set[str], rows: Mapping[str, Row], kept: bool) -> Iterator[str]:
-        """What differs; nothing where the table has no such index (``kept``)."""
-        if not kept:
-            return
+    def faults(self, entries: set[str], rows: Mapping[str, Row]) -> Iterator[str]:
+        """What differs between the living entries and the live rows."""
         wanted = {f"{_escaped(str(row.at))}${_escaped(key)}" for key, row in rows.items()}
         self.checked += len(wanted)
         if missing := wanted - entries:
