@@ -30,8 +30,8 @@ from tidemark.hudi_format.table_config import TableConfig
 from tidemark.table_verification.findings import Findings, Kind
 
 _SAY_EVERY: Final = 100
-# About 350 bytes each with its key.
-_AT_ONCE: Final = 400_000
+# About 600 bytes each with its key.
+_AT_ONCE: Final = 200_000
 _SOURCE: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name)
 
 
