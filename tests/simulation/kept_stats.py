@@ -31,8 +31,10 @@ from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_co
 FOLDER = ".hoodie/metadata/column_stats"
 
 
-def switch_on(storage: Storage, columns: Sequence[str], groups: int) -> None:
-    """Makes an empty partition and lists it; another one in place of one that is there."""
+def switch_on(storage: Storage, columns: Sequence[str], groups: int, completion: str = "") -> None:
+    """Makes an empty partition and lists it; another one in place of one that is there. `completion`: when
+    its commit is completed; by default with the newest of the data table.
+    """
     storage.delete_tree(FOLDER)
     count = sum(found.requested < "1" for found in load_timeline(storage, METADATA_TABLE_ROOT).instants)
     instant = f"{count:017d}"
@@ -44,7 +46,7 @@ def switch_on(storage: Storage, columns: Sequence[str], groups: int) -> None:
     inflight = create_inflight(by, requested, root=METADATA_TABLE_ROOT)
     newest = max(load_timeline(storage).times(), default="20200101000000000")
     done = encode_commit_metadata(CommitMetadata())
-    complete(by, inflight, newest, done, root=METADATA_TABLE_ROOT)
+    complete(by, inflight, completion or newest, done, root=METADATA_TABLE_ROOT)
     define(storage, columns)
     listed = {*read_properties(storage)[keys.METADATA_PARTITIONS].split(","), COLUMN_STATS.name}
     update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.simulation.world.foreign.stats import STATS_CHANGES
 from tests.simulation.world.foreign_scenes import (
     KINDS,
     changes_in_attempts_scene,
@@ -15,8 +16,9 @@ from tests.simulation.world.foreign_scenes import (
     has_left_entries,
     left_entries_scene,
 )
-from tests.simulation.world.generate import _Author
+from tests.simulation.world.generate import _Author, generate
 from tests.simulation.world.script import FOREIGN
+from tests.simulation.world.with_stats import keeps_stats
 
 
 def test_worlds_have_all_kinds_unless_some_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +52,20 @@ def test_the_scene_of_left_entries_draws_from_its_own_stream_and_says_known_word
         said = [event[1] for event in author.events if event[0] == "foreign"]
         assert {"overwrite", "drop"} & set(said)
         assert set(said) <= set(FOREIGN)
+
+
+def test_some_worlds_keep_stats_that_another_engine_changes() -> None:
+    seeds = [seed for seed in range(1_000, 1_200) if keeps_stats(seed)]
+    assert 10 < len(seeds) < 50
+    assert not any(keeps_stats(seed) for seed in range(1_000))
+    said = set[str]()
+    for seed in seeds[:8]:
+        script = generate(seed)
+        assert script.setup.stats
+        changes = [event for event in script.events if event[:2] == ("foreign", "stats")]
+        said |= {event[2] for event in changes}
+        assert len(changes) <= 3
+    assert said == set(STATS_CHANGES)
 
 
 def test_the_scene_of_changes_in_attempts_has_each_of_them_where_the_coordinator_was_last() -> None:

@@ -28,9 +28,10 @@ def test_a_trace_is_what_happens_today(name: str) -> None:
     assert recorded_anew(text) == text, "look at the difference; if it is meant: make traces"
 
 
-def test_the_textbook_has_its_six_chapters() -> None:
+def test_the_textbook_has_its_seven_chapters() -> None:
     assert set(TRACES) == {
-        "foreign_commit", "frozen_assigner", "lost_lock", "plan_to_commit", "takeover", "void_and_rewind"
+        "changed_stats", "foreign_commit", "frozen_assigner", "lost_lock", "plan_to_commit", "takeover",
+        "void_and_rewind",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from tests.simulation.world.checkers.timelines import DATA_TIMELINE, METADATA_TI
 
 _LOCK: Final = ".hoodie/lock"
 _HEARTBEATS: Final = ".hoodie/.heartbeat/"
-_CREATED: Final = ".hoodie/.index_defs/index.json"
+DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
 _METADATA: Final = ".hoodie/metadata/"
 _BOOTSTRAP: Final = "0000000000000"
 """Instants of a metadata table's creation begin so."""
@@ -25,7 +25,7 @@ def file_words(path: str, is_there: bool) -> str:
     """ "" for what is of no interest here: staging, markers, documents beside the table."""
     if path == _LOCK:
         return "takes the table's lock" if is_there else "gives the table's lock back"
-    if path == _CREATED:
+    if path == DEFINITIONS:
         return "has created the table, and its metadata table with the record index"
     if _BOOTSTRAP in path:
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.simulation.traces.entry_words import decision_words, ledger_words
-from tests.simulation.traces.file_words import file_words
+from tests.simulation.traces.file_words import DEFINITIONS, file_words
 from tests.simulation.traces.traced_broker import TracedGround
 from tests.simulation.world.actors import Actor
 from tests.simulation.world.process import Process
@@ -69,6 +69,8 @@ class TracedWorld(World):
         self._tell_entries(who)
         if self.blocks and self.blocks[-1][0] == (DELETE_LOCK,):
             self._tell("a person", "deletes the table's lock")
+        elif path == DEFINITIONS and who == _ANOTHER:
+            self._tell(who, "writes which indexes the table has, and of which columns")
         else:
             self._tell(who, file_words(path, self.storage.memory.exists(path)))
         super()._stored(path)

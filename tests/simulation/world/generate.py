@@ -16,6 +16,7 @@ from tests.simulation.world.foreign_scenes import (
 from tests.simulation.world.long_scenes import long_scene
 from tests.simulation.world.richer import richer
 from tests.simulation.world.script import Event, Script, Setup
+from tests.simulation.world.with_stats import keeps_stats, with_stats
 
 _END_FAULTS: Final = ("DUPLICATED_LATE", "DUPLICATED_LATE_UNNOTICED", "LOST_REQUEST", "LOST_ANSWER",
                       "LATE_REQUEST", "SLOW")  # fmt: skip
@@ -335,7 +336,8 @@ def generate(seed: int) -> Script:
     if has_left_entries(seed, author.setup.type == "mor"):
         left_entries_scene(author, seed)
     setup, events = richer(seed, author.setup, author.events)
-    return Script(setup, tuple(events), seed)
+    script = Script(setup, tuple(events), seed)
+    return with_stats(script) if keeps_stats(seed) else script
 
 
 def _setup(dice: Random, seed: int) -> Setup:

@@ -24,6 +24,7 @@ _WRITTEN_BY: Final = {
     "tombstones": ("assigner",),
 }
 """Transactional identity without its number, or topic's role -> kinds of processes that write with it."""
+_OF_INDEXES: Final = (".hoodie/hoodie.properties", ".hoodie/.index_defs/index.json")
 
 
 class WatchedWork:
@@ -48,6 +49,8 @@ class WatchedWork:
         folder, _, name = path.rpartition("/")
         if folder == DATA_TIMELINE and name in self._names():
             self._told(lambda: self._work.foreign_completed(name))
+        elif path in _OF_INDEXES:
+            self._told(self._work.indexes_changed)
 
     def job_failed(self) -> None:
         """A job of the writer failed for good."""

@@ -4,9 +4,10 @@ The world says what it did to whom, and when; the decisions say what came of it.
 lead to, and nothing else:
 
 * An attempt is void for what happened between its plan and its end: another engine completed something on
-  the data timeline, another coordinator claimed the table (the former one's staging folder is gone), a job
-  of the writer failed for good, or the broker was away. A pending clustering excuses one attempt of an epoch
-  in each term, and one more whose rows are tagged anew: what is only inserted goes elsewhere then.
+  the data timeline or changed the table's indexes, another coordinator claimed the table (the former one's
+  staging folder is gone), a job of the writer failed for good, or the broker was away. A pending clustering
+  excuses one attempt of an epoch in each term, and one more whose rows are tagged anew: what is only inserted
+  goes elsewhere then.
 * A rewind is due for what another engine completed, compactions aside, and no rewind or plan has taken into
   account; for a compaction that was archived before anybody looked (the history calls it a commit); for such
   a clustering; for a wish, once.
@@ -86,6 +87,10 @@ class NeedlessWork:
         if word in _MOVES:
             is_compaction = f"{requested}.compaction.requested" in self._names()
             (self._compactions if is_compaction else self._unhandled).add(name)
+
+    def indexes_changed(self) -> None:
+        """Another engine changed which indexes the table has, or their columns."""
+        self._causes.add("another engine changed the indexes")
 
     def job_failed(self) -> None:
         """A job of the writer failed for good."""

@@ -19,6 +19,8 @@ from tests.simulation.world.checkers.table import METADATA_TIMELINE, Reader
 _FOLDER: Final = ".hoodie/metadata/column_stats"
 _DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
 _PROPERTIES: Final = ".hoodie/hoodie.properties"
+_FOLDER_PROPERTIES: Final = f"{_FOLDER}/.hoodie_partition_metadata"
+_MADE_OF: Final = "tidemark.columns="
 _LISTED: Final = "hoodie.table.metadata.partitions="
 
 
@@ -58,7 +60,11 @@ class ColumnStats:
             return None
         definitions = json.loads(self._read(_DEFINITIONS))["indexDefinitions"]
         fields: list[str] = definitions["column_stats"]["sourceFields"]
-        return fields
+        # Of other columns than it was made of another engine makes something: it is taken out before our
+        # next plan, and says nothing of what was decided before.
+        own = self._read(_FOLDER_PROPERTIES).decode().splitlines()
+        made_of = next((line.removeprefix(_MADE_OF) for line in own if line.startswith(_MADE_OF)), "")
+        return fields if set(fields) >= {*made_of.split(",")} and made_of else None
 
     def _records(self, instant: str) -> list[dict[str, Any]]:
         """Those of the log files that the deltacommit of the metadata table names."""

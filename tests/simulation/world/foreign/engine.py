@@ -16,6 +16,7 @@ from tests.simulation.world.foreign.index_compaction import IndexCompaction
 from tests.simulation.world.foreign.restoring import Restoring
 from tests.simulation.world.foreign.rows import Rows
 from tests.simulation.world.foreign.services import Services
+from tests.simulation.world.foreign.stats import ForeignStats
 from tests.simulation.world.foreign.tidying import Tidying
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError, Writes
@@ -29,7 +30,7 @@ _WORDS: Final = dict.fromkeys(
 )
 _LEAVES_INDEX: Final = frozenset({
     "compact-index", "plan-compact-index", "fail-compact-index", "rollback-service", "plan-compaction",
-    "plan-clustering", "plan-clean", "archive", "savepoint", "delete-savepoints", "die",
+    "plan-clustering", "plan-clean", "archive", "savepoint", "delete-savepoints", "die", "stats",
 })  # fmt: skip
 """What begins without a look at what is planned for the metadata table, or does it in a way of its own."""
 _PLANS: Final = ("compaction", "clustering", "clean")
@@ -54,8 +55,7 @@ class ForeignEngine:
         layout: Layout,
         at: Callable[[], int],
     ) -> None:
-        self._storage, self._judge = storage, judge
-        self._layout = layout
+        self._storage, self._judge, self._layout = storage, judge, layout
         self._clock = HudiClock(clock)
         bench = Bench(storage, self._clock, ids, schema, judge.look, shards, is_log, ordered, layout)
         self._bench, self._writes = bench, Writes(bench)
@@ -65,8 +65,8 @@ class ForeignEngine:
         self._tidying = Tidying(bench, self._undoing)
         self._index = IndexCompaction(bench, self._undoing)
         self._in_flight: Write | None = None
-        self._begun = set[str]()
-        self._halves, self._lock_left = set[str](), False
+        self._begun, self._halves, self._lock_left = set[str](), set[str](), False
+        self._stats = ForeignStats(storage, clock).change
         self.done = Counter[str]()
         self.said = ""
         self._rows = Rows(layout, at, lambda: bench.has_note)

@@ -1,0 +1,34 @@
+"""Worlds whose tables keep column stats: some seeds of those that change from run to run.
+
+What is drawn here is drawn apart, so the rest of such a world is that of its seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from tests.simulation.world.foreign.stats import STATS_CHANGES
+from tests.simulation.world.script import Event, Script
+
+_FIXED: Final = 1_000
+"""Seeds below are fixed in tests, and their worlds stay as they are."""
+_ONE_OF: Final = 8
+_ALONE: Final = 0.4
+_CHANGES_MAX: Final = 3
+
+
+def keeps_stats(seed: int) -> bool:
+    """Whether the table of the seed's world keeps column stats: one of eight does."""
+    return seed >= _FIXED and Random(f"stats of {seed}").randrange(_ONE_OF) == 0
+
+
+def with_stats(script: Script) -> Script:
+    """The script for a table with column stats. In six of ten another engine changes them, at any moment."""
+    dice, events = Random(f"changes of stats of {script.seed}"), list(script.events)
+    if dice.random() >= _ALONE:
+        for _ in range(dice.randint(1, _CHANGES_MAX)):
+            event: Event = ("foreign", "stats", dice.choice(list(STATS_CHANGES)))
+            events.insert(dice.randint(len(events) // 4, len(events)), event)
+    return Script(replace(script.setup, stats=True), tuple(events), script.seed)
