@@ -153,8 +153,8 @@ old-timelines: setup ## CPU of listings, a start's look and archival with 10 tho
 services-interop: setup jars-interop ## Spark on top of each table service, at each step at which a coordinator may die; an hour
 	TIDEMARK_SERVICES=all $(PY) -m pytest tests/interop/test_table_services_with_hudi.py tests/interop/test_archival_with_hudi.py tests/interop/test_spark_behind_services.py tests/interop/test_spark_behind_our_cleans.py tests/interop/test_spark_services_beside_ours.py tests/interop/test_facts_of_services_with_hudi.py tests/interop/test_operations_beside_services.py tests/interop/test_rebuilt_index_with_hudi.py tests/interop/test_stats_of_services_with_hudi.py $(LONGEST_FIRST) $(PYTEST_ARGS)
 
-filters: setup jars-interop ## 2 500 random filters with and without data skipping, on stats by Spark and on ours, after all that happens to a table (TIDEMARK_SEED)
-	TIDEMARK_FILTERS=$(or $(TIDEMARK_FILTERS),600) $(PY) -m pytest tests/interop/test_data_skipping_with_hudi.py tests/interop/test_kept_column_stats_with_hudi.py tests/interop/test_filters_of_served_tables_with_hudi.py -n 0 -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)
+filters: setup jars-interop ## 3 000 random filters with and without data skipping, on stats by Spark and on ours, after all that happens to a table (TIDEMARK_SEED)
+	TIDEMARK_FILTERS=$(or $(TIDEMARK_FILTERS),600) $(PY) -m pytest tests/interop/test_data_skipping_with_hudi.py tests/interop/test_kept_column_stats_with_hudi.py tests/interop/test_filters_of_served_tables_with_hudi.py tests/interop/test_adopted_stats_with_hudi.py -n 0 -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)
 
 kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
 	$(PY) -m pytest tests/kafka_faults -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)

@@ -13,7 +13,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from tests.files_with_stats import files_without_records
 from tests.interop.filters import COLUMNS, Zoo, is_plain
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import look
@@ -29,6 +28,8 @@ from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.timeline import load_timeline
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import verify_table
 
 _log: Final = logging.getLogger(__name__)
 SEED: Final = int(os.environ.get("TIDEMARK_SEED", "1"))
@@ -142,10 +143,8 @@ class Judged:
     def skips_right(self, stage: str) -> None:
         storage = self.life.storage
         assert kept_stats_columns(storage, read_table_config(storage)) == [*self.life.indexed], stage
-        scan = scan_of(self.life)
-        scan.scan()
-        assert not scan.wrong(), stage
-        assert not files_without_records(storage, self.life.schema, list(self.life.indexed)), stage
+        found = verify_table(storage, lambda _: None).findings
+        assert not found.counts.keys() & {Kind.COLUMN_STATS_MISSING, Kind.COLUMN_STATS_WRONG}, stage
         filters = [self.life.filters.filter() for _ in range(FILTERS)]
         _log.info("%s, after %s:", self.name, stage)
         judge_skipping(self._judge, self.path, filters)

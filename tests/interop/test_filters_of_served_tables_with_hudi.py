@@ -127,3 +127,21 @@ def test_rollbacks(judge: HudiJudge, tmp_path: Path, table_type: TableType) -> N
         life.settle()
         life.epochs_of_ours(1)
         judged.skips_right("our attempt that was void")
+
+
+@of_both_types
+def test_a_restore(judge: HudiJudge, tmp_path: Path, table_type: TableType) -> None:
+    with judged_table(judge, tmp_path / "t", table_type) as judged:
+        life = judged.life
+        # Hudi restores the metadata table along where its compaction is older than the savepoint.
+        life.until_done(ServiceKind.COMPACT_INDEX)
+        life.epochs_of_ours(1)
+        life.meet_spark()
+        kept = judged.newest()
+        judged.spark.savepoint(kept)
+        model, places = dict(life.model), dict(life.places)
+        judged.upserts("s0")
+        judged.upserts("s1")
+        judged.spark.restore(kept)
+        life.model, life.places = model, places
+        judged.skips_right("a restore")
