@@ -13,13 +13,14 @@ from tidemark.commit_coordinator.table_services import archivals, cleans, compac
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import DecidedAction, LockedStep
 from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.hudi_format.commit.heartbeat import heartbeat_path
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.table_services import archive_planning, compaction_planning
 from tidemark.hudi_format.table_services.clean_planning import CleanBounds
 from tidemark.hudi_format.table_services.operations import CompactionPlan, decode_plan, encode_plan
 from tidemark.hudi_format.table_services.records import requested_compaction
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 
 
@@ -53,6 +54,22 @@ def compaction_planned_on_the_timeline(ground: Ground) -> None:
     _not_asked_again(ground)
     ground.replace(steps, "taken_instant", lambda *_: None)
     ground.replace(steps, "completion_of_instant", lambda *_: None)
+
+
+@planted("G5")
+def index_compaction_beats(ground: Ground) -> None:
+    """Services have no heartbeats. Here a compaction of the metadata table has one, so that nobody else takes
+    its plan: until it is two minutes old every write of Spark fails.
+    """
+    real = CompactIndex.plan
+
+    def plan(self: CompactIndex, step: LockedStep, instant: str) -> Any:
+        document = real(self, step, instant)
+        if isinstance(document, bytes):
+            step.context.publishing.put_pending(heartbeat_path(instant, METADATA_TABLE_ROOT), b"")
+        return document
+
+    ground.replace(CompactIndex, "plan", plan)
 
 
 @planted("G1", "G2", "G4", "G5")

@@ -7,6 +7,7 @@
   read that file no more.
 * A plan of a data compaction names as missing each partition in which it leaves log files: Hudi's planner
   looks nowhere else.
+* No instant of the metadata table has a heartbeat: while there is a fresh one every write of Spark fails.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.simulation.world.checkers.table import DATA_TIMELINE, METADATA_TIMELI
 from tests.simulation.world.storage import WatchedStorage
 
 _PLAN: Final = ".compaction.requested"
+_HEARTBEATS: Final = ".hoodie/metadata/.hoodie/.heartbeat"
 
 
 class WatchedServices:
@@ -36,6 +38,8 @@ class WatchedServices:
     def stored(self, path: str) -> None:
         """Somebody changed something there."""
         folder, _, name = path.rpartition("/")
+        if folder == _HEARTBEATS:
+            self._judge.say("G5", f"the metadata table's instant {name} has a heartbeat")
         if folder not in (DATA_TIMELINE, METADATA_TIMELINE):
             return
         self._check_completed(folder)
