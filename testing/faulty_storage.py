@@ -184,6 +184,11 @@ class FaultyStorage:
             self._synced(src)
             self._synced(dst)
 
+    def rename_over(self, src: str, dst: str) -> None:
+        self._call("rename_over", self._inner.rename_over, src, dst)
+        self._synced(src)
+        self._synced(dst)
+
     def delete(self, path: str) -> bool:
         if (info := self._inner.stat(path)) is not None and not info.is_dir:
             before = self._inner.read(path)
@@ -218,6 +223,7 @@ _WRITING = frozenset(
         "link",
         "make_dir",
         "rename",
+        "rename_over",
         "delete",
         "delete_tree",
         "touch",

@@ -219,6 +219,17 @@ class InMemoryStorage:
                 self._dirs[dst + path[len(src) :]] = self._dirs.pop(path)
                 self._moved(path, dst + path[len(src) :])
 
+    def rename_over(self, src: str, dst: str) -> None:
+        with self._mutex:
+            if (
+                checked_file_path(src) not in self._files
+                or parent_of(checked_file_path(dst)) not in self._dirs
+            ):
+                raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone")
+            self._drop(dst)
+            self._files[dst] = self._files.pop(src)
+            self._moved(src, dst)
+
     def _moved(self, path: str, to: str) -> None:
         del self._inside[parent_of(path)][path]
         self._inside.setdefault(parent_of(to), {})[to] = None

@@ -325,10 +325,17 @@ class ObjectLockPlace:
             return False
         return True
 
-    def take_away(self, holder: LockHolder) -> None:
-        content = _lock_content(TermId(holder.term or 0, holder.ledger), holder.nonce or "")
-        with _fenced(LOCK_PATH):
-            self._store.delete(LOCK_PATH, {**self._where, LOCK_PATH: content})
+    def replace(self, holder: LockHolder) -> bool:
+        found = _lock_content(TermId(holder.term or 0, holder.ledger), holder.nonce or "")
+        self.nonce = self._ids.uuid()
+        content = _lock_content(self._term, self.nonce)
+        try:
+            self._store.replace(LOCK_PATH, content, {**self._where, LOCK_PATH: found})
+        except PreconditionFailedError as error:
+            if error.path == LOCK_PATH:
+                return False
+            raise FencedOutError(f"{LOCK_PATH}: {error}") from error
+        return True
 
     def give_back(self) -> None:
         content = _lock_content(self._term, self.nonce or "")

@@ -143,6 +143,21 @@ def test_rename_of_what_is_absent_or_onto_what_exists_fails(storage: Storage) ->
     assert storage.read("b") == b"b"
 
 
+def test_rename_over_puts_a_file_in_place_of_another_and_makes_no_folder(storage: Storage) -> None:
+    storage.create("ours/owner", b"2")
+    storage.create("lock/owner", b"1")
+    storage.create("file", b"")
+    for gone in (("none", "lock/owner"), ("ours/owner", "none/owner"), ("ours/owner", "file/owner")):
+        with pytest.raises(FileMissingError):
+            storage.rename_over(*gone)
+    assert storage.read("lock/owner") == b"1"
+    storage.rename_over("ours/owner", "lock/owner")
+    assert [(info.path, storage.read(info.path)) for info in storage.walk("")] == [
+        ("file", b""),
+        ("lock/owner", b"2"),
+    ]
+
+
 def test_a_folder_is_never_renamed_onto_a_file_or_onto_a_folder_with_something_in_it(
     storage: Storage,
 ) -> None:

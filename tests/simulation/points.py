@@ -8,7 +8,18 @@ from typing import Any, cast
 from tidemark.hudi_format.storage.base import Storage
 
 _WRITING = frozenset(
-    {"create", "replace", "publish", "link", "make_dir", "rename", "delete", "delete_tree", "touch"}
+    {
+        "create",
+        "replace",
+        "publish",
+        "link",
+        "make_dir",
+        "rename",
+        "rename_over",
+        "delete",
+        "delete_tree",
+        "touch",
+    }
 )
 
 

@@ -12,6 +12,8 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end
 from tests.simulation.test_other_engines import planned_second, tag_anew
+from tests.simulation.world.script import parse
+from tests.simulation.world.world import run_script
 from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.entries import AttemptVoided, CommitDecided
@@ -301,3 +303,30 @@ def _run_until_fenced(run: Callable[[], None]) -> bool:
     except SupersededError:
         return True
     return False
+
+
+@pytest.mark.parametrize("cut", ["fail-before", "fail-after", "crash"])
+def test_nobody_gets_in_while_an_epoch_that_is_committed_in_the_metadata_table_only_is_taken_over(
+    cut: str,
+) -> None:
+    """The successor takes the lock over, and the storage refuses, or it dies itself."""
+    rounds = 6 * "round\n"
+    outcome = run_script(
+        parse(
+            f"""
+setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+round
+feed up k1 d0 5
+hurry
+crash coordinator 1 after_metadata_commit
+{rounds}
+step coordinator
+step coordinator
+{cut} coordinator 1 rename_over
+step coordinator
+foreign empty
+"""
+        )
+    )
+    assert outcome.violations == ()
+    assert "foreign empty" not in outcome.reached

@@ -185,7 +185,7 @@ class _Asking:
             life = self._life
             if life.at is not None:
                 life.on_call(life.at, name, args[0] if args else "")
-                if name in ("link", "rename", "publish"):
+                if name in ("link", "rename", "rename_over", "publish"):
                     life.on_call(life.at, name, args[1])
             return found(*args, **kwargs)
 

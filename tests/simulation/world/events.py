@@ -29,7 +29,7 @@ from tidemark.commit_coordinator.calls.inbox import FlushNow
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.epoch_protocol.lanes import shuffle_lane
 from tidemark.hudi_format.publication.locate import read_lock
-from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS
+from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS, LOCK_PATH
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.errors import RpcError
@@ -302,6 +302,10 @@ class Events(Town):
             generation = context.fold().state.generation
             self._work.wished()
             actor.loop._coordinator.want_rewind("an assigner asks for it", generation)
+
+    def _do_lose_lock(self) -> None:
+        self.storage.memory.delete_tree(LOCK_PATH)
+        self.storage.memory.delete(LOCK_PATH)
 
     def _do_hurry(self) -> None:
         actor = self._coordinator()

@@ -20,8 +20,8 @@ _READING: Final = frozenset({
 # Listings with and without sizes are the same place, whichever of a folder's files they are of.
 _SAME_PLACE: Final = {"names": "list", "sizes": "list"}
 _WRITING: Final = frozenset({
-    "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "sync_dir", "touch",
-    "upload", "abort", "link", "write_in_pieces",
+    "create", "replace", "publish", "make_dir", "rename", "rename_over", "delete", "delete_tree", "sync_dir",
+    "touch", "upload", "abort", "link", "write_in_pieces",
 })  # fmt: skip
 _CLIENT: Final = frozenset({
     "init", "flush", "send_offsets", "commit", "abort", "assign", "add", "poll", "read", "read_many",

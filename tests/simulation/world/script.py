@@ -58,6 +58,7 @@ VERBS: Final[Mapping[str, str]] = {
     "fail-job": "the writer's next job fails for good, with half of its files made",
     "rewind-wish": "an assigner asks for a rewind",
     "hurry": "the coordinator plans as soon as something counts",
+    "lose-lock": "somebody deletes the table's lock by hand",
     "foreign": "KIND [WORD …]: another engine does it, if the table's lock is free (see `FOREIGN`)",
     "reader": "begin | end: a reader lists the data timeline, later the rest",
 }

@@ -15,14 +15,15 @@ from tidemark.hudi_format.storage.base import parent_of
 from tidemark.stream_runtime.clock import Clock
 
 _CHANGED_PATHS: Final = {
-    "create": (0,), "replace": (0,), "publish": (1,), "link": (1,), "rename": (0, 1), "delete": (0,),
+    "create": (0,), "replace": (0,), "publish": (1,), "link": (1,), "rename": (0, 1), "rename_over": (0, 1),
+    "delete": (0,),
     "delete_tree": (0,), "touch": (0,),
 }  # fmt: skip
 _CHANGED_OBJECTS: Final = {
     "create": (0,), "replace": (0,), "publish": (0,), "delete": (0,), "delete_tree": (0,), "touch": (0,),
 }  # fmt: skip
 _NO_DATA: Final = ".hoodie"
-_TREES: Final = frozenset({"rename", "delete_tree"})
+_TREES: Final = frozenset({"rename", "rename_over", "delete_tree"})
 
 
 class WatchedStorage:

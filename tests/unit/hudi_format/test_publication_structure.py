@@ -14,7 +14,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[3]
 FORMAT: Final = ROOT / "libs/tidemark/hudi_format"
 INSIDE: Final = (FORMAT / "publication", FORMAT / "storage")
-FOLDER_CALLS: Final = frozenset({"rename", "touch", "link", "write_in_pieces"})
+FOLDER_CALLS: Final = frozenset({"rename", "rename_over", "touch", "link", "write_in_pieces"})
 """What `FolderStorage` alone has, but for `publish`, as others call things of their own."""
 ONLY_INSIDE: Final = frozenset({"FolderStorage", "mtime_ms", "exclusive", "overwrite"})
 OTHER_FILES: Final = frozenset({

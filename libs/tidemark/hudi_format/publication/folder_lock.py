@@ -16,11 +16,13 @@ giving it back renames it into the term's folder again, so it is never empty. `r
 nor a directory that holds something. Both renames work only while the term's folder exists: a coordinator
 whose folder was renamed away by its successor can neither take the lock nor free the successor's.
 
-The lock of an older term is taken over as follows:
+The lock of an older term is taken over in one step, because an epoch may be committed in the metadata table
+only: a writer that got in then would build on half of it.
 
-1. The caller has ended the older term: its folder was renamed away (`folders.end_older_terms`).
-2. The old lock is renamed into our term's folder and deleted.
-3. Our lock is renamed to `.hoodie/lock`. Another writer may take the free lock before that; then we wait.
+1. The caller has ended the older term: its folder was renamed away (`folders.end_older_terms`), so the older
+   term can neither free the lock nor take it again.
+2. Our owner file is renamed out of our term's folder over the old one. The directory stays where it is and is
+   never empty. If our term was ended meanwhile, the rename finds no source.
 """
 
 from __future__ import annotations
@@ -86,13 +88,16 @@ class FolderLockPlace:
         self._storage, self._ids = storage, ids
         self._term, self._term_dir = term, term_dir
         self.nonce: str | None = None
+        self._is_prepared = False
 
     def holder(self) -> LockHolder | None:
         return read_lock(self._storage)
 
     def put(self) -> bool:
-        if self.nonce is None:
-            self.nonce = self._prepare()
+        if self.nonce is None or not self._is_prepared:
+            nonce = self._ids.uuid()
+            self._prepare(nonce, self._prepared_path(nonce))
+            self.nonce, self._is_prepared = nonce, True
         try:
             self._storage.rename(self._prepared_path(self.nonce), LOCK_PATH)
         except AlreadyExistsError:
@@ -102,15 +107,21 @@ class FolderLockPlace:
             raise self._term_is_over() from error
         return True
 
-    def take_away(self, holder: LockHolder) -> None:
-        taken = join_path(self._term_dir, f"taken-lock-{self._ids.uuid()}")
+    def replace(self, holder: LockHolder) -> bool:
+        nonce = self._ids.uuid()
+        successor = join_path(self._term_dir, f"successor-{nonce}")
+        self._prepare(nonce, successor)
+        # Known before the step, so that a step of unknown outcome is recognised by the next call.
+        self.nonce, self._is_prepared = nonce, False
         try:
-            self._move_away(taken, holder.nonce)
+            self._storage.rename_over(join_path(successor, _OWNER_FILE), join_path(LOCK_PATH, _OWNER_FILE))
         except FileMissingError as error:
             if not self._storage.exists(self._term_dir):
                 raise self._term_is_over() from error
-            return
-        self._storage.delete_tree(taken)
+            self._storage.delete_tree(successor)
+            return False
+        self._storage.delete_tree(successor)
+        return True
 
     def give_back(self) -> None:
         assert self.nonce is not None
@@ -118,20 +129,19 @@ class FolderLockPlace:
             self._move_away(self._prepared_path(self.nonce), self.nonce)
         except FileMissingError as error:
             raise LockLostError(f"{LOCK_PATH} or the folder of term {self._term.offset} is gone") from error
+        self._is_prepared = True
 
-    def _prepare(self) -> str:
-        """Makes a lock directory in the term's folder; returns its nonce. Never makes the term's folder,
-        which is the fence: raises `FencedOutError` when it is gone.
+    def _prepare(self, nonce: str, path: str) -> None:
+        """Makes a lock directory at ``path`` in the term's folder. Never makes the term's folder, which is
+        the fence: raises `FencedOutError` when it is gone.
         """
-        nonce = self._ids.uuid()
         fresh = join_path(parent_of(self._term_dir), f"fresh-{self._term.offset}-{nonce}")
         self._storage.create(join_path(fresh, _OWNER_FILE), self._content(nonce))
         try:
-            self._storage.rename(fresh, self._prepared_path(nonce))
+            self._storage.rename(fresh, path)
         except FileMissingError as error:
             self._storage.delete_tree(fresh)
             raise self._term_is_over() from error
-        return nonce
 
     def _prepared_path(self, nonce: str) -> str:
         return join_path(self._term_dir, f"lock-{nonce}")

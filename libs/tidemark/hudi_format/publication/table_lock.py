@@ -72,9 +72,10 @@ class LockPlace(Protocol):
         """
         ...
 
-    def take_away(self, holder: LockHolder) -> None:
-        """Removes the lock of an older term; does nothing when it is gone. Raises `FencedOutError` when this
-        term is over, `LockLostError` when the lock changed hands meanwhile.
+    def replace(self, holder: LockHolder) -> bool:
+        """Puts ours in place of the lock of an older term, in one step: no other writer finds it free. False
+        when that lock is not there any more. Raises `FencedOutError` when this term is over. After another
+        error ours may be in place: its nonce is then `nonce`.
         """
         ...
 
@@ -145,8 +146,8 @@ class TableLock:
             if holder.nonce == self._place.nonce:  # an earlier call took it, and then raised an error
                 self._nonce = holder.nonce
                 return True
-            self._place.take_away(holder)
-        if not self._place.put():
+        replaced = holder is not None and self._place.replace(holder)
+        if not replaced and not self._place.put():
             return False
         self._nonce = self._place.nonce
         in_a_row = self._left_ms(self._free_since_ms + FREE_MS) > 0

@@ -187,6 +187,13 @@ class FolderStorage(Storage, Protocol):
         """Makes a folder and its parents. Raises `AlreadyExistsError` if it exists and `exclusive` is set."""
         ...
 
+    def rename_over(self, src: str, dst: str) -> None:
+        """Puts the file `src` in place of the file `dst`, in one step: at no moment is `dst` absent. Never
+        makes the folder of `dst`. Raises `FileMissingError` when `src` or the folder of `dst` is absent, or
+        that is a file; then nothing has changed.
+        """
+        ...
+
     def rename(self, src: str, dst: str, durable: bool = True) -> None:
         """Renames a file or folder in one step. Never makes the folder of `dst`, so that folder can be a
         fence.

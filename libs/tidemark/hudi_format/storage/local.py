@@ -289,9 +289,16 @@ class LocalStorage:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
             raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone") from error
-        for folder in {os.path.dirname(source), os.path.dirname(target)} if durable else ():
-            with contextlib.suppress(FileNotFoundError):
-                sync_folder(folder)
+        if durable:
+            _sync_folders_of(source, target)
+
+    def rename_over(self, src: str, dst: str) -> None:
+        source, target = self._absolute_file(src), self._absolute_file(dst)
+        try:
+            os.rename(source, target)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone") from error
+        _sync_folders_of(source, target)
 
     def delete(self, path: str) -> bool:
         folder, name = os.path.split(self._absolute_file(path))
@@ -345,6 +352,13 @@ class LocalPieceWriter:
     def _end(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
+
+
+def _sync_folders_of(*paths: str) -> None:
+    """Syncs the folders of these files, if they are still there."""
+    for folder in set(map(os.path.dirname, paths)):
+        with contextlib.suppress(FileNotFoundError):
+            sync_folder(folder)
 
 
 def _status(path: str) -> os.stat_result | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-
 import pytest
 
 from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
@@ -12,7 +9,11 @@ from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
-from tidemark.hudi_format.errors import FencedOutError, LockHeldError, LockLostError
+from tidemark.hudi_format.errors import (
+    FencedOutError,
+    LockHeldError,
+    LockLostError,
+)
 from tidemark.hudi_format.publication.folder_lock import folder_lock
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH, TableLock
@@ -164,114 +165,10 @@ def test_a_directory_without_owner_is_somebody_elses(table: Table) -> None:
     assert not table.term(5).try_acquire()
 
 
-def test_there_is_no_moment_at_which_the_lock_directory_is_empty(table: Table) -> None:
-    """An empty directory would give way to a rename, and Hudi can delete it."""
-    older, newer = table.term(5), table.term(6)
-    storage = table.storage
-    seen: list[bool] = []
-
-    def looking(step: Callable[..., object]) -> Callable[..., object]:
-        def stepped(*args: object, **kwargs: object) -> object:
-            result = step(*args, **kwargs)
-            if LOCK_PATH in storage._dirs:
-                seen.append(f"{LOCK_PATH}/owner" in storage._files)
-            return result
-
-        return stepped
-
-    for name in ("create", "rename", "delete", "delete_tree", "make_dir"):
-        setattr(storage, name, looking(getattr(storage, name)))
-    assert older.try_acquire()
-    assert newer.try_acquire()
-    newer.release()
-    assert seen
-    assert all(seen)
-    assert not storage.exists(LOCK_PATH)
-
-
-def test_another_engine_gets_in_between_the_two_steps_of_a_takeover(table: Table) -> None:
-    older = table.term(5)
-    assert older.try_acquire()
-    table.end_term(5)
-    newer = table.term(6)
-    rename = table.storage.rename
-
-    def engine_takes_the_free_lock(src: str, dst: str, durable: bool = True) -> None:
-        rename(src, dst)
-        if src == LOCK_PATH:
-            table.storage.create(LOCK_PATH, SPARKS_LOCK)
-
-    table.storage.rename = engine_takes_the_free_lock  # type: ignore[method-assign]
-    assert not newer.try_acquire()
-    assert table.storage.read(LOCK_PATH) == SPARKS_LOCK
-    with pytest.raises(LockLostError):
-        older.check()
-    table.storage.delete(LOCK_PATH)
-    assert newer.try_acquire()
-    newer.check()
-
-
-@pytest.mark.parametrize("frozen_at", range(1, 6))
-def test_two_successors_race_for_the_lock_and_the_newest_has_it(table: Table, frozen_at: int) -> None:
-    """Term 6 is frozen before its nth rename or create; 7 ends it and takes over; then 6 goes on."""
-    older = table.term(5)
-    assert older.try_acquire()
-    table.end_term(5)
-    middle = table.term(6)
-    storage, steps = table.storage, itertools.count(1)
-    newest: list[TableLock] = []
-
-    def freezing(step: Callable[..., object]) -> Callable[..., object]:
-        def stepped(*args: object) -> object:
-            if next(steps) == frozen_at:
-                table.end_term(6)
-                newest.append(table.term(7))
-                assert newest[0].try_acquire()
-            return step(*args)
-
-        return stepped
-
-    for name in ("create", "rename", "delete_tree"):
-        setattr(storage, name, freezing(getattr(storage, name)))
-    try:
-        taken = middle.try_acquire()
-    except (FencedOutError, LockLostError):
-        taken = False
-    assert newest
-    newest[0].check()
-    assert not taken
-    assert not storage.exists("terms/6")
-
-
-def test_a_lock_taken_by_the_middle_term_before_it_was_ended_goes_to_the_newest(table: Table) -> None:
-    middle = table.term(6)
-    assert middle.try_acquire()
-    table.end_term(6)
-    newest = table.term(7)
-    assert newest.try_acquire()
-    newest.check()
-    with pytest.raises(LockLostError):
-        middle.check()
-
-
 def test_what_was_never_taken_can_not_be_checked_or_released(table: Table) -> None:
     for step in ("check", "release"):
         with pytest.raises(LockLostError):
             getattr(table.term(5), step)()
-
-
-def test_a_successor_takes_the_lock_over_and_the_older_term_can_not_free_it(table: Table) -> None:
-    older = table.term(5)
-    assert older.try_acquire()
-    table.end_term(5)
-    newer = table.term(6)
-    assert newer.try_acquire()
-    newer.check()
-    with pytest.raises(LockLostError):
-        older.check()
-    with pytest.raises(LockLostError):
-        older.release()
-    newer.check()
 
 
 def test_a_frozen_older_term_that_had_checked_can_not_free_the_successors_lock(table: Table) -> None:
