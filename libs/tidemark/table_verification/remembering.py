@@ -20,18 +20,23 @@ _HARMLESS: Final = frozenset(
 """Differences despite which each row still has its entry."""
 
 
-def verify_and_remember(storage: Storage, full: bool, say: Callable[[str], None]) -> Verification:
+def verify_and_remember(
+    storage: Storage,
+    full: bool,
+    say: Callable[[str], None],
+    wait: Callable[[float], None] = lambda _: None,
+) -> Verification:
     """Verifies the table, and stores the state if there are no differences.
 
     ``full``: ignores the previous run's state. If each row has its index entry, that is stored as well, for
     the coordinator (`checked_index`). A failure to store (a read-only table) is no error: it is passed to
-    ``say``. Raises what `verify_table` raises.
+    ``say``. ``wait``, and what it raises: as `verify_table`.
     """
     state = None if full else load_state(storage)
     if state is None and not full and storage.exists(STATE_PATH):
         say(f"{STATE_PATH} is damaged or of another release: reading everything")
     replaced = _taking_rows(storage)
-    result = verify_table(storage, say, state)
+    result = verify_table(storage, say, state, wait)
     if result.state is not None:
         try:
             store_state(storage, result.state)

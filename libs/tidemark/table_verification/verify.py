@@ -63,7 +63,10 @@ from tidemark.table_verification.verified_state import (
     verified_state,
 )
 
-_TRIES_MAX: Final = 4
+_PAUSES_S: Final = (1.0, 4.0, 15.0, 40.0)
+"""Before the second reading, the third, and so on. Beside a stream, archival and cleaning remove files every
+few minutes, for up to half a minute at a time: readings without pauses all fell into one of those times.
+"""
 _REMOVING: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 
 
@@ -115,15 +118,19 @@ class Verification:
 
 
 def verify_table(
-    storage: Storage, say: Callable[[str], None], state: VerifiedState | None = None
+    storage: Storage,
+    say: Callable[[str], None],
+    state: VerifiedState | None = None,
+    wait: Callable[[float], None] = lambda _: None,
 ) -> Verification:
     """Verifies the newest snapshot, going on from ``state`` if one is given. Writes nothing.
 
-    ``say`` gets lines of progress. Raises FileMissingError (no table), UndecidedError, CorruptFileError,
+    ``say`` gets lines of progress. ``wait``: lets seconds pass between two readings; without it they follow
+    each other at once. Raises FileMissingError (no table), UndecidedError, CorruptFileError,
     TimelineConflictError (try again), UnsupportedTableError.
     """
     before: Findings | None = None
-    for _ in range(_TRIES_MAX):
+    for pause_s in (*_PAUSES_S, None):
         config = read_table_config(storage)
         snapshot = MetadataTableSnapshot.load(storage)
         try:
@@ -140,10 +147,12 @@ def verify_table(
                 # cause.
                 return result
             before = result.findings
-        say("files of the table were removed meanwhile: looking again")
+        if pause_s is not None:
+            say(f"files of the table were removed meanwhile: looking again in {pause_s:.0f} s")
+            wait(pause_s)
     raise UndecidedError(
-        f"{storage.base_uri}: files were removed during each of {_TRIES_MAX} readings (cleaning, archival or "
-        "rollback): verify again when that has ended"
+        f"{storage.base_uri}: files were removed during each of {len(_PAUSES_S) + 1} readings (cleaning, "
+        "archival or rollback): verify again when that has ended"
     )
 
 

@@ -93,8 +93,10 @@ def test_files_that_a_cleaner_takes_meanwhile_are_looked_at_again(tmp_path: Path
         if "looking again" in text:
             Damage(tmp_path / "table").files_say(victim, None)
 
-    assert verify_table(storage, say).agrees
-    assert said.count("files of the table were removed meanwhile: looking again") == 1
+    waited: list[float] = []
+    assert verify_table(storage, say, wait=waited.append).agrees
+    assert said.count("files of the table were removed meanwhile: looking again in 1 s") == 1
+    assert waited == [1.0]
 
 
 def test_files_that_go_in_every_look_leave_it_undecided(tmp_path: Path):
@@ -108,12 +110,15 @@ def test_files_that_go_in_every_look_leave_it_undecided(tmp_path: Path):
                 if f"{partition}/{name}" not in present:
                     damage.files_say(f"{partition}/{name}", None)
 
-    with pytest.raises(UndecidedError, match="verify again"):
-        verify_table(storage, say)
+    waited: list[float] = []
+    with pytest.raises(UndecidedError, match="each of 5 readings.*verify again"):
+        verify_table(storage, say, wait=waited.append)
+    assert waited == sorted(waited)
+    assert sum(waited) >= 60.0, "an archive action may remove files for half a minute"
 
 
 def test_a_difference_that_stays_is_told_although_files_go(tmp_path: Path):
     storage = cleaned_meanwhile(tmp_path / "table", 99)
     Damage(tmp_path / "table").index("k4", None)
-    result = verify_table(storage, lambda _: None)
+    result = verify_table(storage, lambda _: None, wait=lambda _: None)
     assert result.findings.counts[Kind.ROW_WITHOUT_ENTRY] == 1

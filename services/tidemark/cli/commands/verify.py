@@ -32,11 +32,13 @@ def run_verify(options: argparse.Namespace) -> int:
     from tidemark.config import load_config
     from tidemark.console.output import Output
     from tidemark.hudi_format.storage.locate import open_storage
+    from tidemark.stream_runtime.clock import SystemClock
     from tidemark.table_verification.remembering import verify_and_remember
     from tidemark.table_verification.report import document, lines
 
     output = Output(options.json)
     config = load_config(options.config)
-    result = verify_and_remember(open_storage(config.table.path), options.full, output.say)
+    storage, wait = open_storage(config.table.path), SystemClock().sleep
+    result = verify_and_remember(storage, options.full, output.say, wait)
     output.answer(document(result), lines(result))
     return 0 if result.agrees else 1
