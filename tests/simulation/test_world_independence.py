@@ -25,7 +25,7 @@ ENCODERS = {
     "tidemark.hudi_format.file_group.write_stats": {"log_append_stat", "new_base_file_stat"},
     "tidemark.hudi_format.hfile": {"write_hfile"},
     "tidemark.hudi_format.metadata_table.delta_commit": {
-        "delta_commit_metadata", "file_changes", "publish_files_log", "publish_log",
+        "delta_commit_metadata", "empty_log", "file_changes", "publish_files_log", "publish_log",
     },
     "tidemark.hudi_format.metadata_table.partitions.files": {
         "ALL_PARTITIONS_KEY", "FileChange", "FilesRecord",

@@ -16,7 +16,8 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import
 from tidemark.hudi_format.table_services.merging.sorted_entries import Entries, SortedEntries, windows
 
 _HELD_BYTES: Final = 64 << 20
-_MARK: Final = pa.scalar(b"", pa.binary())
+_MARK: Final = b""
+"""The value of an entry that is there."""
 
 
 def secondary_differences(
@@ -30,7 +31,7 @@ def secondary_differences(
     """
     wanted = SortedEntries(scratch, "rows", _HELD_BYTES)
     for keys in rows:
-        wanted.add(Entries.of(keys, pa.repeat(_MARK, len(keys))))
+        wanted.add(Entries.of(keys, pa.repeat(pa.scalar(_MARK, pa.binary()), len(keys))))
     found = SortedEntries(scratch, "stored", _HELD_BYTES)
     for part in stored:
         found.add(_marked(part))
@@ -46,5 +47,5 @@ def _marked(part: StoredEntries) -> Entries:
     if part.values is None:
         return Entries.of(part.keys, None)
     is_live = pa.array(live_values(part.values, part.schema, part.source))
-    marks = pc.if_else(is_live, _MARK, pa.scalar(None, pa.binary()))
+    marks = pc.if_else(is_live, pa.scalar(_MARK, pa.binary()), pa.scalar(None, pa.binary()))
     return Entries.of(part.keys, marks)

@@ -66,7 +66,7 @@ class ForeignEngine:
         self._index = IndexCompaction(bench, self._undoing)
         self._in_flight: Write | None = None
         self._begun, self._halves, self._lock_left = set[str](), set[str](), False
-        self._stats = ForeignStats(storage, clock).change
+        self._stats = ForeignStats(bench).change
         self.done = Counter[str]()
         self.said = ""
         self._rows = Rows(layout, at, lambda: bench.has_note)

@@ -4,82 +4,116 @@ under the lock, and whatever becomes of the write.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tests.simulation.kept_stats import FOLDER, switch_on
 from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.foreign import instants
+from tests.simulation.world.foreign.bench import Bench
 from tests.simulation.world.foreign.writes import LeftOutError
-from tidemark.hudi_format import table_keys as keys
-from tidemark.hudi_format.index_definitions import (
-    COLUMN_STATS,
-    column_stats_definition,
-    read_index_definitions,
-    remove_index_definitions,
-    write_index_definitions,
-)
-from tidemark.hudi_format.metadata_table.bootstrap import partition_metadata
-from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.ports import Clock
-from tidemark.hudi_format.storage.base import join_path
-from tidemark.hudi_format.table_config import read_properties, update_properties
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
+_STATS: Final = "column_stats"
+_FOLDER: Final = f".hoodie/metadata/{_STATS}"
+_PROPERTIES: Final = ".hoodie/hoodie.properties"
+_LISTED: Final = "hoodie.table.metadata.partitions"
+_DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
+_META_COLUMNS: Final = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
 _COLUMNS: Final = ("id", "ts")
 _GROUPS: Final = 3
 
 
 class ForeignStats:
-    """Raises LeftOutError where there is nothing to be changed. ``clock``: completes above all that there
-    is.
-    """
+    """Raises LeftOutError where there is nothing to be changed."""
 
-    def __init__(self, storage: Any, clock: Clock) -> None:
-        self._storage, self._clock = storage, clock
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self._storage = bench, bench.storage
 
-    def change(self, _: Look, what: str) -> None:
+    def change(self, look: Look, what: str) -> None:
         """``what``: one of `STATS_CHANGES`."""
-        STATS_CHANGES[what](self)
+        STATS_CHANGES[what](self, look)
 
-    def off(self) -> None:
+    def off(self, _: Look) -> None:
         """It drops them: property, definition, folder."""
-        self._list(self._listed() - {COLUMN_STATS})
-        remove_index_definitions(self._storage, [COLUMN_STATS])
-        self._storage.delete_tree(FOLDER)
+        self._list(self._listed() - {_STATS})
+        self._define(None)
+        self._storage.delete_tree(_FOLDER)
 
-    def columns(self) -> None:
+    def columns(self, _: Look) -> None:
         """Its configuration names other columns: the definition has them from here on."""
         self._listed()
-        definitions = read_index_definitions(self._storage)
-        changed = {**definitions, COLUMN_STATS: column_stats_definition(_COLUMNS)}
-        write_index_definitions(self._storage, changed)
+        self._define(_COLUMNS)
 
-    def anew(self) -> None:
+    def anew(self, look: Look) -> None:
         """It drops them and builds them anew, with other groups; its records of the files that are
         there are left out here.
         """
-        self.off()
-        times = InstantGenerator(self._clock)
-        for root in (DATA_ROOT, METADATA_TABLE_ROOT):
-            times.observe(load_timeline(self._storage, root).times())
-        switch_on(self._storage, _COLUMNS, _GROUPS, times.next())
-        self._storage.replace(join_path(FOLDER, ".hoodie_partition_metadata"), partition_metadata("0", 1))
+        listed = self._listed()
+        self.off(look)
+        self._build(look)
+        self._define(_COLUMNS)
+        self._list(listed)
 
-    def partition(self) -> None:
+    def partition(self, _: Look) -> None:
         """It switches partition_stats on beside them."""
         self._list(self._listed() | {"partition_stats"})
 
+    def _build(self, look: Look) -> None:
+        """The partition without records, by an instant of the metadata table alone, which completes above all
+        that there is.
+        """
+        data, metadata = look.timeline.hudi, look.metadata.hudi
+        instant = f"{sum(each < '1' for each in metadata.instants):017d}"
+        with self._bench.clock.beyond(max(data.newest, metadata.newest)):
+            completion = self._bench.instant(look)
+        for group in range(_GROUPS):
+            name = LogFileName(f"col-stats-{group:04d}-0", instant, 1, "0-0-0")
+            self._storage.create(f"{_FOLDER}/{name}", empty_log(instant))
+        self._storage.replace(f"{_FOLDER}/.hoodie_partition_metadata", b"commitTime=0\npartitionDepth=1\n")
+        instants.request(self._storage, instant, "deltacommit", root=instants.METADATA)
+        instants.start(self._storage, instant, "deltacommit", root=instants.METADATA)
+        done = encode_commit_metadata(CommitMetadata())
+        instants.complete(self._storage, instant, "deltacommit", completion, done, instants.METADATA)
+
     def _listed(self) -> set[str]:
-        found = set(read_properties(self._storage).get(keys.METADATA_PARTITIONS, "").split(","))
-        if COLUMN_STATS not in found:
+        found = next((value for key, value in self._properties() if key == _LISTED), "").split(",")
+        if _STATS not in found:
             raise LeftOutError("the table keeps no column stats")
-        return found
+        return set(found)
 
     def _list(self, names: set[str]) -> None:
-        update_properties(self._storage, {keys.METADATA_PARTITIONS: ",".join(sorted(names))})
+        changed = {**dict(self._properties()), _LISTED: ",".join(sorted(names))}
+        text = "".join(f"{key}={value}\n" for key, value in changed.items())
+        self._storage.replace(_PROPERTIES, text.encode("latin-1"))
+
+    def _properties(self) -> list[tuple[str, str]]:
+        """Keys and values as they are written, comments left out."""
+        lines = self._storage.read(_PROPERTIES).decode("latin-1").splitlines()
+        pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
+        return [(key, value) for key, _, value in pairs]
+
+    def _define(self, columns: tuple[str, ...] | None) -> None:
+        """Sets the columns of their definition; None takes it out."""
+        document: dict[str, Any] = json.loads(self._storage.read(_DEFINITIONS))
+        found = document["indexDefinitions"]
+        found.pop(_STATS, None)
+        if columns is not None:
+            fields = [*_META_COLUMNS, *columns]
+            found[_STATS] = {
+                "indexName": _STATS,
+                "indexType": _STATS,
+                "indexFunction": _STATS,
+                "sourceFields": fields,
+                "indexOptions": {},
+                "version": "V2",
+            }
+        self._storage.replace(_DEFINITIONS, json.dumps(document, indent=2).encode())
 
 
-STATS_CHANGES: Final[Mapping[str, Callable[[ForeignStats], None]]] = {
+STATS_CHANGES: Final[Mapping[str, Callable[[ForeignStats, Look], None]]] = {
     "off": ForeignStats.off,
     "columns": ForeignStats.columns,
     "anew": ForeignStats.anew,

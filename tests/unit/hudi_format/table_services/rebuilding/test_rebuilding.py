@@ -12,6 +12,11 @@ from tests.unit.table_files import orders, table_schema
 from tests.unit.table_verification.damage import DAYS, changed_table
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.errors import TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.index_definitions import (
+    read_index_definitions,
+    secondary_index_definition,
+    write_index_definitions,
+)
 from tidemark.hudi_format.metadata_table.index_life import index_life
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
@@ -132,9 +137,12 @@ def test_a_commit_of_another_writer_during_the_build_throws_the_new_index_away(t
 
 def test_an_index_of_another_kind_is_named(tmp_path: Path) -> None:
     changed_table(tmp_path, TableType.MERGE_ON_READ)
-    (tmp_path / ".hoodie/metadata/secondary_index_day").mkdir()
-    with pytest.raises(UnsupportedTableError, match="secondary_index_day"):
-        plan_rebuild(LocalStorage(tmp_path), 4, InstantGenerator(SystemClock()))
+    storage, name = LocalStorage(tmp_path), "secondary_index_day"
+    (tmp_path / ".hoodie/metadata" / name).mkdir()
+    definitions = read_index_definitions(storage)
+    write_index_definitions(storage, {**definitions, name: secondary_index_definition(name, "day")})
+    with pytest.raises(UnsupportedTableError, match=name):
+        plan_rebuild(storage, 4, InstantGenerator(SystemClock()))
 
 
 def test_an_estimate_counts_the_entries_of_base_and_log_files(tmp_path: Path) -> None:
