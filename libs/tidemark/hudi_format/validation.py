@@ -63,7 +63,8 @@ _PLAIN_PAYLOADS: Final = {
 _KEY_GENERATORS: Final = frozenset(
     {KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION}
 )
-_UNSAFE_PENDING: Final = (
+# Of other writers: what is pending may be committed later, without what was made meanwhile.
+UNSAFE_PENDING: Final = (
     Action.COMMIT,
     Action.DELTA_COMMIT,
     Action.REPLACE_COMMIT,
@@ -391,7 +392,7 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
 
 def _check_pending(storage: Storage, own_pending: Collection[str]) -> None:
     own = set(own_pending)
-    for instant in load_timeline(storage).pending(*_UNSAFE_PENDING):
+    for instant in load_timeline(storage).pending(*UNSAFE_PENDING):
         if instant.requested not in own:
             _refuse(
                 f"another writer's {instant.action.value} {instant.requested} is pending on the timeline",

@@ -38,21 +38,12 @@ from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import read_table_config
-from tidemark.hudi_format.timeline import Action, load_timeline
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.validation import UNSAFE_PENDING
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 
 _HELD_BYTES: Final = 128 << 20
-# A write that began before the index knows nothing of it, and adds no entries when it is committed.
-_WRITES: Final = (
-    Action.COMMIT,
-    Action.DELTA_COMMIT,
-    Action.REPLACE_COMMIT,
-    Action.CLUSTERING,
-    Action.INDEXING,
-    Action.ROLLBACK,
-    Action.RESTORE,
-)
 
 
 @dataclass(frozen=True)
@@ -169,7 +160,7 @@ def _column_of(storage: Storage, partition: SecondaryIndexPartition) -> str | No
 
 
 def _check_nothing_pending(storage: Storage) -> None:
-    pending = load_timeline(storage).pending(*_WRITES)
+    pending = load_timeline(storage).pending(*UNSAFE_PENDING)
     if pending:
         instant = min(pending, key=lambda one: one.requested)
         raise AdoptionError(
