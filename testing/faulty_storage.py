@@ -110,7 +110,7 @@ class FaultyStorage:
     def _due(self, operation: str) -> When | None:
         struck: _Fault | None = None
         for fault in self._faults:
-            if fault.operation == operation or (fault.operation == "*" and operation in _WRITING):
+            if fault.operation == operation or (fault.operation == "*" and operation in WRITING):
                 fault.countdown -= 1
                 if fault.countdown == 0 and struck is None:
                     struck = fault
@@ -213,7 +213,7 @@ class FaultyStorage:
         self._call("touch", self._inner.touch, path, create)
 
 
-_WRITING = frozenset(
+WRITING = frozenset(
     {
         "sync_dir",
         "create",

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from testing.faulty_storage import WRITING
 from tidemark.hudi_format.storage.base import Storage
 
-_WRITING = frozenset(
-    {
-        "create",
-        "replace",
-        "publish",
-        "link",
-        "make_dir",
-        "rename",
-        "rename_over",
-        "delete",
-        "delete_tree",
-        "touch",
-    }
-)
+_WRITING = WRITING - {"sync_dir", "write_in_pieces"}
 
 
 class Points:
