@@ -14,7 +14,7 @@ from tests.fuzz.target import Target
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.verification.verdict import VerdictFile
 from tidemark.hudi_format.commit.markers import list_markers
-from tidemark.hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
+from tidemark.hudi_format.index_definitions import read_index_definitions, record_index_kind
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.table_verification.verified_state import STATE_PATH, load_state
@@ -66,7 +66,7 @@ def _properties(storage: InMemoryStorage, path: str) -> int:
 
 def _definitions(storage: InMemoryStorage, path: str) -> int:
     found = read_index_definitions(storage)
-    is_record_index_partitioned(found)
+    record_index_kind(found)
     return len(found)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.hudi_format.file_group.names import LogFileName
-from tidemark.hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
+from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.partitioned_index import (
     IndexGroup,
@@ -52,7 +52,7 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_each_partition_has_the_groups_with_which_it_began(table: SparkTable) -> None:
-    assert is_record_index_partitioned(read_index_definitions(table.storage))
+    assert record_index_kind(read_index_definitions(table.storage)) is IndexKind.PARTITIONED
     assert layout_of(table.snapshot).shards == table.shards
 
 

@@ -7,11 +7,11 @@ from tidemark.config.errors import ConfigError
 from tidemark.config.load import load_config
 from tidemark.config.model import (
     Address,
+    ConfiguredIndexKind,
     ConfiguredTableType,
     DebeziumConfig,
     EpochConfig,
     IndexConfig,
-    IndexKind,
     InputConfig,
     InputFormat,
     InputFraming,
@@ -31,11 +31,11 @@ from tidemark.config.model import (
 __all__ = [
     "Address",
     "ConfigError",
+    "ConfiguredIndexKind",
     "ConfiguredTableType",
     "DebeziumConfig",
     "EpochConfig",
     "IndexConfig",
-    "IndexKind",
     "InputConfig",
     "InputFormat",
     "InputFraming",

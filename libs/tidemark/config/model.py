@@ -31,7 +31,7 @@ class ConfiguredTableType(Enum):
     COPY_ON_WRITE = "copy_on_write"
 
 
-class IndexKind(Enum):
+class ConfiguredIndexKind(Enum):
     GLOBAL = "global"
     PARTITIONED = "partitioned"
 
@@ -110,7 +110,7 @@ def _read_address_or_off(text: object) -> Address | None:
 class IndexConfig:
     """`lanes`: number of the units of ownership. `shards`: used only when the record index is created."""
 
-    kind: IndexKind = _field(values.one_of(IndexKind), IndexKind.GLOBAL)
+    kind: ConfiguredIndexKind = _field(values.one_of(ConfiguredIndexKind), ConfiguredIndexKind.GLOBAL)
     shards: int = _field(values.integer(1, 10_000), 8)
     lanes: int = _field(values.integer(1, 1_000), 0)
     tombstone_ttl_ms: int = _field(values.duration_ms, 24 * 3_600_000, key="tombstone_ttl")

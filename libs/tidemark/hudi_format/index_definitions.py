@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError, damage_in
@@ -22,6 +23,17 @@ COLUMN_STATS: Final = "column_stats"
 # Hudi indexes these meta columns in every table that has column stats.
 STATS_META_COLUMNS: Final = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
 _TOP_KEY: Final = "indexDefinitions"
+
+
+class IndexKind(StrEnum):
+    """How a record index is divided, which also says what identifies a row.
+
+    GLOBAL: by record key alone, and a key has one row in the table. PARTITIONED: each data partition has file
+    groups of its own, and a key may have a row in each (METADATA_TABLE.md, section 6).
+    """
+
+    GLOBAL = "global"
+    PARTITIONED = "partitioned"
 
 
 def read_index_definitions(storage: Storage) -> dict[str, dict[str, Any]]:
@@ -44,10 +56,23 @@ def write_index_definitions(storage: Storage, definitions: dict[str, dict[str, A
     storage.replace(INDEX_DEFINITIONS_PATH, text.encode())
 
 
-def is_record_index_partitioned(definitions: dict[str, dict[str, Any]]) -> bool:
-    """Whether the record index is kept per partition. A missing option means the global one."""
+def record_index_kind(definitions: Mapping[str, Mapping[str, Any]]) -> IndexKind:
+    """The kind of the record index. A missing option, or no definition, means the global one."""
     options = definitions.get(RECORD_INDEX, {}).get("indexOptions") or {}
-    return str(options.get("isPartitioned", "false")).lower() == "true"
+    is_partitioned = str(options.get("isPartitioned", "false")).lower() == "true"
+    return IndexKind.PARTITIONED if is_partitioned else IndexKind.GLOBAL
+
+
+def record_index_definition(kind: IndexKind) -> dict[str, Any]:
+    """The definition of the record index, as Hudi 1.2.0 writes it."""
+    return {
+        "indexName": RECORD_INDEX,
+        "indexType": RECORD_INDEX,
+        "indexFunction": "",
+        "sourceFields": [],
+        "indexOptions": {"isPartitioned": "true" if kind is IndexKind.PARTITIONED else "false"},
+        "version": "V1",
+    }
 
 
 def column_stats_definition(columns: Sequence[str]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Final, NoReturn
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import (
-    is_record_index_partitioned,
+    IndexKind,
     read_index_definitions,
+    record_index_kind,
     remove_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.missing_index import check_files, check_folder
@@ -76,15 +77,13 @@ UNSAFE_PENDING: Final = (
 )
 _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
 
-
 SERVES_SECONDARY = False
-"""Whether tables with secondary indexes are served."""
+SERVES_PARTITIONED = False
+"""Whether tables with secondary indexes, and those with a partitioned record index, are served."""
 
 
 def as_it_is(config: TableConfig) -> TableConfig:
-    """The configuration as the properties state it: the default of `check_servable`, which changes
-    nothing.
-    """
+    """The configuration as the properties state it: the default of `check_servable`."""
     return config
 
 
@@ -368,9 +367,10 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             f"{keys.METADATA_PARTITIONS_INFLIGHT} is {building}: an index is being built",
             "Wait until it is done",
         )
-    if is_record_index_partitioned(read_index_definitions(storage)):
+    kind = record_index_kind(read_index_definitions(storage))
+    if kind is IndexKind.PARTITIONED and not SERVES_PARTITIONED:
         yield UnsupportedTableError(
-            "the record level index is partitioned; this release serves the global one only",
+            "the record level index is partitioned, which is not served yet",
             "Drop the index and build the global one with Hudi on Spark",
         )
     elif METADATA_RECORD_INDEX in in_use:

@@ -18,10 +18,11 @@ from tidemark.config import ConfigError, TableConfigFile
 from tidemark.config.errors import all_of_them
 from tidemark.config.hoodie_section import target_file_bytes, without_effect
 from tidemark.config.load import read_config
-from tidemark.config.model import IndexKind
+from tidemark.config.model import ConfiguredIndexKind
 from tidemark.config.partial import asks_for_unread
 from tidemark.config.retention_cost import retention_cost
 from tidemark.console.errors import WRONG_USE, CliError, expected_error, message_of
+from tidemark.hudi_format import validation
 from tidemark.hudi_format.keys import KeyGenerator, field_errors
 from tidemark.hudi_format.metadata_table.scanned_ranges import check_stats_columns
 from tidemark.hudi_format.ordering import OrderingField
@@ -95,9 +96,9 @@ def _without_file(error: Exception, file: str) -> str:
 
 
 def _index_kind(config: TableConfigFile, _: _Refused) -> None:
-    if config.table.index.kind is not IndexKind.GLOBAL:
+    if config.table.index.kind is ConfiguredIndexKind.PARTITIONED and not validation.SERVES_PARTITIONED:
         raise CliError(
-            f"{config.file}: table.index.kind: partitioned is not supported by this release: use global",
+            f"{config.file}: table.index.kind: partitioned is not served yet: use global",
             WRONG_USE,
         )
 

@@ -10,8 +10,8 @@ import pytest
 from tidemark.config import (
     Address,
     ConfigError,
+    ConfiguredIndexKind,
     ConfiguredTableType,
-    IndexKind,
     InputFormat,
     InputPartitioning,
     load_config,
@@ -84,7 +84,7 @@ def write(tmp_path: Path):
 def test_minimal_file_gets_the_documented_defaults(write, tmp_path):
     config = load_config(write(MINIMAL), {})
     assert config.table.type is ConfiguredTableType.MERGE_ON_READ
-    assert config.table.index.kind is IndexKind.GLOBAL
+    assert config.table.index.kind is ConfiguredIndexKind.GLOBAL
     assert (config.table.index.shards, config.table.index.lanes) == (8, 8)
     assert config.table.index.tombstone_ttl_ms == 86_400_000
     assert config.input.format is InputFormat.JSON

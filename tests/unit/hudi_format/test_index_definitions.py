@@ -8,9 +8,13 @@ from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
 from tidemark.hudi_format.index_definitions import (
     COLUMN_STATS,
+    RECORD_INDEX,
     STATS_META_COLUMNS,
+    IndexKind,
     column_stats_definition,
     read_index_definitions,
+    record_index_definition,
+    record_index_kind,
     stats_columns,
     write_index_definitions,
 )
@@ -21,6 +25,14 @@ def test_the_columns_of_a_stored_definition_are_found() -> None:
     assert stats_columns(read_index_definitions(storage)) == []
     write_index_definitions(storage, {COLUMN_STATS: column_stats_definition(["b", "a"])})
     assert stats_columns(read_index_definitions(storage)) == [*STATS_META_COLUMNS, "b", "a"]
+
+
+@pytest.mark.parametrize("kind", list(IndexKind))
+def test_the_kind_of_a_stored_record_index_is_found(kind: IndexKind) -> None:
+    storage = InMemoryStorage()
+    assert record_index_kind(read_index_definitions(storage)) is IndexKind.GLOBAL
+    write_index_definitions(storage, {RECORD_INDEX: record_index_definition(kind)})
+    assert record_index_kind(read_index_definitions(storage)) is kind
 
 
 @pytest.mark.parametrize(("version", "said"), [("V1", "has version V1"), (None, "has version none")])

@@ -15,8 +15,9 @@ from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
-    is_record_index_partitioned,
+    IndexKind,
     read_index_definitions,
+    record_index_kind,
     write_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
@@ -277,8 +278,8 @@ def test_a_payload_class_that_means_the_merge_mode_is_served(table: InMemoryStor
 @pytest.mark.parametrize("value", [True, "true"])
 def test_a_partitioned_record_index_is_refused(table: InMemoryStorage, value: object) -> None:
     write_index_definitions(table, {"record_index": record_index_definition(value)})
-    assert is_record_index_partitioned(read_index_definitions(table))
-    with pytest.raises(UnsupportedTableError, match="partitioned"):
+    assert record_index_kind(read_index_definitions(table)) is IndexKind.PARTITIONED
+    with pytest.raises(UnsupportedTableError, match="partitioned, which is not served yet"):
         check_servable(table)
 
 

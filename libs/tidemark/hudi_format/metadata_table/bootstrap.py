@@ -21,7 +21,11 @@ from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import complete, completed_file, create_inflight, create_requested
 from tidemark.hudi_format.errors import AlreadyExistsError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
-from tidemark.hudi_format.index_definitions import column_stats_definition
+from tidemark.hudi_format.index_definitions import (
+    IndexKind,
+    column_stats_definition,
+    record_index_definition,
+)
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
 from tidemark.hudi_format.metadata_table.own_stats import own_folder
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
@@ -49,14 +53,14 @@ def bootstrap_metadata_table(
     num_shards: int,
     instants: InstantGenerator,
     *,
-    partitioned: bool = False,
+    kind: IndexKind = IndexKind.GLOBAL,
     completions: Sequence[str] = (),
     stats: Sequence[str] = (),
 ) -> None:
     """Gives a new, empty table its metadata table with a record index, and with column stats of the columns
     `stats`, if any.
 
-    The number of shards cannot be changed afterwards. A partitioned index (`partitioned`) begins without file
+    The number of shards cannot be changed afterwards. A partitioned index begins without file
     groups: the commit that first writes a data partition makes that partition's, and `num_shards` is not
     used. `completions` are the completion times of the bootstrap commits, for a caller whose run may be
     repeated by another process; by default they are those of now.
@@ -65,7 +69,7 @@ def bootstrap_metadata_table(
     for a table with commits or with another metadata table, and for a number of shards out of range.
     """
     shards_max = RECORD_INDEX.shards_max
-    if not partitioned and not 1 <= num_shards <= shards_max:
+    if kind is IndexKind.GLOBAL and not 1 <= num_shards <= shards_max:
         raise UnsupportedTableError(f"index.shards is {num_shards}", f"Choose 1 to {shards_max} shards")
     properties = read_properties(storage)
     if load_timeline(storage, DATA_ROOT).instants:
@@ -85,7 +89,7 @@ def bootstrap_metadata_table(
     times = completions or [instants.next() for _ in made]
     shards = {
         FILES.name: FILES.shards_max,
-        RECORD_INDEX.name: 0 if partitioned else num_shards,
+        RECORD_INDEX.name: num_shards if kind is IndexKind.GLOBAL else 0,
         COLUMN_STATS.name: STATS_GROUPS,
     }
     for number, partition in enumerate(made):
@@ -94,7 +98,7 @@ def bootstrap_metadata_table(
         is_stats = partition is COLUMN_STATS
         metadata = own_folder(instant, stats) if is_stats else partition_metadata(instant, 1)
         _bootstrap_partition(storage, instant, partition.name, metadata, file_ids, times[number])
-    _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(partitioned, stats))
+    _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(kind, stats))
     update_properties(
         storage,
         {
@@ -166,16 +170,8 @@ def _metadata_properties(table: str) -> bytes:
     return format_properties(properties, "Made by Tidemark").encode("ascii")
 
 
-def _index_definitions(partitioned: bool, stats: Sequence[str]) -> bytes:
-    record_index = {
-        "indexName": RECORD_INDEX.name,
-        "indexType": RECORD_INDEX.name,
-        "indexFunction": "",
-        "sourceFields": [],
-        "indexOptions": {"isPartitioned": "true" if partitioned else "false"},
-        "version": "V1",
-    }
-    definitions = {RECORD_INDEX.name: record_index}
+def _index_definitions(kind: IndexKind, stats: Sequence[str]) -> bytes:
+    definitions = {RECORD_INDEX.name: record_index_definition(kind)}
     if stats:
         definitions[COLUMN_STATS.name] = column_stats_definition(stats)
     return json.dumps({"indexDefinitions": definitions}, indent=2).encode()

@@ -17,6 +17,7 @@ from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.delta_commit import (
@@ -90,7 +91,7 @@ class PartitionedTable:
         )
         create_table(self.storage, definition)
         self.times = InstantGenerator(ManualClock())
-        bootstrap_metadata_table(self.storage, 0, self.times, partitioned=True)
+        bootstrap_metadata_table(self.storage, 0, self.times, kind=IndexKind.PARTITIONED)
         self.live: dict[Identity, int] = {}
 
     def commit(self, changes: Mapping[Identity, int | None], shards: int, is_completed: bool = True) -> str:
