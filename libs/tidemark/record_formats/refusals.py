@@ -33,6 +33,8 @@ class DeadLetterReason(StrEnum):
     MISSING_KEY = "missing-key"
     NULL_KEY = "null-key"
     KEY_TOO_LONG = "key-too-long"
+    INDEXED_VALUE_TOO_LONG = "indexed-value-too-long"
+    """The value of a column with a secondary index and the record key are too long for an entry of it."""
     NULL_VALUE_WITHOUT_KEY = "null-value-without-key"
     BAD_KEY = "bad-key"
     """The Kafka key of a null value, or a key field, cannot be a record key."""

@@ -23,14 +23,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.epoch_protocol.kept_indexes import KeptSecondary
-from tidemark.hudi_format.file_group.value_changes import RowsChanged
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.value_changes import RowsChanged, ValuePairs
+from tidemark.hudi_format.hfile.layout import KEY_BYTES_MAX
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
+    SECONDARY_PREFIX,
     SecondaryChanges,
     SecondaryIndexPartition,
 )
 from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import (
     group_of,
     keyed,
+    keys_too_long,
     prefixes,
     value_texts,
 )
@@ -59,9 +63,14 @@ class SecondaryEntries:
         return [index.column for index in self._indexes]
 
     def add(self, changed: RowsChanged) -> None:
-        """Adds what one data file changes."""
+        """Adds what one data file changes.
+
+        Raises UnsupportedTableError for a row whose value and key are too long for an entry. Such records
+        become dead letters before they are tagged, except those that were tagged before the index was made.
+        """
         for index in self._indexes:
             changes = changed.of(index.column)
+            _refuse_too_long(index, changes.puts)
             for is_put, pairs in ((True, changes.puts), (False, changes.deletes)):
                 of_values = prefixes(value_texts(pairs.values))
                 keys, groups = keyed(of_values, pairs.keys), group_of(of_values, index.groups)
@@ -77,6 +86,18 @@ class SecondaryEntries:
             parts = self._parts[index, group]
             packed.append(GroupEntries(index, group, sum(part.num_rows for part in parts), _packed(parts)))
         return tuple(packed)
+
+
+def _refuse_too_long(index: KeptSecondary, puts: ValuePairs) -> None:
+    too_long = np.flatnonzero(keys_too_long(value_texts(puts.values), puts.keys))
+    if len(too_long):
+        name = index.name.removeprefix(SECONDARY_PREFIX)
+        raise UnsupportedTableError(
+            f"the value of {index.column} in the row of key {puts.keys[too_long[0]].as_py()[:80]!r} and the "
+            f"key take more than {KEY_BYTES_MAX} bytes together, which is the limit of {index.name}",
+            f"The record was tagged before the index was made: run `tidemark index drop {name}`, then "
+            "`tidemark epoch retry`",
+        )
 
 
 def write_secondary_group(task: SecondaryTask, attempt: Attempt) -> TaskSucceeded:

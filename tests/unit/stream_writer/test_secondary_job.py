@@ -8,6 +8,7 @@ import pytest
 from tests.unit.stream_writer.test_stats_job import FACTS
 from tidemark.commit.v1 import commit_pb2
 from tidemark.epoch_protocol.kept_indexes import KeptSecondary
+from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.value_changes import RowsChanged
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.stream_writer.epoch_tasks import (
@@ -103,3 +104,12 @@ def test_without_changes_there_is_no_task() -> None:
     made = outcome_of(RowsChanged(same, same))
     assert tasks_of(made) == []
     assert touched_groups([made]) == {CITY.name: 0, DAY.name: 0}
+
+
+def test_a_row_that_is_too_long_for_the_index_is_named_with_the_way_out() -> None:
+    entries = SecondaryEntries([CITY])
+    entries.add(RowsChanged(rows(), rows(("k", "c" * (32_767 - 2), 1))))
+    with pytest.raises(UnsupportedTableError, match=r"city .*'k1'.*index drop city.*epoch retry"):
+        entries.add(RowsChanged(rows(), rows(("k1", "c" * (32_767 - 2), 1))))
+    # A row that goes away had an entry: its value fits.
+    entries.add(RowsChanged(rows(("k", "c" * (32_767 - 2), 1)), rows()))

@@ -10,6 +10,7 @@ from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import TableConfig
+from tidemark.index_assigner.shuffle.indexed_values import DefinedIndexes
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES
 from tidemark.record_formats.choose import record_decoder
@@ -47,6 +48,7 @@ def configured_keyer(
             folder_problem=storage.folder_problem,
             row_bytes_max=limits.message_bytes - MESSAGE_OVERHEAD_BYTES,
             rows_bytes_max=ROWS_PER_INPUT_BYTE * limits.transaction_bytes,
+            indexed_columns=DefinedIndexes(storage, clock),
         ),
         record_decoder(config, schema, generator, clock),
         DECODING,

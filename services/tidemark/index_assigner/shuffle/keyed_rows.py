@@ -24,6 +24,11 @@ from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.shuffle.indexed_values import (
+    IndexedColumns,
+    no_indexed_columns,
+    values_too_long,
+)
 from tidemark.index_assigner.shuffle.keyed_parts import (
     DecodeParts,
     Int32Array,
@@ -68,6 +73,7 @@ class RecordRules:
     """Limit of one row: a record above it is refused, because no message could hold it. None: no limit."""
     rows_bytes_max: int | None = None
     """Limit of the rows of one call: once they take so much, the other records wait. None: no limit."""
+    indexed_columns: IndexedColumns = no_indexed_columns
 
 
 class RecordKeyer:
@@ -215,6 +221,8 @@ class RecordKeyer:
         ordering = self._ordering(judge, decoded)
         partitions = self._partitions(judge, table, decoded)
         self._judge_required(judge, decoded)
+        for index in values_too_long(self._rules.indexed_columns(), decoded.rows, keys.keys):
+            judge.refuse(index.rows & ~decoded.deletes, DeadLetterReason.INDEXED_VALUE_TOO_LONG, index.why)
         ops = np.where(decoded.deletes, np.int8(KeyedOp.DELETE), np.int8(KeyedOp.UPSERT))
         ours = [keys.keys, _no_shards(len(ops)), partitions, ordering, pa.array(ops)]
         sound = ~judge.refused
