@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import zlib
 
@@ -300,3 +301,17 @@ def test_a_topic_that_is_made_again_has_another_id_and_one_that_grows_keeps_it(c
     assert admin.topic_states([name]) == {}
     admin.create_topics([TopicSpec(name, 2, 1)])
     assert admin.topic_states([name])[name].id != first[name].id
+
+
+def test_ids_of_topics_are_freed(cluster: KafkaCluster):
+    name, admin = cluster.topic(), cluster.admin()
+
+    def kept() -> int:
+        return sum(type(thing).__name__ == "Uuid" for thing in gc.get_objects())
+
+    admin.topic_states([name])
+    before = kept()
+    for _ in range(5):
+        admin.topic_states([name])
+    gc.collect()
+    assert kept() <= before

@@ -26,6 +26,7 @@ from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import LOOKUP_SERVICE, LookupGate, check_topics, snapshot_loader
 from tidemark.index_assigner.assign_traces import AssignTraces
 from tidemark.index_assigner.assigner_metrics import AssignerMetrics
+from tidemark.index_assigner.circles import CircleSearch
 from tidemark.index_assigner.input.careful_frames import CarefulSettings
 from tidemark.index_assigner.input.deleted_input import read_by
 from tidemark.index_assigner.input.positions import start_of
@@ -143,8 +144,9 @@ class AssignerService:
             server.set_serving(True)
             self.ready.set()
             _log.info("running %s of table %s", ", ".join(s.value for s in members), config.table.name)
+            circles = CircleSearch(self._ports.clock)
             while not stop.wait(0.2) and not self._ended.is_set():
-                pass
+                circles.when_due()
         finally:
             self._end(stop, threads, list(members.values()), server)
             channel.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
@@ -14,6 +13,7 @@ from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.index_assigner.assign_stage import assign_work
 from tidemark.index_assigner.bootstrap import AssignerService, Ports, shuffle_work
+from tidemark.index_assigner.circles import search_seldom
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.index_assigner.input.careful_frames import CarefulSettings
 from tidemark.index_assigner.stage_context import StageFactory
@@ -28,7 +28,6 @@ FACTORIES: Final[Mapping[Stage, StageFactory]] = {
     Stage.SHUFFLE: shuffle_work,
     Stage.ASSIGN: assign_work,
 }
-_COLLECT_AFTER: Final = (200_000, 20, 50)
 
 
 def run(
@@ -42,10 +41,7 @@ def run(
     Raises the error that stopped a stage or kept the process from starting: InputLostError, SetupError,
     RpcError, ListenError …
     """
-    # Tens of thousands of objects are made and freed per batch, none of them in a reference cycle. Python's
-    # default thresholds would search for cycles after every few hundred of them, for nothing.
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
+    search_seldom()
     use_system_allocator()
     clock = SystemClock.from_environment(os.environ)
     kafka = ConfluentKafkaClient.from_config(config, clock=clock)

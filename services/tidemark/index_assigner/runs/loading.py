@@ -55,7 +55,10 @@ class Load(ABC):
         try:
             return next(self._parts, None) is not None
         except Exception as error:
-            self.error = error
+            # Without its traceback: the frames there have this load, so the two would keep each other, with
+            # all that was read for the load, until Python searches for such circles. An assigner does that
+            # once in hours, and take-overs that are not worth their work end like this every few seconds.
+            self.error = error.with_traceback(None)
             return False
 
     def cancel(self) -> None:

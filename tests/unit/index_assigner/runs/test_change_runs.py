@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,6 +136,18 @@ def test_a_change_run_that_grows_too_large_is_given_up(tmp_path: Path) -> None:
     load = write(RunFolder(tmp_path), "one", {f"k{n}": (1, 5, 0) for n in range(99)}, bytes_max=100)
     assert isinstance(load.error, RunTooLargeError)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_load_that_failed_is_freed_without_a_search_for_circles(tmp_path: Path) -> None:
+    load = write(RunFolder(tmp_path), "one", {f"k{n}": (1, 5, 0) for n in range(99)}, bytes_max=100)
+    assert isinstance(load.error, RunTooLargeError)
+    left = weakref.ref(load)
+    gc.disable()
+    try:
+        del load
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_change_run_is_told_by_its_name() -> None:

@@ -21,6 +21,7 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
 from tidemark.stream_runtime.kafka.confluent.refused_login import RefusedLogin
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.confluent.topic_ids import id_of
 from tidemark.stream_runtime.kafka.confluent.translate import client_error, translate
 from tidemark.stream_runtime.kafka.errors import KafkaConfigError, KafkaUnavailableError, MissingTopicError
 from tidemark.stream_runtime.kafka.ports import (
@@ -45,8 +46,6 @@ _CLIENT_S: Final = 2.0
 """A client without an answer for so long is replaced."""
 _METADATA_POLL_S: Final = 0.05
 _LOOKS_MAX: Final = 5
-_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Kafka's zero UUID, which a broker without topic ids returns."""
 _ISOLATION: Final = {
     Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
     Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
@@ -159,8 +158,7 @@ class ConfluentAdmin:
                 described = _result(future, f"description of topic {topic}", _CONTROLLER_TIMEOUT_S)
             except MissingTopicError:
                 continue
-            given = str(described.topic_id) if described.topic_id is not None else _NO_ID
-            states[topic] = TopicState(len(described.partitions), "" if given == _NO_ID else given)
+            states[topic] = TopicState(len(described.partitions), id_of(described))
         return states
 
     def describe(self, topic: str) -> TopicDescription:
