@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Final
@@ -16,16 +15,13 @@ import pyarrow as pa
 from tests.interop.filters import COLUMNS, Zoo, is_plain
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import look
+from tests.interop.shared_life import SharedTable
 from tests.interop.skipping import judge_skipping
 from tests.interop.spark_operations import SparkOperations
-from tests.simulation.lived_table import LivedTable
-from tests.simulation.scripted_tagger import TABLE, Row, Tagged
-from tests.simulation.watched_life import SOON
-from tidemark.epoch_protocol.service_entries import ServiceKind
+from tests.simulation.scripted_tagger import Row
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
-from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.table_verification.findings import Kind
@@ -49,8 +45,8 @@ ARROW: Final = pa.schema(
 )
 
 
-class ZooTable(LivedTable):
-    """A table with rows of all types, by the machine's clock where Spark writes to it.
+class ZooTable(SharedTable):
+    """A table with rows of all types.
 
     `indexed`: the columns with stats. `odd_groups`: file groups with values of which Hudi makes wrong ranges
     where it writes base files (#18754), so Spark writes to the others.
@@ -62,72 +58,13 @@ class ZooTable(LivedTable):
     def __init__(self, folder: Path, table_type: TableType) -> None:
         self._plain, self._odd = Zoo(SEED, is_plain, OF_ALL_TYPES), Zoo(SEED + 1, columns=OF_ALL_TYPES)
         self.filters = Zoo(SEED + 2, columns=OF_ALL_TYPES)
-        self.last: Sequence[Tagged] = ()
-        schema = TableSchema.from_arrow(TABLE, ARROW)
-        super().__init__(
-            folder, SOON, groups=GROUPS, keys=40, seed=SEED, table_type=table_type, schema=schema
-        )
-        self.clock.advance(time.time() - 900 - self.clock.now_ms() / 1_000)
+        super().__init__(folder, table_type, GROUPS, ARROW, SEED)
 
     def new_row(self, key: str, group: int) -> Row:
         zoo = self._odd if group in self.odd_groups else self._plain
         (row,) = zoo.rows([key], f"d{group % 3}", group, self.epochs)
         self.filters.see([row])
         return {**row, "day": row.pop("region"), "ts": row.pop("seq")}
-
-    def tag(self, rows: Sequence[Tagged]) -> int:
-        self.last = rows
-        return super().tag(rows)
-
-    def settle(self) -> None:
-        """What was tagged before another writer came is tagged anew."""
-        while True:
-            self.step_coordinator()
-            super().settle()
-            state = self.state()
-            if state.generation > self.tagger.generation:
-                self.tagger.claim_anew(state)
-                self.tag(self.last)
-            elif state.planned is None and not state.tagged:
-                return
-
-    def epochs_of_ours(self, count: int) -> None:
-        for _ in range(count):
-            self._tag_epoch()
-            self.settle()
-
-    def until_done(self, kind: ServiceKind) -> None:
-        """An epoch a second, until an action of that kind has ended that begins after now."""
-        before = len(self.planned_services())
-        for _ in range(90):
-            self.second()
-            self.settle()
-            planned = self.planned_services()
-            if any(number >= before and planned[number].kind is kind for number in self.ended()):
-                return
-        raise AssertionError(f"no action of {kind}")
-
-    def meet_spark(self) -> None:
-        """The lock is free, and both clocks show the same."""
-        assert self.context is not None
-        self.context.lock.free()
-        ahead_s = self.clock.now_ms() / 1_000 - time.time()
-        if ahead_s > 0:
-            time.sleep(ahead_s)
-        else:
-            self.clock.advance(-ahead_s)
-
-    def theirs(self, new: Sequence[str]) -> pa.Table:
-        """What Spark is about to upsert: rows of keys in file groups of ours, and of new ones."""
-        self.epochs += 1
-        busy = {str(row["id"]) for row, _, _ in self.last}
-        known = [
-            key for key, group in self.places.items() if group not in self.odd_groups and key not in busy
-        ][:3]
-        assert known
-        rows = [self.new_row(key, self.places[key]) for key in known] + [self.new_row(key, 0) for key in new]
-        self.model |= {str(row["id"]): row for row in rows}
-        return pa.Table.from_pylist(rows, schema=ARROW)
 
 
 class Judged:

@@ -52,6 +52,8 @@ from tidemark.hudi_format.table_services.merging.sorted_entries import Entries, 
 from tidemark.hudi_format.table_view import TableView
 
 ENTRIES_PER_GROUP: Final = 11_000_000
+GROUPS_MIN: Final = 2
+"""Hudi 1.2.0 never uses an index of one file group (METADATA_TABLE.md, section 10.2)."""
 _LISTINGS_MAX: Final = 5
 _Say: TypeAlias = Callable[[int, int], None]
 _Group: TypeAlias = tuple[str, str]
@@ -167,7 +169,7 @@ class SecondaryIndexScan:
         goes into log files. Raises UnsupportedTableError for more entries than 10 000 groups hold,
         HudiFormatError for a group of 2 GiB: too many rows have one value.
         """
-        self._groups = max(math.ceil(self._sorted.count / ENTRIES_PER_GROUP), 1)
+        self._groups = max(math.ceil(self._sorted.count / ENTRIES_PER_GROUP), GROUPS_MIN)
         if self._groups > GROUPS_MAX:
             raise UnsupportedTableError(f"{self._sorted.count} rows are too many for an index", "Do without")
         writers: dict[ShardId, HFileWriter] = {}
@@ -205,9 +207,6 @@ class SecondaryIndexScan:
 def _by_group(keys: pa.StringArray, groups: int) -> Iterator[tuple[ShardId, pa.StringArray]]:
     """The keys of each group that has some, in their order."""
     if not len(keys):
-        return
-    if groups == 1:
-        yield ShardId(0), keys
         return
     numbers = group_of(prefixes_of(keys), groups)
     for group in shard_ids(groups):

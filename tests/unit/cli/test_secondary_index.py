@@ -27,7 +27,7 @@ def names(file: Path) -> set[str]:
 
 def test_an_index_is_made_made_anew_and_dropped(file: Path, capsys) -> None:
     assert main(["index", "create", "-c", str(file), "by_at", "--column", "at", "--json"]) == 0
-    made = {"partition": "secondary_index_by_at", "column": "at", "groups": 1, "entries": 2}
+    made = {"partition": "secondary_index_by_at", "column": "at", "groups": 2, "entries": 2}
     assert json.loads(capsys.readouterr().out) == made
     assert main(["index", "repair", "-c", str(file), "by_at", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == made

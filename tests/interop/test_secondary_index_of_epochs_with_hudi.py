@@ -1,0 +1,214 @@
+"""Hudi on Spark finds rows by the secondary indexes that our epochs keep, in fewer files than a scan reads,
+after everything that happens to a table: epochs, our services, and Spark's own writes.
+
+`make services-interop`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from tests.interop.judge import HudiJudge
+from tests.interop.shared_life import SharedTable
+from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
+from tests.simulation.scripted_tagger import Row, Tagged
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format import validation
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
+from tidemark.hudi_format.metadata_table.secondary_creation import create_secondary_index, secondary_partition
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
+from tidemark.hudi_format.table_config import TableType, read_table_config
+from tidemark.table_verification.verify import verify_table
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif("TIDEMARK_SERVICES" not in os.environ, reason="make services-interop"),
+]
+
+_log: Final = logging.getLogger(__name__)
+SEED: Final = int(os.environ.get("TIDEMARK_SEED", "1"))
+GROUPS: Final = 6
+VALUES_MAX: Final = 6
+_DAY: Final = date(1969, 12, 30)
+_MOMENT: Final = datetime(2024, 1, 1, 12, 0, 0, 123_456, UTC)
+CITIES: Final = ("oslo", "", "a$b\\c", "\u00e9\U0001f600", "o'clock", "-1")
+
+Literal = Callable[[Any], str]
+LITERALS: Final[dict[str, Literal]] = {
+    "city": lambda value: "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'",
+    "num": str,
+    "big": lambda value: f"{value}L",
+    "born": lambda value: f"date'{value.isoformat()}'",
+    "seen": lambda value: f"timestamp'{value.replace(tzinfo=None).isoformat(sep=' ')}'",
+}
+NOWHERE: Final[dict[str, Any]] = {
+    "city": "nowhere",
+    "num": 50,
+    "big": 50,
+    "born": _DAY + timedelta(days=50),
+    "seen": _MOMENT + timedelta(days=50),
+}
+"""Values that no row has."""
+ARROW: Final = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("day", pa.string()),
+        pa.field("ts", pa.int64()),
+        pa.field("city", pa.string()),
+        pa.field("num", pa.int32()),
+        pa.field("big", pa.int64()),
+        pa.field("born", pa.date32()),
+        pa.field("seen", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+class Town(SharedTable):
+    """A few values that many rows have, nulls, and values that one row has. An update draws anew, so about
+    one in eight keeps its value, and in each epoch a row moves to another file group.
+    """
+
+    def __init__(self, folder: Path, table_type: TableType) -> None:
+        super().__init__(folder, table_type, GROUPS, ARROW, SEED)
+
+    def new_row(self, key: str, group: int) -> Row:
+        number = self.draw.choice((-1, 0, 1, 2, 3, None, 100 + self.epochs * GROUPS + group))
+        row: dict[str, Any] = {"id": key, "day": f"d{group % 3}", "ts": self.epochs}
+        if number is None:
+            return {**row, **dict.fromkeys(LITERALS)}
+        city = CITIES[number] if number < 100 else f"only {number}"
+        born, seen = _DAY + timedelta(days=number), _MOMENT + timedelta(microseconds=number)
+        return {**row, "city": city, "num": number, "big": number * 10**15, "born": born, "seen": seen}
+
+    def tag(self, rows: Sequence[Tagged]) -> int:
+        return super().tag([*rows, *self._move({str(row["id"]) for row, _, _ in rows})])
+
+    def _move(self, busy: set[str]) -> Iterator[Tagged]:
+        """A delete in one partition, and the same values in another."""
+        for key, group in self.places.items():
+            if key not in busy and group < GROUPS - 1:
+                row = {**self.model[key], "ts": self.epochs}
+                yield row, DataOp.DELETE, self.group_ids[group]
+                moved = {**row, "day": f"d{(group + 1) % 3}"}
+                self.places[key], self.model[key] = group + 1, moved
+                yield moved, DataOp.INSERT, self.group_ids[group + 1]
+                return
+
+
+class Asked:
+    """The table, its judge, and the columns with an index."""
+
+    def __init__(self, judge: HudiJudge, life: Town, columns: tuple[str, ...]) -> None:
+        self._judge, self.life, self._columns = judge, life, columns
+        self.path = Path(life.storage.base_uri)
+        self.spark = SparkOperations(judge, self.path, foreign_writer_options(str(self.path)))
+
+    def make(self, column: str, folder: Path) -> None:
+        self.life.meet_spark()
+        storage = self.life.storage
+        config = read_table_config(storage)
+        scan = SecondaryIndexScan(storage, config, self.life.schema, column, folder, 1 << 20)
+        snapshot = scan.scan()
+        scan.prepare()
+        times = InstantGenerator(self.life.clock)
+        times.observe(snapshot.data_timeline.times() + snapshot.metadata_timeline.times())
+        create_secondary_index(
+            storage,
+            secondary_partition(f"by_{column}"),
+            column,
+            scan.content(),
+            times.next,
+            lambda place: None,
+        )
+
+    def upserts(self, *new: str, **more: str) -> None:
+        self.life.meet_spark()
+        self.spark.write(self.life.theirs(new), "upsert", **more)
+
+    def finds(self, stage: str) -> None:
+        """Values of each indexed column, several at once, null, and one that no row has."""
+        verified = verify_table(self.life.storage, lambda _: None)
+        assert verified.agrees, (stage, verified.findings.examples)
+        asked = read = 0
+        for column in self._columns:
+            keys_of: dict[Any, set[str]] = {}
+            for key, row in self.life.model.items():
+                keys_of.setdefault(row[column], set()).add(key)
+            literal = LITERALS[column]
+            values = [value for value in keys_of if value is not None]
+            values = self.life.draw.sample(values, min(len(values), VALUES_MAX))
+            conditions = {f"{column} = {literal(value)}": keys_of[value] for value in values}
+            several = ", ".join(map(literal, values[:3]))
+            conditions[f"{column} IN ({several})"] = set().union(*(keys_of[value] for value in values[:3]))
+            conditions[f"{column} = {literal(NOWHERE[column])}"] = set()
+            conditions[f"{column} IS NULL"] = keys_of.get(None, set())
+            for condition, expected in conditions.items():
+                found, files = self._look_up(condition)
+                assert found == expected, (stage, condition, expected - found, found - expected)
+                if "IS NULL" not in condition:  # Hudi looks nothing up for it.
+                    assert files <= len(self._groups_of(expected)), (stage, condition)
+                asked, read = asked + 1, read + files
+        listed = asked * len(self._groups_of(set(self.life.model)))
+        _log.info("%s: %d lookups, %d of about %d files read", stage, asked, read, listed)
+
+    def _groups_of(self, keys: set[str]) -> set[object]:
+        """The file groups of these rows; Spark chose those of its keys, which count as one each."""
+        return {self.life.places.get(key, key) for key in keys}
+
+    def _look_up(self, condition: str) -> tuple[set[str], int]:
+        options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+        frame = self._judge._frame(self.path, options).select("id", *self._columns)
+        rows, files = self._judge._rows_and_files(frame.where(condition).select("id"))
+        return {row["id"] for row in rows}, files
+
+
+CASES: Final = [
+    (TableType.MERGE_ON_READ, ("city",)),
+    (TableType.MERGE_ON_READ, ("seen",)),
+    (TableType.COPY_ON_WRITE, tuple(LITERALS)),
+]
+
+
+@pytest.mark.parametrize(("table_type", "columns"), CASES)
+def test_spark_finds_rows_by_what_epochs_keep(
+    judge: HudiJudge,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table_type: TableType,
+    columns: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
+    asked = Asked(judge, Town(tmp_path / "t", table_type), columns)
+    life = asked.life
+    life.epochs_of_ours(4)
+    for column in columns:
+        (tmp_path / column).mkdir()
+        asked.make(column, tmp_path / column)
+    asked.finds("creation")
+    life.epochs_of_ours(8)
+    asked.finds("epochs")
+    if table_type is TableType.MERGE_ON_READ:
+        life.until_done(ServiceKind.COMPACT_DATA)
+        asked.finds("data compaction")
+    for kind in (ServiceKind.COMPACT_INDEX, ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX):
+        life.until_done(kind)
+    asked.finds("index compaction and cleans")
+    asked.upserts("s0", "s1")
+    asked.finds("Spark's upsert")
+    life.epochs_of_ours(3)
+    asked.finds("epochs behind it")
+    asked.upserts("s2", **COMPACTS_INDEX)
+    life.epochs_of_ours(2)
+    asked.finds("Spark's compaction of the index, and epochs")
+    asked.spark.close()
