@@ -60,7 +60,7 @@ class DictRocks(ABC):
     def write_in_parts(
         self,
         puts: Iterable[tuple[list[bytes], list[bytes]]],
-        record: list[tuple[list[bytes], list[bytes]]],
+        record: Iterable[tuple[list[bytes], list[bytes]]],
         record_keys: Iterable[bytes],
         deletes: Iterable[bytes] = (),
     ) -> None:

@@ -43,6 +43,13 @@ class FileMissingError(HudiFormatError):
     kind = ErrorKind.RETRYABLE
 
 
+class ChangesGoneError(FileMissingError):
+    """Log files that say what changed in a shard were deleted while they were read: read the whole shard."""
+
+    # Its callers read the shard anew; to everyone else it is a file that is missing.
+    error_reason = "FILE_MISSING"
+
+
 class FencedOutError(HudiFormatError):
     """This attempt or term is over: nothing of it may be published any more."""
 

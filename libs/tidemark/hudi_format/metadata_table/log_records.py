@@ -11,7 +11,7 @@ Rules for log blocks (METADATA_TABLE.md, sections 5.2 and 8.1):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -93,6 +93,11 @@ def streamed_log_entries(
     storage: Storage, folder: str, names: Sequence[str], is_valid: Callable[[str], bool]
 ) -> Iterator[StoredEntries]:
     """What `log_entries` yields, with one block in memory at a time: the files are opened twice."""
+    return blocks_entries(storage, merge_order(block_heads(storage, folder, names), is_valid))
+
+
+def block_heads(storage: Storage, folder: str, names: Sequence[str]) -> list[SourcedBlock]:
+    """What `read_log_blocks` returns, without the blocks' contents."""
     heads: list[SourcedBlock] = []
     for name in names:
         path = join_path(folder, name)
@@ -100,7 +105,12 @@ def streamed_log_entries(
             if not file.size():
                 check_empty(storage, path)
             heads.extend(SourcedBlock(block, path) for block in scan_heads(file, path))
-    for path, blocks in groupby(merge_order(heads, is_valid), key=lambda sourced: sourced.path):
+    return heads
+
+
+def blocks_entries(storage: Storage, heads: Iterable[SourcedBlock]) -> Iterator[StoredEntries]:
+    """The entries of these blocks, of which one is in memory at a time."""
+    for path, blocks in groupby(heads, key=lambda sourced: sourced.path):
         with storage.open_input(path) as file:
             for sourced in blocks:
                 yield stored_entries(SourcedBlock(read_block_at(file, path, sourced.block.offset), path))

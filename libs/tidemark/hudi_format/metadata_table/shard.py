@@ -31,6 +31,7 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import (
     decode_entries,
     over_base,
 )
+from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.storage.base import Storage, join_path
 
@@ -63,7 +64,7 @@ class ShardSnapshot:
         folder: str,
         file_slice: FileSlice,
         is_valid: Callable[[str], bool],
-        changes_after: Callable[[str], list[tuple[str, RecordIndexEntries]] | None],
+        changes_after: Callable[[str], ChangeStream | None],
     ) -> None:
         """`folder` has the slice's files; `is_valid` says whether log blocks of an instant count."""
         self._storage, self._folder, self._is_valid = storage, folder, is_valid
@@ -162,8 +163,8 @@ class ShardSnapshot:
             return RecordIndexEntries.none()
         return self._base_hits(self.base, keys)[0]
 
-    def changes_after(self, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
-        """(instant, its changes of the shard) for each data instant that completed after that time, in the
+    def changes_after(self, completion_time: str) -> ChangeStream | None:
+        """(instant, changes of the shard) for each data instant that completed after that time, in the
         order of completion.
 
         `completion_time` is on the data table's timeline. Instants that did not touch the shard are left

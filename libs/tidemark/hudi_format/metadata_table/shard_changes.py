@@ -2,22 +2,22 @@
 
 They are read by instant, not by slice: a log file stays on disk for some time after a compaction merged it
 into a base file, and still says what its instant did. It makes no difference either whether the instant is
-still on the active timelines, or archived since. Where a log file is gone the answer is None, never a shorter
-list. Where a shard has no log file of an instant, the commit metadata of the instant's deltacommit says
-whether there was one.
+still on the active timelines, or archived since. Where a log file is gone the answer is None, never a
+shorter list; where one goes while it is read, an error. Where a shard has no log file of an instant, the
+commit metadata of the instant's deltacommit says whether there was one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.errors import ChangesGoneError, FileMissingError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.metadata_table.index_writes import IndexWrites
-from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, read_log_blocks, stored_entries
+from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, block_heads, blocks_entries
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import is_bootstrap_instant
@@ -46,6 +46,39 @@ class _Commit:
     completion: str
     requested: str
     never_touches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStream:
+    """The changes that instants made to one shard, in the order of the instants. Iterated, it yields each
+    instant with the entries of one log block; an instant may have several, of which the later ones count.
+
+    One block is in memory at a time: a shard that was away for long may lack millions of changes. Each
+    iteration reads the files again. Raises ChangesGoneError where one was deleted meanwhile.
+    """
+
+    _storage: Storage
+    _folder: str
+    _written: tuple[tuple[str, _Names], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self._written)
+
+    def __iter__(self) -> Iterator[tuple[str, RecordIndexEntries]]:
+        for instant, names in self._written:
+            try:
+                heads = block_heads(self._storage, self._folder, names)
+                own = [head for head in heads if _is_own(head, instant)]
+                for stored in blocks_entries(self._storage, own):
+                    entries = RECORD_INDEX.merge([stored])
+                    if len(entries):
+                        yield instant, entries
+            except FileMissingError as error:
+                raise ChangesGoneError(str(error)) from error
+
+    def parts(self) -> Iterator[RecordIndexEntries]:
+        """The entries without their instants."""
+        return (entries for _, entries in self)
 
 
 @dataclass(frozen=True)
@@ -83,7 +116,7 @@ class ShardChanges:
     def _writes(self) -> IndexWrites:
         return IndexWrites(self.storage, self.validity.metadata)
 
-    def after(self, file_id: str, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
+    def after(self, file_id: str, completion_time: str) -> ChangeStream | None:
         """What `ShardSnapshot.changes_after` returns, of the shard that is the file group `file_id`."""
         commits = self._commits_after(completion_time)
         if commits is None or self._has_unknown_logs(file_id, completion_time, commits):
@@ -94,16 +127,9 @@ class ShardChanges:
             names = self._files_of(file_id, commit, unnamed)
             if names is None:
                 return None
-            written.append((commit.requested, names))
-        changes: list[tuple[str, RecordIndexEntries]] = []
-        for requested, names in written:
-            try:
-                entries = self._read(requested, names)
-            except FileMissingError:
-                return None
-            if len(entries):
-                changes.append((requested, entries))
-        return changes
+            if names:
+                written.append((commit.requested, names))
+        return ChangeStream(self.storage, self.folder, tuple(written))
 
     def any_after(self, completion_time: str) -> bool:
         """Whether an instant that may change records completed after that time, archived ones included."""
@@ -174,10 +200,6 @@ class ShardChanges:
         if written is None or not written.get(file_id, frozenset()) <= frozenset(names):
             return None
         return names
-
-    def _read(self, instant: str, names: _Names) -> RecordIndexEntries:
-        blocks = read_log_blocks(self.storage, self.folder, names)
-        return RECORD_INDEX.merge(stored_entries(block) for block in blocks if _is_own(block, instant))
 
 
 def _in_order(commit: _Commit) -> tuple[str, str]:

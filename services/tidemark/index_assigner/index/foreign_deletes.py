@@ -16,7 +16,7 @@ index's files, nor in RocksDB or a run, or when the data was compacted before st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
 
@@ -28,6 +28,7 @@ from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.changes import positions_in
 from tidemark.hudi_format.metadata_table import RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import NO_ORDERING
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
@@ -83,9 +84,7 @@ class ForeignDeletes:
 
     # ------------------------------------------------------------ notes
 
-    def notes(
-        self, shard: ShardSnapshot, number: ShardId, changes: Sequence[RecordIndexEntries] | None
-    ) -> Puts:
+    def notes(self, shard: ShardSnapshot, number: ShardId, changes: ChangeStream | None) -> Puts:
         """Returns the notes to write together with a shard's changes.
 
         ``changes``: those that the shard is caught up by, oldest first; RocksDB must not have them yet.
@@ -93,10 +92,10 @@ class ForeignDeletes:
         """
         if not self._parts.deletes_stay:
             return []
-        gone = _deleted(shard.log_parts() if changes is None else changes)
+        gone = _deleted(shard.log_parts() if changes is None else changes.parts())
         if not len(gone):
             return []
-        places = _places(shard.log_parts() if changes is None else changes, gone)
+        places = _places(shard.log_parts() if changes is None else changes.parts(), gone)
         keys = composite_keys(gone, np.full(len(gone), number, np.int32))
         where = self._former(shard, number, gone, keys, places)
         known = np.flatnonzero(where != NO_LOCATION)

@@ -194,10 +194,15 @@ class RocksTier:
         self._write(batch)
 
     def write_in_parts(
-        self, puts: Iterable[Put], record: Puts, record_keys: Iterable[bytes], deletes: Iterable[bytes] = ()
+        self,
+        puts: Iterable[Put],
+        record: Iterable[Put],
+        record_keys: Iterable[bytes],
+        deletes: Iterable[bytes] = (),
     ) -> None:
         """Writes the puts and ``record``, which is about them: in one batch if they fit into one
-        (`_batch_bytes`, and one put), else in several, of which the last has the record.
+        (`_batch_bytes`, and one put), else in several, of which the last has the record. It is taken after
+        the puts.
 
         The first of several deletes ``record_keys``: killed between two of them, the record is not there.
         ``deletes`` are carried out before the record. Raises as `write`.

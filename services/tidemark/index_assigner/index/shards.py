@@ -19,7 +19,7 @@ The invariant holds because
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -27,10 +27,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.errors import ChangesGoneError, CorruptFileError
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
@@ -93,7 +94,7 @@ class ShardStore:
         """
         try:
             return self._opened(number, snapshot, shown)
-        except ChangesLostError:
+        except (ChangesLostError, ChangesGoneError):
             self.forget(number)
             return self._opened(number, snapshot, shown)
 
@@ -129,15 +130,17 @@ class ShardStore:
         )
         self._runs.open(number, shard.life, shard.change)
         if shard.record() != record or changes:
-            parts = [entries for _, entries in changes]
-            notes = self._foreign.notes(fresh, number, parts)
-            # Of a key that is in several of them the last one counts, as it is written last.
-            puts = chain.from_iterable(self._located(number, part) for part in parts)
-            entries = self._runs.changes.wrote(shard, puts, sum(map(len, parts)))
-            self._write(shard, chain(notes, entries))
-        else:
-            self._runs.changes.wrote(shard, [], 0)
+            notes = self._foreign.notes(fresh, number, changes) if changes else []
+            self._write(shard, chain(notes, self._changed(shard, changes)))
+        self._runs.changes.wrote(shard, [], 0)
         return shard
+
+    def _changed(self, shard: OpenShard, changes: Iterable[tuple[str, RecordIndexEntries]]) -> Iterator[Put]:
+        """The puts of the changes, a part of them in memory at a time. Of a key that is in several the last
+        one counts, as it is written last.
+        """
+        for _, part in changes:
+            yield from self._runs.changes.wrote(shard, self._located(shard.number, part), len(part))
 
     def drop(self, number: ShardId) -> None:
         """Removes the shard to free disk space; `shards_dropped` counts it."""
@@ -176,7 +179,9 @@ class ShardStore:
         """
         number = shard.number
         former = former_records(number, shard.change)
-        self._rocks.write_in_parts(puts, record_puts(shard), all_records(number), former)
+        # The record counts what was written, so it is made when the puts are.
+        record = (put for _ in range(1) for put in record_puts(shard))
+        self._rocks.write_in_parts(puts, record, all_records(number), former)
 
     def _packed(self, shard: OpenShard, parts: Iterator[tuple[list[bytes], EntryArray]]) -> Iterator[Put]:
         for keys, rows in parts:
@@ -258,7 +263,7 @@ def _widths(keys: pa.StringArray) -> Int64Array:
 
 def _changes_since(
     record: ShardRecord, fresh: ShardSnapshot, shown: ShownTimeline
-) -> list[tuple[str, RecordIndexEntries]] | None:
+) -> ChangeStream | tuple[()] | None:
     """The changes that the shard lacks; None when they cannot be known, and the shard has to be filled
     anew.
     """
@@ -277,7 +282,7 @@ def _changes_since(
         # may have done so because the former index was wrong.
         return None
     newest = shown.stamp if shown.known is None else None
-    return [] if record.stamp == newest else fresh.changes_after(record.stamp)
+    return () if record.stamp == newest else fresh.changes_after(record.stamp)
 
 
 def _base_instant(name: str | None) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from tests.unit.hudi_format.metadata_tables import IndexedTable, entries, plain, write_archive
 from tidemark.hudi_format.commit.instants import complete, instant_path
+from tidemark.hudi_format.errors import ChangesGoneError
 from tidemark.hudi_format.metadata_table import write_record_index_log
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
@@ -31,8 +33,14 @@ def completion_of(table: IndexedTable, instant: str) -> str:
 def changes(
     table: IndexedTable, completion: str, shard: int = 0
 ) -> list[tuple[str, dict[str, int | None]]] | None:
+    """Of an instant with several log blocks what they say together."""
     found = table.snapshot().shard(ShardId(shard)).changes_after(completion)
-    return None if found is None else [(instant, plain(each)) for instant, each in found]
+    if found is None:
+        return None
+    together: dict[str, dict[str, int | None]] = {}
+    for instant, part in found:
+        together.setdefault(instant, {}).update(plain(part))
+    return list(together.items())
 
 
 def test_changes_after_a_completion_time_are_the_later_commits_in_order() -> None:
@@ -70,6 +78,36 @@ def test_changes_survive_a_compaction_as_long_as_the_log_files_are_there() -> No
             table.storage.delete(info.path)
     assert changes(table, after_first) is None
     assert changes(table, completion_of(table, second)) == [(third, {"c": 1})]
+
+
+def test_log_files_that_go_while_changes_are_read_are_an_error_and_no_shorter_list() -> None:
+    table = IndexedTable(shards=1)
+    table.commit({"a": 1})
+    second = table.commit({"b": 1})
+    found = table.snapshot().shard(ShardId(0)).changes_after(BEGINNING)
+    assert found is not None
+    read = iter(found)
+    next(read)
+    for info in table.storage.list(RECORD_INDEX_FOLDER):
+        if second in info.name:
+            table.storage.delete(info.path)
+    with pytest.raises(ChangesGoneError):
+        next(read)
+
+
+def test_one_part_of_the_changes_is_in_memory_at_a_time() -> None:
+    table, commits, keys = IndexedTable(shards=1), 12, 3_000
+    for commit in range(commits):
+        table.commit({f"key-{commit:03}-{number:06}": 1 for number in range(keys)})
+    found = table.snapshot().shard(ShardId(0)).changes_after(BEGINNING)
+    assert found is not None
+    before, most, largest = pa.total_allocated_bytes(), 0, 0
+    for _, part in found:
+        most = max(most, pa.total_allocated_bytes() - before)
+        largest = max(largest, part.keys.nbytes)
+    assert largest >= keys * len("key-000-000000")
+    # The part before it, this one, and what it is decoded from; all parts together are twelve.
+    assert most < 6 * largest
 
 
 def test_changes_after_a_time_that_no_instant_has_are_unknown() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from tests.unit.index_assigner.index_world import Assigner, Change, DataTable, promoted
+from tidemark.hudi_format.errors import ChangesGoneError
+from tidemark.hudi_format.metadata_table import RecordIndexEntries
+from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import promotion, shards
 from tidemark.index_assigner.index.key_column import stretches
@@ -121,6 +125,52 @@ def test_killed_between_two_batches_of_an_epoch_the_shard_is_filled_anew(
     assert (read_record(one.rocks, ShardId(0)) is None) is is_partly_written
     one.close()
     answers(assigners(table).open(table.known()), table)
+
+
+def behind(assigners) -> DataTable:
+    """A table, and an assigner that left before its last three commits."""
+    table = DataTable(shards=1)
+    table.commit_rows(FIRST)
+    assigners(table).open(table.known()).close()
+    table.commit_rows({"k00": (2, 2), "k01": (3, 2)}, {"k02": 2, "k03": 2})
+    table.commit_rows({"k01": (1, 3), "new1": (3, 3)}, {"k00": 3})
+    table.commit_rows({"k02": (1, 4), "new2": (3, 4)}, {"new1": 4})
+    return table
+
+
+@pytest.mark.parametrize("kill_at", range(8))
+def test_killed_between_two_batches_of_a_catch_up_the_shard_is_filled_anew(
+    assigners, monkeypatch: pytest.MonkeyPatch, kill_at: int
+) -> None:
+    monkeypatch.setattr(RocksTier, "_batch_bytes", 1)
+    table = behind(assigners)
+    one = assigners(table)
+    watched = Watched(one)
+    watched.kill_at = kill_at
+    with contextlib.suppress(KilledError):
+        one.open(table.known())
+    one.close()
+    answers(assigners(table).open(table.known()), table)
+
+
+@pytest.mark.parametrize("gone_at", range(6))
+def test_log_files_that_go_during_a_catch_up_lead_to_a_shard_filled_anew(
+    assigners, monkeypatch: pytest.MonkeyPatch, gone_at: int
+) -> None:
+    monkeypatch.setattr(RocksTier, "_batch_bytes", 1)
+    table = behind(assigners)
+    read, parts_read = ChangeStream.__iter__, list[object]()
+
+    def cut(stream: ChangeStream) -> Iterator[tuple[str, RecordIndexEntries]]:
+        for part in read(stream):
+            if gone_at == len(parts_read):
+                raise ChangesGoneError("a log file went")
+            parts_read.append(part)
+            yield part
+
+    monkeypatch.setattr(ChangeStream, "__iter__", cut)
+    answers(assigners(table).open(table.known()), table)
+    assert len(parts_read) == gone_at
 
 
 def test_an_epoch_that_was_killed_partly_written_and_then_undone_leaves_nothing(
