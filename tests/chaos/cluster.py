@@ -34,6 +34,7 @@ INPUT: Final = "orders-input"
 PARTITIONS: Final = 2
 SHARDS: Final = 4
 LANES: Final = 2
+STATS: Final = ["id", "ts", "amount"]
 LEASE_S: Final = 3.0
 ASSIGNERS: Final = ("assigner-1", "assigner-2")
 WRITER: Final = "writer"
@@ -196,7 +197,7 @@ class Cluster:
                 "partition": ["region"],
                 "ordering": "ts",
                 "schema": "schema.avsc",
-                "index": {"shards": SHARDS, "lanes": LANES},
+                "index": {"shards": SHARDS, "lanes": LANES, "column_stats": STATS},
             },
             "input": {"topics": [INPUT], "delete_field": DELETE_FIELD},
             "kafka": {"bootstrap.servers": self.brokers.bootstrap_of(kafka)},

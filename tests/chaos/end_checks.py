@@ -64,7 +64,7 @@ def check_files(table: Path, commits: list[Commit]) -> Iterator[str]:
 def _check_metadata_files(table: Path) -> Iterator[str]:
     """Log files of the metadata table name their instant: one that was committed, or of the bootstrap."""
     instants = completed(table, f"{_METADATA_ROOT}/.hoodie/timeline")
-    for partition in ("files", "record_index"):
+    for partition in ("files", "record_index", "column_stats"):
         for file in sorted((table / _METADATA_ROOT / partition).glob(".*.log.*")):
             name = re.fullmatch(r"\..*_(\d{17,20})\.log\.\d+_.*", file.name)
             if name is None or name[1] not in instants:

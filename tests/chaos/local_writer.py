@@ -28,6 +28,7 @@ from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
 from tidemark.stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
 from tidemark.stream_writer.failpoints import WriterFailpoint
+from tidemark.stream_writer.group_task import run_group_task
 from tidemark.stream_writer.service import WriterService
 from tidemark.stream_writer.services_worker import (
     beside_epochs,
@@ -76,7 +77,9 @@ def run(config: TableConfigFile) -> None:
         config.services.coordinator, config.table.name, SystemIds().uuid(), config.limits.rpc_message_bytes
     )
     failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ)
-    service = WriterService(coordinator, LocalEngine(), plan_tasks, SystemClock(), failpoints.hit)
+    service = WriterService(
+        coordinator, LocalEngine(), plan_tasks, SystemClock(), failpoints.hit, run_here=run_group_task
+    )
     try:
         wait_until_serving(config.services.coordinator, stop)
         with _services(config, failpoints) if share_in_writer(config) else nullcontext():

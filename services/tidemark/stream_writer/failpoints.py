@@ -9,12 +9,14 @@ from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointReg
 
 
 class WriterFailpoint(StrEnum):
-    """The driver passes `WRITER_*`, after the step of that name, and `MERGES_*` on the thread that works on
-    service actions: after one was begun, after a wave of merges, after the report. Spark's Python workers
-    pass `FIRST_TASK_*`, only in the first attempt of a task; armed once, they act in every worker process.
+    """The driver passes `WRITER_*`, after the step of that name (`WRITER_INDEXED` after each log file of an
+    index that it writes itself), and `MERGES_*` on the thread that works on service actions: after one was
+    begun, after a wave of merges, after the report. Spark's Python workers pass `FIRST_TASK_*`, only in the
+    first attempt of a task; armed once, they act in every worker process.
     """
 
     WRITER_BEGUN = "writer_begun"
+    WRITER_INDEXED = "writer_indexed"
     WRITER_WRITTEN = "writer_written"
     WRITER_REPORTED = "writer_reported"
     MERGES_BEGUN = "merges_begun"

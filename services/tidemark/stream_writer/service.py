@@ -178,6 +178,7 @@ class WriterService:
                     _log.warning("Spark is to write the indexes: %s", failed.message)
                     return None
                 outcomes.append(failed)
+            self._reached(WriterFailpoint.WRITER_INDEXED)
         return outcomes
 
     def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:

@@ -46,6 +46,7 @@ from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator
 from tidemark.stream_writer.epoch_tasks import PlanTasks, table_facts, task_planner
 from tidemark.stream_writer.errors import EngineFailedError
+from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.service import WriterService
 from tidemark.stream_writer.table_services.bins import (
     BinReport,
@@ -335,7 +336,12 @@ class WriterActor:
             )
         self._plan: PlanTasks | None = None
         self.service = WriterService(
-            coordinator, self.engine, self._plan_tasks, self._clock, run_here=self.engine.run_here
+            coordinator,
+            self.engine,
+            self._plan_tasks,
+            self._clock,
+            self._reached,
+            run_here=self.engine.run_here,
         )
         files_of = ObjectServiceFiles if isinstance(around.storage.memory, ObjectStore) else service_files_of
         self.services = ServicesLoop(
@@ -354,6 +360,11 @@ class WriterActor:
         except RpcError as error:
             if error.kind not in _ASK_AGAIN:
                 raise
+
+    def _reached(self, place: WriterFailpoint) -> None:
+        """The other steps are calls, which are places already."""
+        if place is WriterFailpoint.WRITER_INDEXED:
+            self.process.place(f"failpoint {place.value}")
 
     def _plan_tasks(self, begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
         if self._plan is None:

@@ -1,4 +1,5 @@
-"""Worlds whose tables keep column stats: some seeds of those that change from run to run.
+"""Worlds whose tables keep column stats: some seeds of those that change from run to run, with services or
+without.
 
 What is drawn here is drawn apart, so the rest of such a world is that of its seed.
 """
@@ -17,6 +18,7 @@ _FIXED: Final = 1_000
 _ONE_OF: Final = 8
 _ALONE: Final = 0.4
 _CHANGES_MAX: Final = 3
+_WRITER_CUT: Final = 0.5
 
 
 def keeps_stats(seed: int) -> bool:
@@ -25,10 +27,17 @@ def keeps_stats(seed: int) -> bool:
 
 
 def with_stats(script: Script) -> Script:
-    """The script for a table with column stats. In six of ten another engine changes them, at any moment."""
+    """The script for a table with column stats. In six of ten another engine changes them, at any moment; in
+    five of ten the writer dies or is frozen between two of their log files, or behind the last one.
+    """
     dice, events = Random(f"changes of stats of {script.seed}"), list(script.events)
+    found: list[Event] = []
     if dice.random() >= _ALONE:
-        for _ in range(dice.randint(1, _CHANGES_MAX)):
-            event: Event = ("foreign", "stats", dice.choice(list(STATS_CHANGES)))
-            events.insert(dice.randint(len(events) // 4, len(events)), event)
+        changes = [dice.choice(list(STATS_CHANGES)) for _ in range(dice.randint(1, _CHANGES_MAX))]
+        found += [("foreign", "stats", change) for change in changes]
+    if dice.random() < _WRITER_CUT:
+        nth = str(dice.choice((1, 1, 2, 3)))
+        found.append((dice.choice(("crash", "freeze")), "writer", nth, "writer_indexed"))
+    for event in found:
+        events.insert(dice.randint(len(events) // 4, len(events)), event)
     return Script(replace(script.setup, stats=True), tuple(events), script.seed)

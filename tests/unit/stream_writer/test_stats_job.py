@@ -17,6 +17,7 @@ from tidemark.hudi_format.table_config import MergeMode
 from tidemark.stream_writer import service, task_outcome
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.epoch_tasks import StatsTask, TableFacts, decode_task, task_planner
+from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.service import WriterService
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 
@@ -125,6 +126,25 @@ def test_few_records_are_written_without_a_second_job() -> None:
     [(_, expected)] = by_spark.written
     assert written.metadata_logs == expected.metadata_logs
     assert written.write_stats == expected.write_stats
+
+
+def test_the_driver_passes_a_failpoint_behind_each_log_file_that_it_writes() -> None:
+    coordinator, engine, passed = (
+        WithStats([EPOCH]),
+        TwoJobs([TaskSucceeded(stats=of(KEYS))] * 2),
+        list[str](),
+    )
+
+    def written(task: bytes) -> TaskSucceeded:
+        passed.append("log file")
+        return write(task)
+
+    writer = WriterService(
+        coordinator, engine, task_planner(FACTS), ManualClock(), passed.append, run_here=written
+    )
+    assert writer.run_once(1.0)
+    indexed = ["log file", WriterFailpoint.WRITER_INDEXED] * GROUPS
+    assert passed == ["writer_begun", *indexed, "writer_written", "writer_reported"]
 
 
 def test_many_records_are_written_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
