@@ -23,6 +23,7 @@ from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_other_engines import BOTH_TYPES, tag_anew
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
 from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
@@ -170,6 +171,42 @@ def test_a_change_that_cannot_be_carried_stops_by_name_before_anything_is_writte
     extra = {} if kind is not None else {"latest_schema": "{}"}
     other.commit(TableSchema.from_arrow(TABLE, pa.schema(fields)), extra)
     assert_halts_and_writes_nothing(path, says)
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        (pa.date32(), pa.timestamp("us", "UTC")),
+        (pa.date32(), pa.string()),
+        (pa.date32(), pa.int64()),
+        (pa.int32(), pa.date32()),
+        (pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (pa.timestamp("us", "UTC"), pa.string()),
+        (pa.timestamp("us", "UTC"), pa.int64()),
+        (pa.int64(), pa.timestamp("us", "UTC")),
+        (pa.decimal128(10, 2), pa.decimal128(12, 2)),
+    ],
+    ids=str,
+)
+def test_a_type_that_a_column_with_stats_cannot_get_stops_before_anything_is_written(
+    tmp_path: Path, table_type: TableType, was: pa.DataType, becomes: pa.DataType
+) -> None:
+    """Its bounds are numbers: days of a date that are read as microseconds of a timestamp leave files out.
+
+    Of these Hudi on Spark lets a writer make a timestamp of a long, and widen a decimal.
+    """
+    of = SCHEMA.arrow.get_field_index("v")
+    schemas = [
+        TableSchema.from_arrow(TABLE, SCHEMA.arrow.set(of, pa.field("v", kind))) for kind in (was, becomes)
+    ]
+    path = CommitPath(tmp_path, table_type, ordered=True, schema=schemas[0], stats=["id", "v"])
+    first_epoch(path)
+    path.run_until_idle()
+    assert kept_stats_columns(path.storage, read_table_config(path.storage)) == ["id", "v"]
+    OtherEngine(path.storage, path.clock, path.action).commit(schemas[1])
+    assert_halts_and_writes_nothing(path, f"column v: its type changed from {becomes} to {was}")
 
 
 def test_a_property_that_appears_while_we_run_stops_by_name(tmp_path: Path) -> None:
