@@ -145,3 +145,8 @@ def test_a_restore(judge: HudiJudge, tmp_path: Path, table_type: TableType) -> N
         judged.spark.restore(kept)
         life.model, life.places = model, places
         judged.skips_right("a restore")
+        life.epochs_of_ours(2)
+        judged.skips_right("epochs behind the restore")
+        judged.upserts("s2")
+        life.epochs_of_ours(1)
+        judged.skips_right("Spark's upsert and an epoch behind them")
