@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from tests.hudi_rules.documents import encode
 from tests.simulation.scripted_tagger import SCHEMA
+from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.file_group.base_file import read_base_file, write_base_file
@@ -20,11 +22,18 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     delta_commit_metadata,
     file_changes,
     publish_files_log,
+    publish_log,
+)
+from tidemark.hudi_format.metadata_table.partitions.column_stats import (
+    COLUMN_STATS,
+    StatsChanges,
+    file_records,
 )
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
     record_index_file_id,
 )
+from tidemark.hudi_format.metadata_table.stats_layout import STATS_GROUPS
 from tidemark.hudi_format.model import InstantGenerator, ShardId, is_bootstrap_instant
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import TableSchema
@@ -77,13 +86,18 @@ class OtherEngine:
         self._look()
         return self._commit(self._instants.next(), schema, [], extra or {})
 
-    def rewrite(self, schema: TableSchema, change: Callable[[pa.Table], pa.Table]) -> str:
+    def rewrite(
+        self,
+        schema: TableSchema,
+        change: Callable[[pa.Table], pa.Table],
+        stats_of: Sequence[str] = (),
+    ) -> str:
         """Writes every base file anew with the columns of ``schema``, its rows as ``change`` makes them of
-        those that are there; returns the completion time.
+        those that are there, and column stats of ``stats_of``; returns the completion time.
         """
         self._look()
         instant, storage = self._instants.next(), self._storage
-        stats = []
+        stats, records = [], dict[str, bytes]()
         for each in TableView.load(storage).slices(list_data_files(storage)):
             assert each.base_file is not None
             name = str(BaseFileName(each.file_id, "0-9-9", instant, "parquet"))
@@ -92,10 +106,18 @@ class OtherEngine:
             storage.create(join_path(each.partition_path, name), data)
             stat = new_base_file_stat(each.partition_path, each.file_id, name, len(data), rows.num_rows)
             stats.append(replace(stat, prev_base_file=each.base_file, file_size_in_bytes=len(data)))
-        return self._commit(instant, schema, stats, {})
+            if stats_of:
+                ranges = column_ranges(read_base_file(storage, stats[-1].path), stats_of)
+                records |= file_records(each.partition_path, name, ranges)
+        return self._commit(instant, schema, stats, {}, records)
 
     def _commit(
-        self, instant: str, schema: TableSchema, stats: list[WriteStat], extra: Mapping[str, str]
+        self,
+        instant: str,
+        schema: TableSchema,
+        stats: list[WriteStat],
+        extra: Mapping[str, str],
+        records: Mapping[str, bytes] = MappingProxyType({}),
     ) -> str:
         carried = {SCHEMA_KEY: schema.avro_json, **extra}
         content = encode_commit_metadata(
@@ -104,8 +126,12 @@ class OtherEngine:
         requested = create_requested(Unfenced(self._storage), instant, self._action)
         inflight = create_inflight(Unfenced(self._storage), requested, content)
         begun = begin_delta_commit(Unfenced(self._storage), instant)
-        log = publish_files_log(Unfenced(self._storage), instant, file_changes(stats))
-        metadata = delta_commit_metadata(instant, [log])
+        logs = [publish_files_log(Unfenced(self._storage), instant, file_changes(stats))]
+        for group, changes in StatsChanges(records).by_group(STATS_GROUPS).items():
+            log, data = COLUMN_STATS.log_file(changes, instant, group)
+            publish_log(Unfenced(self._storage), log, data)
+            logs.append(log)
+        metadata = delta_commit_metadata(instant, logs)
         complete_delta_commit(Unfenced(self._storage), begun, self._instants.next(), metadata)
         completion = self._instants.next()
         complete(Unfenced(self._storage), inflight, completion, content)

@@ -4,31 +4,35 @@ never the stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.files_with_stats import files_without_records
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.index_definitions import (
     COLUMN_STATS,
+    STATS_META_COLUMNS,
     column_stats_definition,
     read_index_definitions,
     write_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.bootstrap import partition_metadata
-from tidemark.hudi_format.metadata_table.own_stats import own_stats_columns
+from tidemark.hudi_format.metadata_table.own_stats import foreign_stats, own_stats_columns
 from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
 from tidemark.hudi_format.table_schema import table_schema
-from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.timeline import Action, load_timeline
 from tidemark.table_verification.verify import verify_table
 
 FOLDER = ".hoodie/metadata/column_stats"
 COLUMNS = ["id", "v"]
+META = STATS_META_COLUMNS
 
 
 def scan_of(path: CommitPath) -> ColumnStatsScan:
@@ -47,6 +51,16 @@ def with_own_stats(tmp_path: Path, table_type: TableType = TableType.MERGE_ON_RE
     scan_of(path).create(path.clock)
     second_epoch(path)
     return path
+
+
+def end_second_epoch(path: CommitPath) -> None:
+    """Tagged anew if the coordinator rewinds."""
+    generation = path.state().generation
+    path.run_until_idle()
+    if path.state().generation > generation:
+        path.tagger.claim_anew(path.state())
+        second_epoch(path)
+        path.run_until_idle()
 
 
 def listed(path: CommitPath) -> set[str]:
@@ -132,4 +146,45 @@ def test_an_engine_that_drops_them_does_not_stop_the_stream(tmp_path: Path) -> N
     path.storage.delete_tree(FOLDER)
     path.run_until_idle()
     assert listed(path) == {"files", "record_index"}
+    check_end(path)
+
+
+@pytest.mark.parametrize("before_decision", [False, True])
+@pytest.mark.parametrize("action", [Action.COMMIT, Action.COMPACTION])
+def test_a_commit_with_stats_of_some_of_their_columns_ends_them(
+    tmp_path: Path, action: Action, before_decision: bool
+) -> None:
+    """Its writer has our options and another list of columns, so no definition tells."""
+    path = with_own_stats(tmp_path, TableType.COPY_ON_WRITE)
+    if before_decision:
+        path.step()
+        path.write_open_attempt()
+    other = OtherEngine(path.storage, path.clock, action)
+    completion = other.rewrite(SCHEMA, lambda rows: rows, [*META, "id", "ts"])
+    end_second_epoch(path)
+    assert listed(path) == {"files", "record_index"}
+    assert own_stats_columns(path.storage) is None
+    assert path.context is not None
+    assert path.context.taken_out is not None
+    [theirs] = [each for each in load_timeline(path.storage).instants if each.completion == completion]
+    assert path.context.taken_out.reason == f"another writer's commit {theirs.requested} has none of v"
+    check_end(path)
+    # Whoever lists them again is told of that alone.
+    update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "column_stats,files,record_index"})
+    found = foreign_stats(path.storage, read_table_config(path.storage))
+    assert found is not None
+    assert found.reason == "another writer switched them on"
+
+
+@pytest.mark.parametrize("columns", [("id", "v"), ("id", "ts", "v"), ()])
+def test_a_commit_with_stats_of_all_of_their_columns_or_none_leaves_them(
+    tmp_path: Path, columns: Sequence[str]
+) -> None:
+    path = with_own_stats(tmp_path, TableType.COPY_ON_WRITE)
+    theirs = [*META, *columns] if columns else []
+    OtherEngine(path.storage, path.clock, path.action).rewrite(SCHEMA, lambda rows: rows, theirs)
+    end_second_epoch(path)
+    assert listed(path) == {"files", "record_index", "column_stats"}
+    assert path.context is not None
+    assert path.context.taken_out is None
     check_end(path)

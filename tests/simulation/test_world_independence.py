@@ -18,6 +18,7 @@ BY_NAME = {"importlib", "pkgutil", "runpy"}
 ALLOWED = {*sys.stdlib_module_names, "fastavro", "pyarrow"} - BY_NAME
 # Bytes, names, and what is passed in. Nothing that reads a timeline, decides, or does a step of a commit.
 ENCODERS = {
+    "tidemark.hudi_format.column_ranges": {"column_ranges"},
     "tidemark.hudi_format.file_group.base_file": {"attach_meta_columns", "write_base_file"},
     "tidemark.hudi_format.file_group.changes": {"Deletes"},
     "tidemark.hudi_format.file_group.log_blocks": {"data_log_bytes"},
@@ -26,6 +27,9 @@ ENCODERS = {
     "tidemark.hudi_format.hfile": {"write_hfile"},
     "tidemark.hudi_format.metadata_table.delta_commit": {
         "delta_commit_metadata", "empty_log", "file_changes", "publish_files_log", "publish_log",
+    },
+    "tidemark.hudi_format.metadata_table.partitions.column_stats": {
+        "COLUMN_STATS", "StatsChanges", "file_records",
     },
     "tidemark.hudi_format.metadata_table.partitions.files": {
         "ALL_PARTITIONS_KEY", "FileChange", "FilesRecord",

@@ -216,3 +216,12 @@ def stats_of_the_first_attempt_alone(ground: Ground) -> None:
 
     ground.replace(writer_service, "index_tasks", index_tasks)
     ground.replace(attempt_handoff, "check_reported_indexes", lambda *args: None)
+
+
+@planted("G5")
+def stats_of_some_columns_stay(ground: Ground) -> None:
+    """4, Plan: column stats of which another writer's commit has some columns alone are taken out. Here
+    nobody looks at its records: readers leave its files out of filters on the other columns.
+    """
+    for module in (attempt_effects, commit_effects):
+        ground.replace(module, "leave_stats_of_others", lambda *args: False)

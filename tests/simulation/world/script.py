@@ -102,8 +102,8 @@ FOREIGN: Final[Mapping[str, str]] = {
     "archive": "[N]: all but the N newest writes (1), as far as Hudi's limits let it",
     "compact-index": "[clean]: compacts the metadata table, as planned if it was; deletes what it replaced",
     "plan-compact-index": "plans that; whoever of them writes the metadata table next carries it out",
-    "stats": "off | columns | anew | partition: drops the column stats, indexes others, makes them anew, "
-    "or adds partition stats",
+    "stats": "off | columns | anew | partition | some: drops the column stats, indexes others, makes them "
+    "anew, adds partition stats, or has in its writes stats of some of their columns alone",
     "fail-compact-index": "carries it out and dies with half of the base files, the last one cut",
 }
 """What the other engine can do; it leaves out what Hudi would refuse, or lose by its clock."""

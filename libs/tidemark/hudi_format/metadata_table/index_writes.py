@@ -1,4 +1,4 @@
-"""Which files each commit of the metadata table wrote into the record index, by the commits' own metadata.
+"""Which files each commit of the metadata table wrote into an index, by the commits' own metadata.
 
 Archived commits are read from the archive, in one piece for many of them.
 """
@@ -72,6 +72,15 @@ def index_files(instant: str, content: bytes, where: str) -> Files:
         }
         files.setdefault(stat.file_id, set()).update(names)
     return {file_id: frozenset(names) for file_id, names in files.items()}
+
+
+def written_logs(instant: str, content: bytes, where: str, partition: str) -> list[str]:
+    """The log files that the commit metadata `content` names as written by `instant` into this partition.
+    Raises CorruptFileError.
+    """
+    stats = decode_commit_metadata(content, where).write_stats.get(partition, ())
+    names = {name for stat in stats for name in (name_of(stat.path), *(stat.log_files or ()))}
+    return sorted(name for name in names if name.startswith(".") and instant_of(name) == instant)
 
 
 def archived_name(requested: str) -> str:

@@ -23,6 +23,8 @@ from tidemark.hudi_format.table_config import TableConfig
 STATS_PARTITIONS: Final = frozenset({COLUMN_STATS.name, "partition_stats"})
 _FOLDER_PROPERTIES: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name, ".hoodie_partition_metadata")
 _COLUMNS: Final = "tidemark.columns"
+_WHY_NOT_OURS: Final = "tidemark.not-ours"
+_SWITCHED_ON: Final = "another writer switched them on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,15 @@ def stats_build(storage: Storage) -> str:
     return _folder_properties(storage).get("commitTime", "")
 
 
-def disown_stats(term: Term) -> None:
-    """Says that column stats which were ours are so no more: commits of ours will not be in them. Hold the
-    table's lock. Raises FencedOutError.
+def disown_stats(term: Term, why: str = "") -> None:
+    """Says that column stats which were ours are so no more: commits of ours will not be in them. ``why``:
+    the reason of the `ForeignStats` that they are from now on. Raises FencedOutError.
     """
     properties = _folder_properties(term.storage)
-    if properties.pop(_COLUMNS, None) is not None:
-        text = format_properties(properties, "partition metadata")
+    known = {properties.pop(name, None) for name in (_COLUMNS, _WHY_NOT_OURS)}
+    if known != {None}:
+        more = {_WHY_NOT_OURS: why} if why else {}
+        text = format_properties({**properties, **more}, "partition metadata")
         term.replace(_FOLDER_PROPERTIES, text.encode("ascii"))
 
 
@@ -91,9 +95,10 @@ def foreign_stats(storage: Storage, config: TableConfig) -> ForeignStats | None:
     listed = config.metadata_partitions & STATS_PARTITIONS
     if not listed:
         return None
-    own = own_stats_columns(storage) if COLUMN_STATS.name in listed else None
-    if own is None:
-        return ForeignStats(listed, "another writer switched them on")
+    properties = _folder_properties(storage) if COLUMN_STATS.name in listed else {}
+    if _COLUMNS not in properties:
+        return ForeignStats(listed, properties.get(_WHY_NOT_OURS, _SWITCHED_ON))
+    own = properties[_COLUMNS].split(",")
     try:
         indexed = stats_columns(read_index_definitions(storage))
     except UnsupportedTableError as error:
@@ -102,7 +107,7 @@ def foreign_stats(storage: Storage, config: TableConfig) -> ForeignStats | None:
         others = ", ".join(name for name in indexed if name not in STATS_META_COLUMNS) or "none"
         return ForeignStats(listed, f"another writer changed their columns from {', '.join(own)} to {others}")
     rest = listed - {COLUMN_STATS.name}
-    return ForeignStats(rest, "another writer switched them on") if rest else None
+    return ForeignStats(rest, _SWITCHED_ON) if rest else None
 
 
 def _folder_properties(storage: Storage) -> dict[str, str]:

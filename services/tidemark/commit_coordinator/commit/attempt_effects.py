@@ -17,7 +17,7 @@ import logging
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
-from tidemark.commit_coordinator.commit.served_table import check_served
+from tidemark.commit_coordinator.commit.served_table import check_served, leave_stats_of_others
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_awaited
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook, look
@@ -38,7 +38,6 @@ from tidemark.epoch_protocol.entries import (
     EpochCommitted,
     EpochPlanned,
     Rewound,
-    TimelineSeen,
 )
 from tidemark.epoch_protocol.state import VoidedAttempt
 from tidemark.hudi_format.commit import heartbeat
@@ -67,7 +66,10 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     if not action.has_rows:
         # Epochs without rows check for other writers' commits as well: dropping a delete of an unknown key
         # already depends on the table. If another engine has just inserted that key, the delete must be kept.
-        newly_seen = _refuse_outdated(context, load_timelines(context.storage))
+        timelines = load_timelines(context.storage)
+        difference = _refuse_outdated(context, timelines)
+        leave_stats_of_others(context, timelines, difference.harmless)
+        newly_seen = difference.entries(context.term, handled=False)
         context.log.append(*newly_seen, _planned(context, action, None, "0", ""))
         return ""
     if awaited is not None:
@@ -79,7 +81,9 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     try:
         timelines = load_timelines(context.storage)
         config = check_served(context)
-        newly_seen = _refuse_outdated(context, timelines)
+        difference = _refuse_outdated(context, timelines)
+        if leave_stats_of_others(context, timelines, difference.harmless):
+            config = check_served(context)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
         kept = context.indexes.current(config, timelines)
@@ -88,7 +92,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         planned = _planned(context, action, instant, as_of, schema, kept)
         context.hit(CoordinatorFailpoint.BEFORE_EPOCH_PLANNED)
         with context.steps.step("plan_append"):
-            context.log.append(*newly_seen, planned)
+            context.log.append(*difference.entries(context.term, handled=False), planned)
         context.hit(CoordinatorFailpoint.AFTER_EPOCH_PLANNED)
         with context.steps.step("plan_open"):
             token = open_planned(context, OpenAttempt(planned))
@@ -240,8 +244,8 @@ def free_kept_lock(context: Context) -> None:
         give_back(context)
 
 
-def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSeen]:
-    """Checks what other writers did; returns the entries that tell the fold what was seen.
+def _refuse_outdated(context: Context, timelines: Timelines) -> TimelineLook:
+    """Checks what other writers did; returns what is new and no surprise.
 
     Raises AttemptLostError, DivergedError, or UnsupportedTableError (the record index was not restored
     together with the rows, or has another number of shards).
@@ -251,7 +255,7 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSee
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
     _check_entries(context, timelines)
     context.shards.check(timelines.metadata)
-    return difference.entries(context.term, handled=False)
+    return difference
 
 
 def _check_entries(context: Context, timelines: Timelines) -> None:
@@ -313,6 +317,7 @@ def _rewound(context: Context, reason: str, own_instant: str | None) -> list[Dec
     state = context.fold().state
     timelines = load_timelines(context.storage)
     difference = look(context.storage, timelines, state, own_instant)
+    leave_stats_of_others(context, timelines, (*difference.foreign, *difference.harmless))
     rewound = Rewound(
         term=context.term,
         generation=state.generation + 1,

@@ -29,11 +29,12 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.kept_indexes import refuse_other_indexes
-from tidemark.commit_coordinator.commit.served_table import check_served
+from tidemark.commit_coordinator.commit.served_table import check_served, leave_stats_of_others
 from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
+from tidemark.commit_coordinator.commit.timeline_look import TimelineLook
 from tidemark.commit_coordinator.domain.actions import Decide, Finish
 from tidemark.commit_coordinator.errors import AttemptLostError, DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -71,7 +72,9 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         timelines = load_timelines(context.storage)
         config = check_served(context)
         context.shards.check(timelines.metadata)
-        _check_pending(context, planned, timelines)
+        difference = _check_pending(context, planned, timelines)
+        if leave_stats_of_others(context, timelines, difference.harmless):
+            config = check_served(context)
         refuse_other_indexes(planned, context.indexes.current(config, timelines))
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
@@ -146,14 +149,16 @@ def finish(context: Context, action: Finish) -> Report:
     return report
 
 
-def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines) -> None:
-    """Raises AttemptLostError (rewind) when the instant or its tags do not hold any more."""
+def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines) -> TimelineLook:
+    """What is new on the timeline and no surprise. Raises AttemptLostError (rewind) when the instant or its
+    tags do not hold any more.
+    """
     assert planned.instant is not None
     ours = timelines.data.find(planned.instant)
     if ours is None or ours.state is not State.INFLIGHT:
         raise AttemptLostError(f"instant {planned.instant} was rolled back by another writer", rewind=True)
     refuse_rolled_back(context, timelines, planned.instant)
-    refuse_surprises(context, timelines, planned.instant)
+    return refuse_surprises(context, timelines, planned.instant)
 
 
 def _check_standing(

@@ -5,15 +5,38 @@ either Tidemark can go on, and says what it had to put right, or it stops.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context, TakenOut
-from tidemark.hudi_format.metadata_table.own_stats import foreign_stats
-from tidemark.hudi_format.table_config import TableConfig, parse_table_config
+from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.epoch_protocol.seen import requested_of
+from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
+from tidemark.hudi_format.metadata_table.own_stats import disown_stats, foreign_stats, kept_stats_columns
+from tidemark.hudi_format.metadata_table.stats_of_others import columns_without_records
+from tidemark.hudi_format.table_config import TableConfig, parse_table_config, read_table_config
 from tidemark.hudi_format.validation import check_still_servable, take_out_stats, without_stats
 
 _log: Final = logging.getLogger("tidemark.coordinator")
+
+
+def leave_stats_of_others(context: Context, timelines: Timelines, instants: Collection[str]) -> bool:
+    """Gives the column stats up where one of these instants of other writers (identities) has records of some
+    of their columns alone; `check_served` takes them out then. Returns whether it did.
+
+    To be called before the instants count as seen: later nobody looks at them again.
+    """
+    columns = [] if not instants else kept_stats_columns(context.storage, read_table_config(context.storage))
+    for requested in map(requested_of, instants if columns else ()):
+        lacking = columns_without_records(
+            context.storage, timelines.metadata, requested, [*STATS_META_COLUMNS, *columns]
+        )
+        if lacking:
+            why = f"another writer's commit {requested} has none of {', '.join(lacking)}"
+            disown_stats(context.publishing, why)
+            return True
+    return False
 
 
 def check_served(context: Context) -> TableConfig:

@@ -30,7 +30,7 @@ from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.attempt_effects import give_back
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.own_services import DecidedService
-from tidemark.commit_coordinator.commit.served_table import check_served
+from tidemark.commit_coordinator.commit.served_table import check_served, leave_stats_of_others
 from tidemark.commit_coordinator.commit.stored_documents import STORE, load_document, store_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.commit.timeline_look import look
@@ -237,8 +237,12 @@ def _told(context: Context, kind: ServiceKind) -> list[TimelineSeen]:
     state = context.fold().state
     if kind not in _ON_DATA_TIMELINE or state.seen is None:
         return []
-    difference = look(context.storage, load_timelines(context.storage), state)
-    return [] if difference.surprises else difference.entries(context.term, handled=False)
+    timelines = load_timelines(context.storage)
+    difference = look(context.storage, timelines, state)
+    if difference.surprises:
+        return []
+    leave_stats_of_others(context, timelines, difference.harmless)
+    return difference.entries(context.term, handled=False)
 
 
 def left_actions(context: Context) -> list[DecidedAction]:

@@ -14,7 +14,7 @@ import fastavro
 
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.services import Entry, ServiceActions
-from tests.simulation.world.checkers.table import METADATA_TIMELINE, Reader
+from tests.simulation.world.checkers.table import DATA_TIMELINE, METADATA_TIMELINE, Reader
 
 _FOLDER: Final = ".hoodie/metadata/column_stats"
 _DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
@@ -30,6 +30,7 @@ class ColumnStats:
     def __init__(self, reader: Reader, read: Callable[[str], bytes]) -> None:
         self._reader, self._read = reader, read
         self.checked = 0
+        self._complete: dict[str, dict[str, set[str]]] = {}
 
     def faults(
         self, instant: str, commit: Mapping[str, Any], decisions: Iterable[tuple[int, Entry]]
@@ -39,6 +40,7 @@ class ColumnStats:
         columns = self._columns()
         if columns is None or not (is_epoch or instant in ServiceActions(decisions).instants()):
             return
+        yield from self._others_left_out(columns)
         written = [stat for stats in commit["partitionToWriteStats"].values() for stat in stats]
         wanted = {stat["path"].rpartition("/")[2]: stat["path"] for stat in written if stat["numWrites"]}
         found = self._records(instant)
@@ -52,6 +54,24 @@ class ColumnStats:
             yield from self._outside(path, records)
         if others := {record["fileName"] for record in found} - wanted.keys():
             yield f"instant {instant} has column stats of {sorted(others)}, which it did not write"
+
+    def _others_left_out(self, columns: Iterable[str]) -> Iterator[str]:
+        """A file with records of some of the columns is left out of filters on the others: whose ever it is,
+        none is there while the table lists column stats.
+        """
+        committed = {name.partition("_")[0] for name in self._reader._names(DATA_TIMELINE) if "_" in name}
+        for name in self._reader._names(METADATA_TIMELINE):
+            instant, _, done = name.partition("_")
+            if instant not in committed or not done.endswith(".deltacommit"):
+                continue
+            if instant not in self._complete:
+                of_files: dict[str, set[str]] = {}
+                for record in self._records(instant):
+                    of_files.setdefault(record["fileName"], set()).add(record["columnName"])
+                self._complete[instant] = of_files
+            for file, found in self._complete[instant].items():
+                if lacks := set(columns) - found:
+                    yield f"{file} of {instant} has no column stats of {sorted(lacks)}, and others"
 
     def _columns(self) -> list[str] | None:
         lines = self._read(_PROPERTIES).decode().splitlines()

@@ -19,6 +19,7 @@ from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.table import Merged
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
+from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.file_group.changes import Deletes
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
@@ -26,8 +27,14 @@ from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName
 from tidemark.hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat
 from tidemark.hudi_format.metadata_table.delta_commit import (
     delta_commit_metadata,
+    file_changes,
     publish_files_log,
     publish_log,
+)
+from tidemark.hudi_format.metadata_table.partitions.column_stats import (
+    COLUMN_STATS,
+    StatsChanges,
+    file_records,
 )
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
@@ -55,6 +62,7 @@ from tidemark.stream_runtime.ids import IdSource
 
 FOREIGN_KEY: Final = "sim.foreign"
 METADATA_PARTITIONS: Final = ("files", "record_index")
+_LISTS_STATS: Final = b"hoodie.table.metadata.partitions=column_stats,"
 NOTE: Final = "note"
 """The column that the engine adds."""
 Changes = dict[str, Row | None]
@@ -66,7 +74,7 @@ Place = tuple[str, str]
 class Write:
     """A write that has begun. ``groups``: those that it changes or replaces; ``known``: what was completed
     when it began; ``places``: key -> where it lives from then on, None: nowhere; ``token``: in the names of
-    its files, another one for each try.
+    its files, another one for each try; ``records``: of column stats.
     """
 
     instant: str
@@ -79,10 +87,13 @@ class Write:
     groups: set[Group] = field(default_factory=set)
     replaced: dict[str, list[str]] = field(default_factory=dict)
     token: str = "7-7-7"
+    records: dict[str, bytes] = field(default_factory=dict)
 
 
 class Bench:
-    """``look()`` reads the table; ``is_log``: MERGE_ON_READ. ``has_note``: the column was added."""
+    """``look()`` reads the table; ``is_log``: MERGE_ON_READ. ``has_note``: the column was added.
+    ``stats_of``: the columns of which its options keep column stats that the table has.
+    """
 
     def __init__(
         self,
@@ -102,6 +113,7 @@ class Bench:
         self._schema, self._ordered = schema, ordered
         self.action = "deltacommit" if is_log else "commit"
         self._tries = 0
+        self.stats_of: tuple[str, ...] = ()
 
     def may(self) -> bool:
         """Whether the table is there and its lock free."""
@@ -169,9 +181,10 @@ class Bench:
         """A base file of the write, with its marker. ``is_cut``: its writer dies in the middle of it."""
         partition, file_id = group
         name = str(BaseFileName(file_id, write.token, write.instant, "parquet"))
-        data = write_base_file(self._rows(rows, partition, write.instant, name), self.schema)
+        table = self._rows(rows, partition, write.instant, name)
+        data = write_base_file(table, self.schema)
         stat = new_base_file_stat(partition, file_id, name, len(data), len(rows))
-        self._file(write, name, data[: len(data) // 2] if is_cut else data, stat)
+        self._file(write, name, data[: len(data) // 2] if is_cut else data, stat, table)
 
     def log_file(self, write: Write, group: Group, rows: Mapping[str, Row], deleted: Iterable[str]) -> None:
         """A log file of the write: rows, and deletes that hold whatever the ordering."""
@@ -184,13 +197,16 @@ class Bench:
         stat = log_append_stat(
             partition, file_id, name, len(data), write.instant, None, updates=len(rows), deletes=len(gone)
         )
-        self._file(write, name, data, stat)
+        self._file(write, name, data, stat, table)
 
-    def _file(self, write: Write, name: str, data: bytes, stat: WriteStat) -> None:
+    def _file(self, write: Write, name: str, data: bytes, stat: WriteStat, rows: pa.Table | None) -> None:
         path = join_path(stat.partition_path, name)
         instants.mark(self.storage, write.instant, path)
         self.storage.create(path, data)
         write.stats.append(stat)
+        if rows is not None and self.stats_of:
+            ranges = column_ranges(rows, self.stats_of)
+            write.records |= file_records(stat.partition_path, name, ranges)
         write.groups.add((stat.partition_path, stat.file_id))
 
     def _rows(self, rows: Mapping[str, Row], partition: str, instant: str, name: str) -> pa.Table:
@@ -220,6 +236,18 @@ class Bench:
         return dict(look.reader.group_rows(group, tuple(by_name[name] for name in names)))
 
     # ------------------------------------------------------------ the metadata table
+
+    def write_commit(self, write: Write, completion: str) -> None:
+        """The metadata table's deltacommit of a write, with column stats if the table lists them."""
+        records = write.records if _LISTS_STATS in self.storage.read(".hoodie/hoodie.properties") else {}
+        names = self.storage.file_names(".hoodie/metadata/column_stats") if records else []
+        groups = {file.file_id for file in map(parse_data_file, names) if file is not None}
+        logs = []
+        for group, changes in StatsChanges(records).by_group(len(groups)).items() if groups else ():
+            log, data = COLUMN_STATS.log_file(changes, write.instant, group)
+            publish_log(Unfenced(self.storage), log, data)
+            logs.append(log)
+        self.delta_commit(write.instant, file_changes(write.stats), write.places, completion, logs)
 
     def delta_commit(
         self,
@@ -280,7 +308,7 @@ class Bench:
     def metadata_files_of(self, instant: str) -> list[str]:
         """Paths of the metadata table's files that an instant wrote."""
         found = []
-        for partition in METADATA_PARTITIONS:
+        for partition in (*METADATA_PARTITIONS, COLUMN_STATS.name):
             folder = f".hoodie/metadata/{partition}"
             for name in self.storage.file_names(folder):
                 file = parse_data_file(name)

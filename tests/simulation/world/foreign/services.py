@@ -14,7 +14,6 @@ from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Write
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError, Writes
-from tidemark.hudi_format.metadata_table.delta_commit import file_changes
 from tidemark.hudi_format.timeline.avro_container import encode_container
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata, group_stats
 from tidemark.hudi_format.timeline.service_records import (
@@ -97,7 +96,7 @@ class Services:
         in_metadata = self._listed_after(look, pending.requested)
         in_data = self._after(look, pending.requested)
         write = self._compacted(look, pending)
-        bench.delta_commit(write.instant, file_changes(write.stats), {}, in_metadata)
+        bench.write_commit(write, in_metadata)
         metadata = CommitMetadata(
             write_stats=group_stats(write.stats), compacted=True, operation_type="COMPACT"
         )
@@ -116,7 +115,7 @@ class Services:
         completion = self._after(look, pending.requested)
         write = self._compacted(look, pending, is_cut=not in_metadata)
         if in_metadata:
-            bench.delta_commit(write.instant, file_changes(write.stats), {}, completion)
+            bench.write_commit(write, completion)
         return write.instant
 
     def _check_rollback(self, look: Look, pending: Instant, in_metadata: bool) -> None:

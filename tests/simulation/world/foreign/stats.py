@@ -61,6 +61,11 @@ class ForeignStats:
         """It switches partition_stats on beside them."""
         self._list(self._listed() | {"partition_stats"})
 
+    def some(self, _: Look) -> None:
+        """Its writes have records of these columns from here on, and nothing else tells."""
+        self._listed()
+        self._bench.stats_of = (*_META_COLUMNS, *_COLUMNS)
+
     def _build(self, look: Look) -> None:
         """The partition without records, by an instant of the metadata table alone, which completes above all
         that there is.
@@ -118,4 +123,5 @@ STATS_CHANGES: Final[Mapping[str, Callable[[ForeignStats, Look], None]]] = {
     "columns": ForeignStats.columns,
     "anew": ForeignStats.anew,
     "partition": ForeignStats.partition,
+    "some": ForeignStats.some,
 }

@@ -14,7 +14,6 @@ from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Changes, Write
 from tests.simulation.world.foreign.replaced_entries import keys_of_base_files, left_behind, rows_elsewhere
-from tidemark.hudi_format.metadata_table.delta_commit import file_changes
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.timeline.avro_container import encode_container
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
@@ -207,7 +206,7 @@ class Writes:
 
     def commit_metadata(self, write: Write, completion: str) -> None:
         """The first of its two commits."""
-        self._bench.delta_commit(write.instant, file_changes(write.stats), write.places, completion)
+        self._bench.write_commit(write, completion)
 
     def commit_data(self, write: Write, completion: str) -> None:
         """The second one; readers see it."""

@@ -105,6 +105,18 @@ def file_keys(partition_path: str, file_name: str, columns: Iterable[str]) -> li
     return [_hash_text(column) + file for column in columns]
 
 
+def columns_left_out(keys: pa.StringArray, columns: Iterable[str]) -> list[str]:
+    """Those of the columns of which one of the files with these keys has no record. Example: the keys of a
+    and b of one file, and of a alone of another one, leave b out.
+    """
+    keys = pc.unique(keys)
+    at = len(_hash_text(""))
+    files = pc.count_distinct(pc.utf8_slice_codeunits(keys, at)).as_py()
+    of_columns = pc.utf8_slice_codeunits(keys, 0, at).value_counts().to_pylist()
+    counts = {found["values"]: found["counts"] for found in of_columns}
+    return [column for column in columns if counts.get(_hash_text(column), 0) < files]
+
+
 class ColumnStatsPartition:
     """The partition `column_stats`."""
 

@@ -17,6 +17,7 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats import (
     COLUMN_STATS,
     StatsChanges,
     column_stats_key,
+    columns_left_out,
     file_keys,
     file_records,
 )
@@ -199,3 +200,11 @@ def test_records_of_some_keys_are_merged_alone() -> None:
     living = COLUMN_STATS.living(parts, pa.array(["k0", "k1", "none"]))
     assert {key: decode_stats(value, "", "it").range.high for key, value in living.items()} == {"k0": 9}
     assert COLUMN_STATS.living(parts[:1], pa.array([], pa.string())) == {}
+
+
+@pytest.mark.parametrize(
+    ("second", "lacks"), [("abc", ""), ("abcd", ""), ("ab", "c"), ("a", "bc"), ("d", "abc"), ("", "")]
+)
+def test_columns_are_left_out_where_a_file_has_records_of_others_alone(second: str, lacks: str) -> None:
+    keys = [*file_keys("d1", "one", "abc"), *file_keys("d1", "two", second)]
+    assert columns_left_out(pa.array(keys, pa.string()), "abc") == list(lacks)
