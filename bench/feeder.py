@@ -18,7 +18,10 @@ from bench.commit_watch import Positions
 PARTITIONS: Final = 4
 _FLUSH_TIMEOUT_S: Final = 300.0
 _PIECE: Final = 20_000
+_QUEUED: Final = 1_000_000
+"""Records that may wait for the broker: making them rests above it. Twice as many have room."""
 _TICK_S: Final = 0.01
+_POLL_S: Final = 0.1
 # The longest that a broker allows by default; filling a backlog takes some time.
 _TRANSACTION_TIMEOUT_MS: Final = 900_000
 
@@ -86,6 +89,8 @@ class BatchFeeder:
             mine = records[number::PARTITIONS]
             for first in range(0, len(mine), _PIECE):
                 messages: list[dict[str, Any]] = [{"value": value} for value in mine[first : first + _PIECE]]
+                while len(self._producer) > _QUEUED:
+                    self._producer.poll(_POLL_S)
                 # Only the last report of a piece is wanted: a partition's records are taken in order.
                 messages[-1]["callback"] = self._delivered
                 taken = self._producer.produce_batch(self._topic, messages, partition=number)

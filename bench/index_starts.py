@@ -3,6 +3,8 @@
     python -m bench.index_starts                                    1 000 000 keys, about ten minutes
     python -m bench.index_starts --keys 10000000 --backlog 2000000
     python -m bench.index_starts --only undisturbed,lost-disk
+    python -m bench.index_starts --keys 10000000 --table /big/starts --only undisturbed
+    python -m bench.index_starts --keys 10000000 --table /big/starts --full-rate 40000 --only cold-start
 
 One table in one `tidemark run`, with epochs of a second and table services that act often. In each case
 something happens, and at the same moment a backlog of upserts appears (nine in ten of random keys of the
@@ -12,6 +14,9 @@ seconds, or until the backlog is done. Lanes have moved when another process hol
 `tidemark status`. In `foreign-commit` Hudi on Spark has just committed an upsert of 10 000 rows, in a
 process that has ended when the backlog appears. `cold-start` and `warm-start` stop all services, Kafka among
 them, and count from the new start on; the other cases count from the kill.
+
+With ``--table`` the table is loaded once, and stays there with Kafka, caches and all for the next call, which
+may measure other cases.
 """
 
 from __future__ import annotations
@@ -57,6 +62,9 @@ _FOREIGN_ROWS: Final = 10_000
 _TIMEOUT_S: Final = 900.0
 _STOP_S: Final = 60.0
 _CACHES: Final = "index-*"
+_KEPT: Final = "workload.npz"
+SERVICES: Final[Mapping[str, Mapping[str, Any]]] = {"short": SHORT, "default": {}}
+"""Name -> `table_services` of the table."""
 
 Counts = Sequence[tuple[float, int]]
 """(seconds since the event, records) of each commit, in their order."""
@@ -108,19 +116,25 @@ class Table:
     """The table, its run, and what happens to it. Use as a context manager."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        settings = {**configuration("1s", options.lanes), "table_services": SHORT}
+        settings = {**configuration("1s", options.lanes), "table_services": SERVICES[options.services]}
         settings["table"]["index"]["shards"] = options.shards
         self._run, self._options = TidemarkRun(folder, settings), options
-        self._workload = Workload(options.keys, seed=options.seed)
+        self._kept = folder / _KEPT
+        self._loaded = self._kept.is_file()
+        self._workload = (
+            Workload.kept(self._kept) if self._loaded else Workload(options.keys, seed=options.seed)
+        )
         self._stack = ExitStack()
         self._joined: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Table:
         self._start()
-        say(f"loading: {TidemarkSide(self._run, self._watch, self._workload, 1.0).load()}")
+        if not self._loaded:
+            say(f"loading: {TidemarkSide(self._run, self._watch, self._workload, 1.0).load()}")
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._workload.keep(self._kept)
         self._leave()
         self._stack.close()
 
@@ -270,17 +284,22 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     wanted = options.only.split(",")
     if unknown := set(wanted) - CASES.keys():
         raise SystemExit(f"no such case: {', '.join(sorted(unknown))}")
-    with Table(work / "starts", options) as table:
-        table.measure("undisturbed")  # warms up
-        full = plateau(table.measure("undisturbed").counts)
+    with Table(options.table or work / "starts", options) as table:
+        full = options.full_rate or _full_rate(table)
         found["full_rate"] = round(full)
         for case in CASES:
             if case in wanted:
                 found["cases"][case] = figures = table.measure(case).figures(full)
                 say(f"{case}: {figures}")
-        found["verified"] = table.verify()
+        found["verified"] = table.verify() if options.verify else None
     found["load_after"] = load_average()
     return found
+
+
+def _full_rate(table: Table) -> float:
+    """Records a second when nothing happens; the first backlog warms up."""
+    table.measure("undisturbed")
+    return plateau(table.measure("undisturbed").counts)
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
@@ -309,6 +328,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--backlog", type=int, default=500_000, help="upserts that appear in each case")
     add("--shards", type=int, default=INDEX_SHARDS, help="shards of the record index")
     add("--lanes", type=int, default=4, help="index.lanes")
+    add("--services", choices=list(SERVICES), default="short", help="table services often, or as by default")
+    add("--table", type=Path, help="folder of the table, loaded if it is not there, and kept")
+    add("--full-rate", type=float, help="records/s of the case undisturbed, as an earlier call found them")
+    add("--verify", action=argparse.BooleanOptionalAction, default=True, help="verify the table at the end")
     add("--seed", type=int, default=17452)
     add("--work", type=Path, help="folder for table and Kafka; what is made there is removed at the end")
     add("--out", type=Path, help="the report as JSON")

@@ -8,6 +8,7 @@ partition. No key is twice in a batch. A row is about 250 bytes as JSON. Everyth
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,20 @@ class Workload:
         self._ts = _FIRST_TS
         self.region_of: npt.NDArray[np.int16] = self._random.integers(0, partitions, keys).astype(np.int16)
         self.ts_of: Numbers = np.zeros(keys, dtype=np.int64)
+
+    @staticmethod
+    def kept(file: Path) -> Workload:
+        """What `keep` wrote: the batches go on behind those that were made."""
+        with np.load(file) as found:
+            workload = Workload(0, int(found["partitions"]))
+            workload._ts = int(found["ts"])
+            workload._random = np.random.default_rng(workload._ts)
+            workload.region_of, workload.ts_of = found["region_of"], found["ts_of"]
+        return workload
+
+    def keep(self, file: Path) -> None:
+        """Writes the model of the table, and which batch is the next, into a file (.npz)."""
+        np.savez(file, region_of=self.region_of, ts_of=self.ts_of, partitions=self.partitions, ts=self._ts)
 
     def initial_rows(self) -> Iterator[pa.Table]:
         """Every key once, in chunks of at most 100 000 rows."""
