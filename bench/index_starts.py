@@ -29,7 +29,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -131,6 +131,8 @@ class Table:
         self._start()
         if not self._loaded:
             say(f"loading: {TidemarkSide(self._run, self._watch, self._workload, 1.0).load()}")
+            self._workload.keep(self._kept)
+        self._await_lanes()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,6 +144,16 @@ class Table:
         self._stack.enter_context(self._run)
         self._watch = self._stack.enter_context(CommitWatch(self._run.table, TOPIC))
         self._feeder = BatchFeeder(self._run.bootstrap, TOPIC, "bench-starts")
+
+    def _await_lanes(self) -> None:
+        """A run on a kept table has loaded nothing when it is first asked: it may not be up yet."""
+        until_s = time.perf_counter() + _TIMEOUT_S
+        while time.perf_counter() < until_s:
+            with suppress(RuntimeError):
+                if len(self._holders()) == self._options.lanes:
+                    return
+            time.sleep(1.0)
+        raise TimeoutError(f"not every lane has an assigner after {_TIMEOUT_S} s")
 
     def measure(self, case: str) -> Measured:
         """One case of `CASES`; waits until its backlog is committed."""
