@@ -12,6 +12,9 @@ reader must know before it decodes:
 ``tm-rows`` number of rows in the batch
 ``tm-sid``  schema fingerprint of the user's columns (keyed, data)
 ========== ============================================================================
+
+In a table with a partitioned record index `SHARD` is the row's lane: shards are numbered in each partition,
+and how many a partition has may not be known yet. Tombstones name their partition there, also without a file.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ KEYED_COLUMNS: Final = pa.schema(
     [
         pa.field(KEY, pa.string(), nullable=False),
         pa.field(SHARD, pa.int32(), nullable=False),
-        pa.field(PARTITION, _dictionary),  # null: a delete that does not know its partition
+        pa.field(PARTITION, _dictionary),  # null: a delete that does not know its partition (global index)
         pa.field(ORDERING, pa.int64()),  # order-preserving int64; null: none given
         pa.field(OP, pa.int8(), nullable=False),
     ]

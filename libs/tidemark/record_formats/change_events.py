@@ -5,7 +5,8 @@ op          effect
 =========== ==============================================================================================
 c, u, r     ``after`` becomes the key's row
 d           the key is deleted, in the partition where the index has it. The key comes from ``before``, of
-            which only the key fields are read, or from the Kafka key when there is no ``before``
+            which only the key fields are read, or from the Kafka key when there is no ``before``. In a table
+            with a partitioned index it is deleted in the partition that ``before`` names
 t           (the source table was truncated) refused: the table may have rows of other sources, and nobody
             could undo it. An operator can delete the rows with Hudi on Spark
 m           (a logical message of PostgreSQL) counted and ignored
@@ -45,6 +46,7 @@ class ChangeEffects:
     """The effects of the events of one batch, collected event by event. Positions are those of the batch."""
 
     ordering: EnvelopeOrdering | None
+    deletes_name_partitions: bool = False
     refused: list[Refusal] = field(default_factory=list)
     passed_over: int = 0
     _deletes: list[int] = field(default_factory=list)
@@ -109,7 +111,7 @@ class ChangeEffects:
             deletes=deletes,
             refused=decoded.refused + self.refused,
             deletes_need_ordering=self.ordering is not None,
-            deletes_have_keys_alone=True,
+            deletes_have_keys_alone=not self.deletes_name_partitions,
             by_kafka_key=KeyedDeletes(by_key, ordering),
             passed_over=self.passed_over,
         )

@@ -27,23 +27,31 @@ from tidemark.stream_runtime.schema_registry.ports import SchemaSource
 
 
 def record_decoder(
-    config: TableConfigFile, schema: TableSchema, generator: KeyGenerator, clock: Clock
+    config: TableConfigFile,
+    schema: TableSchema,
+    generator: KeyGenerator,
+    clock: Clock,
+    deletes_need_partition: bool = False,
 ) -> RecordDecoder:
-    """Makes the decoder of the table's input. Raises SetupError, SchemaError, RegistrySettingsError."""
+    """Makes the decoder of the table's input. ``deletes_need_partition``: as those of a table with
+    a partitioned record index do. Raises SetupError, SchemaError, RegistrySettingsError.
+    """
     given = config.input
     source: SchemaSource | None = None
     if given.schema_registry is not None:
         source = ConfluentSchemaSource(given.schema_registry)
     unknown = given.unknown_fields
     if given.format.is_avro:
-        return _avro(config, schema, generator, source, clock)
+        return _avro(config, schema, generator, source, clock, deletes_need_partition)
     if given.protobuf is not None:
         message = message_class(given.protobuf.descriptor, given.protobuf.message)
         target = RowTarget.of(schema, given.delete_field, unknown)
         return ProtobufDecoder(message, target, generator, given.confluent)
     framed = FramedJson(source, clock) if given.confluent else None
     if given.format is InputFormat.DEBEZIUM_JSON:
-        return DebeziumJson(schema, generator, unknown, _ordering(config, schema), framed)
+        return DebeziumJson(
+            schema, generator, unknown, _ordering(config, schema), framed, deletes_need_partition
+        )
     return PlainJson(JsonDecoder(schema, given.delete_field, unknown), generator, framed)
 
 
@@ -53,6 +61,7 @@ def _avro(
     generator: KeyGenerator,
     source: SchemaSource | None,
     clock: Clock,
+    deletes_need_partition: bool,
 ) -> RecordDecoder:
     assert source is not None, "the configuration was checked"
     given = config.input
@@ -65,7 +74,9 @@ def _avro(
     most = memory_max(config.limits.record_bytes)
     if given.format is InputFormat.DEBEZIUM_AVRO:
         ordering = _ordering(config, schema)
-        return DebeziumAvro(target, generator, defaults, keys, ordering, source, clock, most)
+        return DebeziumAvro(
+            target, generator, defaults, keys, ordering, source, clock, most, deletes_need_partition
+        )
     return AvroDecoder(target, defaults, keys, source, clock, most)
 
 

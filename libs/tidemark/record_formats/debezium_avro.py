@@ -34,7 +34,7 @@ from tidemark.stream_runtime.schema_registry.ports import SchemaSource
 
 @dataclass(frozen=True)
 class _Images:
-    """Readers of the row before an event (only its key fields; None: the schema has no such field) and
+    """Readers of the row before an event (only what identifies it; None: the schema has no such field) and
     after it.
     """
 
@@ -57,17 +57,22 @@ class DebeziumAvro:
         source: SchemaSource,
         clock: Clock,
         memory_most: int = MEMORY_MAX,
+        deletes_name_partitions: bool = False,
     ) -> None:
-        """``memory_most``: limit of the memory that one decoded record takes, in bytes."""
+        """``memory_most``: limit of the memory that one decoded record takes, in bytes.
+        ``deletes_name_partitions``: the partition of a delete is read, too, and not its key alone.
+        """
         self._target = target
-        self._key_target = RowTarget(key_columns(generator, target.columns), None, UnknownFields.IGNORE)
+        self._deletes_name_partitions = deletes_name_partitions
+        before = key_columns(generator, target.columns, with_partition=deletes_name_partitions)
+        self._key_target = RowTarget(before, None, UnknownFields.IGNORE)
         self._defaults = defaults
         self._keys = keys
         self._ordering = ordering
         self._framed = FramedAvro(self._images, source, clock, target.columns, memory_most)
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
-        changes = ChangeEffects(self._ordering)
+        changes = ChangeEffects(self._ordering, self._deletes_name_partitions)
         parts = []
         for schema, at in self._framed.by_schema(messages, positions, changes.refused):
             events, kept, unreadable = schema.datums.read([messages[i].value or b"" for i in at], at)

@@ -55,7 +55,7 @@ _decode_plain: Final = msgspec.json.Decoder().decode
 
 
 class _Images(NamedTuple):
-    """Decoders of the row before an event (only its key fields) and of the row after it."""
+    """Decoders of the row before an event (only what identifies it) and of the row after it."""
 
     before: JsonDecoder
     after: JsonDecoder
@@ -73,7 +73,9 @@ class DebeziumJson:
         unknown: UnknownFields,
         ordering: EnvelopeOrdering | None,
         framed: FramedJson | None = None,
+        deletes_name_partitions: bool = False,
     ) -> None:
+        """``deletes_name_partitions``: the partition of a delete is read, too, and not its key alone."""
         self._schema = schema
         self._columns = pa.schema([column.with_nullable(True) for column in schema.arrow])
         self._generator = generator
@@ -81,7 +83,9 @@ class DebeziumJson:
         self._ordering = ordering
         self._framed = framed
         self._envelope = msgspec.json.Decoder(_envelope_type(ordering.position if ordering else None)).decode
-        keys = TableSchema.from_arrow(schema.table_name, key_columns(generator, schema.arrow))
+        self._deletes_name_partitions = deletes_name_partitions
+        before = key_columns(generator, schema.arrow, with_partition=deletes_name_partitions)
+        keys = TableSchema.from_arrow(schema.table_name, before)
         self._keys_schema = keys
         self._plain = _Images(
             JsonDecoder(keys, None, UnknownFields.IGNORE), JsonDecoder(schema, None, unknown)
@@ -90,7 +94,7 @@ class DebeziumJson:
         self._by_schema: OrderedDict[bytes, _Images] = OrderedDict()
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
-        changes = ChangeEffects(self._ordering)
+        changes = ChangeEffects(self._ordering, self._deletes_name_partitions)
         contents: Sequence[Any] = (
             [messages[i].value or b"" for i in positions] if self._framed is None else ()
         )

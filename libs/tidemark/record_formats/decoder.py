@@ -150,9 +150,10 @@ def nothing_decoded(columns: pa.Schema, refused: list[Refusal]) -> DecodedRecord
     return DecodedRecords(rows, np.empty(0, np.int64), np.empty(0, np.bool_), refused)
 
 
-def key_columns(generator: KeyGenerator, columns: pa.Schema) -> pa.Schema:
-    """The columns from which the record key is made."""
-    heads = dict.fromkeys(name.split(".")[0] for name in generator.record_key_fields)
+def key_columns(generator: KeyGenerator, columns: pa.Schema, *, with_partition: bool = False) -> pa.Schema:
+    """The columns from which the record key is made, and the partition path if ``with_partition``."""
+    names = [*generator.record_key_fields, *(generator.partition_fields if with_partition else ())]
+    heads = dict.fromkeys(name.split(".")[0] for name in names)
     return pa.schema([columns.field(name) for name in heads])
 
 

@@ -40,6 +40,8 @@ class DeadLetterReason(StrEnum):
     """The Kafka key of a null value, or a key field, cannot be a record key."""
     NULL_ORDERING = "null-ordering"
     BAD_PARTITION = "bad-partition"
+    DELETE_WITHOUT_PARTITION = "delete-without-partition"
+    """A delete that does not say from which partition, in a table where a key may have a row in each."""
     UNDECODABLE = "undecodable"
     """Decoding it raises an error that says nothing of the record: a defect, met by this record alone."""
     SKIPPED = "skipped"

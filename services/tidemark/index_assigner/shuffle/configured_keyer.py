@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidemark.config import TableConfigFile
+from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import TableSchema
@@ -33,7 +34,7 @@ def configured_keyer(
     clock: Clock,
 ) -> RecordKeyer:
     """``schema``: the configured one. Raises SetupError, SchemaError, RegistrySettingsError."""
-    limits = config.limits
+    limits, kind = config.limits, record_index_kind(read_index_definitions(storage))
     generator = KeyGenerator.from_table_config(table, schema, limits.key_bytes)
     return RecordKeyer(
         RecordRules(
@@ -49,7 +50,8 @@ def configured_keyer(
             row_bytes_max=limits.message_bytes - MESSAGE_OVERHEAD_BYTES,
             rows_bytes_max=ROWS_PER_INPUT_BYTE * limits.transaction_bytes,
             indexed_columns=DefinedIndexes(storage, clock),
+            index_kind=kind,
         ),
-        record_decoder(config, schema, generator, clock),
+        record_decoder(config, schema, generator, clock, kind is IndexKind.PARTITIONED),
         DECODING,
     )

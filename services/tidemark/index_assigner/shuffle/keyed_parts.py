@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tidemark.epoch_protocol.batches import encode_batch
 from tidemark.epoch_protocol.messages import with_own_dictionaries
 from tidemark.record_formats.decoded_memory import TOGETHER_MAX, memory_max, parts_within
-from tidemark.record_formats.decoder import Int64Array, RecordDecoder, merged_positions
+from tidemark.record_formats.decoder import DecodedRecords, Int64Array, RecordDecoder, merged_positions
 from tidemark.record_formats.refusals import Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
@@ -203,3 +203,9 @@ def repeated_deletes(messages: Sequence[Message], empty: Int64Array, known: dict
             if before.topic_partition == this.topic_partition and before.key == this.key:
                 repeated[position] = known[position - 1]
     return repeated
+
+
+def null_values_behind(messages: Sequence[Message], empty: Int64Array, decoded: DecodedRecords) -> Int64Array:
+    """The positions of those null values that are right behind the delete of their key in this batch."""
+    deletes = [*decoded.positions[decoded.deletes].tolist(), *decoded.by_kafka_key.positions.tolist()]
+    return np.array(sorted(repeated_deletes(messages, empty, dict.fromkeys(deletes, 0))), np.int64)

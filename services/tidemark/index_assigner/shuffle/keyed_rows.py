@@ -19,16 +19,17 @@ import pyarrow.compute as pc
 
 from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.keys import KeyColumns, KeyGenerator, KeyProblem
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
-from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.shuffle.indexed_values import (
     IndexedColumns,
     no_indexed_columns,
     values_too_long,
 )
+from tidemark.index_assigner.shuffle.judge import Judge
 from tidemark.index_assigner.shuffle.keyed_parts import (
     DecodeParts,
     Int32Array,
@@ -37,11 +38,13 @@ from tidemark.index_assigner.shuffle.keyed_parts import (
     in_arrival_order,
     joined,
     large_rows,
+    null_values_behind,
     of_taken,
     repeated_deletes,
     shifted,
 )
 from tidemark.index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
+from tidemark.index_assigner.shuffle.row_identity import IN_FIELD, IN_KEY, RowIdentity
 from tidemark.record_formats.decode_json import JsonDecoder
 from tidemark.record_formats.decoder import DecodedRecords, RecordDecoder
 from tidemark.record_formats.errors import InputWaitsError
@@ -74,6 +77,8 @@ class RecordRules:
     rows_bytes_max: int | None = None
     """Limit of the rows of one call: once they take so much, the other records wait. None: no limit."""
     indexed_columns: IndexedColumns = no_indexed_columns
+    index_kind: IndexKind = IndexKind.GLOBAL
+    """With a partitioned index a delete has to name its partition."""
 
 
 class RecordKeyer:
@@ -88,6 +93,8 @@ class RecordKeyer:
         """Without a ``decoder`` records are plain JSON. ``bound``: entered around each part's decoding."""
         self._bound = bound or nullcontext()
         self._rules = rules
+        has_partitions = bool(rules.generator.partition_fields)
+        self._identity = RowIdentity(rules.index_kind, has_partitions, rules.num_shards, rules.lanes)
         self._decoder = decoder or PlainJson(
             JsonDecoder(rules.schema, rules.delete_field, rules.unknown_fields), rules.generator
         )
@@ -167,9 +174,14 @@ class RecordKeyer:
         decoded = self._decoder.decode(messages, typed)
         refused += decoded.refused
         upserted = self._typed_rows(messages, decoded, refused)
+        repeating = empty[:0]
+        if self._identity.needs_partition and self._decoder.tombstones_follow_deletes:
+            # A null value names no partition. Right behind its change event, which did, it is about no row.
+            repeating = null_values_behind(messages, empty, decoded)
+            empty = np.setdiff1d(empty, repeating)
         deleted = self._deletes_by_kafka_key(messages, decoded, empty, upserted, refused)
         rows, positions = in_arrival_order([upserted, deleted])
-        shards = record_index_shard(rows.column("_tm_key"), self._rules.num_shards)
+        shards = self._identity.shards(rows)
         at = rows.schema.get_field_index("_tm_shard")
         rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
         # The next stage validates rows as well. Here an invalid row can still be traced to its record.
@@ -178,7 +190,7 @@ class RecordKeyer:
         refused.sort(key=lambda refusal: refusal.position)
         dropped = of_taken(decoded.dropped, refused)
         lanes = shards % np.int32(self._rules.lanes)
-        return KeyedRows(rows, lanes, positions, refused, decoded.passed_over, dropped)
+        return KeyedRows(rows, lanes, positions, refused, decoded.passed_over + len(repeating), dropped)
 
     def _within_messages(
         self, rows: pa.RecordBatch, positions: Int64Array, shards: Int32Array, refused: list[Refusal]
@@ -215,7 +227,7 @@ class RecordKeyer:
         self, messages: Sequence[Message], decoded: DecodedRecords, refused: list[Refusal]
     ) -> PlacedRows:
         table = pa.Table.from_batches([decoded.rows])
-        judge = _Judge(decoded.positions, refused)
+        judge = Judge(decoded.positions, refused)
         keys = self._rules.generator.record_keys(table)
         self._judge_keys(judge, messages, decoded, keys)
         ordering = self._ordering(judge, decoded)
@@ -243,7 +255,7 @@ class RecordKeyer:
             known |= repeated_deletes(messages, empty, known)
         positions = np.sort(np.concatenate([empty, decoded.by_kafka_key.positions]))
         count = len(positions)
-        judge = _Judge(positions, refused)
+        judge = Judge(positions, refused)
         kafka_keys = [messages[i].key for i in positions]
         without = np.fromiter((not key for key in kafka_keys), np.bool_, count)
         judge.refuse(
@@ -251,6 +263,9 @@ class RecordKeyer:
             DeadLetterReason.NULL_VALUE_WITHOUT_KEY,
             "a delete by its Kafka key, and there is no Kafka key",
         )
+        if self._identity.needs_partition:
+            reason = DeadLetterReason.DELETE_WITHOUT_PARTITION
+            judge.refuse(np.ones(count, np.bool_), reason, IN_KEY)
         made = self._record_keys(kafka_keys, positions)
         self._judge_key_texts(judge, made)
         partition = None if self._rules.generator.partition_fields else ""
@@ -300,7 +315,7 @@ class RecordKeyer:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _judge_keys(
-        self, judge: _Judge, messages: Sequence[Message], decoded: DecodedRecords, keys: KeyColumns
+        self, judge: Judge, messages: Sequence[Message], decoded: DecodedRecords, keys: KeyColumns
     ) -> None:
         for name in self._rules.generator.record_key_fields:
             field = decoded.rows.schema.get_field_index(name)
@@ -312,7 +327,7 @@ class RecordKeyer:
                 judge.refuse_row(row, *self._decoder.without_key(value, name))
         self._judge_key_texts(judge, keys, [messages[i].value for i in decoded.positions])
 
-    def _judge_key_texts(self, judge: _Judge, keys: KeyColumns, values: Sequence[bytes | None] = ()) -> None:
+    def _judge_key_texts(self, judge: Judge, keys: KeyColumns, values: Sequence[bytes | None] = ()) -> None:
         for row in np.flatnonzero(np.asarray(keys.error.is_valid()) & ~judge.refused):
             text, problem = keys.error[row].as_py(), keys.problem[row].as_py()
             if problem == KeyProblem.TOO_LONG:
@@ -324,7 +339,7 @@ class RecordKeyer:
             else:
                 judge.refuse_row(row, DeadLetterReason.BAD_KEY, text)
 
-    def _ordering(self, judge: _Judge, decoded: DecodedRecords) -> pa.Array:
+    def _ordering(self, judge: Judge, decoded: DecodedRecords) -> pa.Array:
         field, rows = self._rules.ordering, decoded.rows
         if field is None:
             return pa.nulls(rows.num_rows, pa.int64())
@@ -337,7 +352,7 @@ class RecordKeyer:
         judge.refuse(missing, DeadLetterReason.NULL_ORDERING, _without_ordering(field))
         return pa.array(field.to_int64_or_lowest(column), mask=missing)
 
-    def _partitions(self, judge: _Judge, table: pa.Table, decoded: DecodedRecords) -> pa.Array:
+    def _partitions(self, judge: Judge, table: pa.Table, decoded: DecodedRecords) -> pa.Array:
         """Partition paths; null for a delete that does not name its key's partition."""
         made = self._rules.generator.partition_paths(table)
         unknown = np.zeros(table.num_rows, np.bool_)
@@ -352,6 +367,9 @@ class RecordKeyer:
         if self._rules.generator.partition_fields and decoded.deletes_have_keys_alone:
             unknown[:] = True
         unknown &= decoded.deletes
+        if self._identity.needs_partition:
+            detail = IN_FIELD.format(" or ".join(self._rules.generator.partition_fields))
+            judge.refuse(unknown, DeadLetterReason.DELETE_WITHOUT_PARTITION, detail)
         for row in np.flatnonzero(np.asarray(made.error.is_valid()) & ~unknown & ~judge.refused):
             judge.refuse_row(row, DeadLetterReason.BAD_PARTITION, made.error[row].as_py())
         if self._rules.generator.partition_fields:
@@ -362,7 +380,7 @@ class RecordKeyer:
             return made.keys
         return pc.if_else(pa.array(unknown), pa.scalar(None, pa.string()), made.keys)
 
-    def _judge_required(self, judge: _Judge, decoded: DecodedRecords) -> None:
+    def _judge_required(self, judge: Judge, decoded: DecodedRecords) -> None:
         """Refuses upserts with nulls in columns that must not be null. A delete needs only its key."""
         for field in self._rules.schema.arrow:
             column = decoded.rows.column(field.name)
@@ -372,23 +390,6 @@ class RecordKeyer:
             judge.refuse(
                 missing, DeadLetterReason.MISTYPED_FIELD, f"field {field.name} must not be null or missing"
             )
-
-
-class _Judge:
-    """Marks rows as refused; of several reasons for a row the first is kept."""
-
-    def __init__(self, positions: Int64Array, refused: list[Refusal]) -> None:
-        self.refused = np.zeros(len(positions), np.bool_)
-        self._positions = positions
-        self._list = refused
-
-    def refuse(self, where: BoolArray, reason: DeadLetterReason, detail: str) -> None:
-        for row in np.flatnonzero(where & ~self.refused):
-            self.refuse_row(row, reason, detail)
-
-    def refuse_row(self, row: int | np.intp, reason: DeadLetterReason, detail: str) -> None:
-        self.refused[row] = True
-        self._list.append(Refusal(int(self._positions[row]), reason, detail))
 
 
 def _without_ordering(field: OrderingField) -> str:
