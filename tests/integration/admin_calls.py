@@ -73,6 +73,7 @@ def check_looking(calls: AdminCalls, pipeline: Pipeline, key: str) -> None:
     assert batch["location"] == [1, 0, 1]
     assert batch["locations"][0]["fileId"] == found[0]["fileId"]
     assert batch["epoch"]
+    calls.refused(FAILED_PRECONDITION, "NOT_INDEXED", "LookupValue", {"column": "region", "value": "eu"})
     warm = calls.ok("WarmIndex", {"start": True})
     assert warm["shards"] >= warm.get("loaded", 0) + warm.get("left", 0)
     first = calls.ok("ListEpochs", {"limit": 1})

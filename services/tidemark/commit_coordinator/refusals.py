@@ -54,6 +54,13 @@ class EpochNotGivenUpError(StatusError):
         self.error_metadata = {} if blocked is None else {"blocked_epoch": str(blocked)}
 
 
+class NotIndexedColumnError(StatusError):
+    """A question for the rows of a value in a column that has no secondary index."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    error_reason = "NOT_INDEXED"
+
+
 class LaneStoppedError(StatusError):
     """The requested records are behind the offset at which a lane is stopped."""
 

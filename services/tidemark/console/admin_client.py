@@ -40,6 +40,8 @@ from tidemark.table_status.status import Status
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.hudi_format.value_lookup import ValuePage
+
 
 def served_of(message: pb.ServesResponse) -> Served:
     """The answer of `Serves`. A coordinator of a former version does not send the table's location."""
@@ -172,6 +174,13 @@ class AdminClient:
         from tidemark.console.key_stream import KeyStream
 
         return KeyStream(self._stub.LookupStream, self._table, SystemClock().sleep).answers(batches)
+
+    def lookup_value(self, column: str, value: str | None, token: str, limit: int) -> ValuePage:
+        """A page of the rows that have a value in an indexed column, None: that have none."""
+        from tidemark.console.value_page import value_page, value_request
+
+        request = value_request(self._table, column, value, token, limit)
+        return value_page(column, self._call(self._stub.LookupValue, request))
 
     def warm_index(self, start: bool) -> Warmth:
         """Has the assigners load the record index into their run files (``start``); how far they are."""

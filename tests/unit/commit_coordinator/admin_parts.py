@@ -38,6 +38,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "skip": lambda *_: SkipResult("", 0, 0),
         "lookup": lambda _: [],
         "warm": lambda _: pb.WarmIndexResponse(),
+        "lookup_value": lambda _: pb.LookupValueResponse(),
         "lookup_stream": lambda batches: (pb.LookupStreamResponse() for _ in batches),
         "served": lambda: Served(""),
         "dead_letters": DeadLetterCalls(DeadLetterQueries(client, table, ["in"], clock)),

@@ -46,6 +46,7 @@ COMMANDS = {
     "Flush": ["flush"],
     "Lookup": ["lookup", "id:1"],
     "LookupStream": ["lookup", "--file", __file__],
+    "LookupValue": ["lookup", "--where", "at=1"],
     "WarmIndex": ["index", "warm"],
     "ListEpochs": ["epoch", "list"],
     "ShowEpoch": ["epoch", "show", "1"],

@@ -154,6 +154,7 @@ def _offline(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, A
         kept.setattr(validation, "SERVES_SECONDARY", True)
         yield _run("index", "create", *old, "by_at", "--column", "at")
         yield _run("index", "repair", *old, "by_at")
+        yield _run("lookup", *old, "--where", "at=1", "--limit", "1")
         yield _run("index", "drop", *old, "by_at")
     with patched.context() as doubled:
         client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))

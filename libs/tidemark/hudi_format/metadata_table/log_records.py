@@ -110,10 +110,15 @@ def block_heads(storage: Storage, folder: str, names: Sequence[str]) -> list[Sou
 
 def blocks_entries(storage: Storage, heads: Iterable[SourcedBlock]) -> Iterator[StoredEntries]:
     """The entries of these blocks, of which one is in memory at a time."""
+    return map(stored_entries, blocks_read(storage, heads))
+
+
+def blocks_read(storage: Storage, heads: Iterable[SourcedBlock]) -> Iterator[SourcedBlock]:
+    """These blocks with their contents, of which one is in memory at a time."""
     for path, blocks in groupby(heads, key=lambda sourced: sourced.path):
         with storage.open_input(path) as file:
             for sourced in blocks:
-                yield stored_entries(SourcedBlock(read_block_at(file, path, sourced.block.offset), path))
+                yield SourcedBlock(read_block_at(file, path, sourced.block.offset), path)
 
 
 def stored_entries(source: SourcedBlock) -> StoredEntries:

@@ -50,6 +50,7 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "Status": Role.READ,
     "Lookup": Role.READ,
     "LookupStream": Role.READ,
+    "LookupValue": Role.READ,
     "ListEpochs": Role.READ,
     "ShowEpoch": Role.READ,
     "ListDeadLetters": Role.READ,

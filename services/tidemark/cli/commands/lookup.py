@@ -1,4 +1,6 @@
-"""`tidemark lookup`: where keys live; a few keys as a table, a file of keys as CSV or JSON."""
+"""`tidemark lookup`: where keys live; a few keys as a table, a file of keys as CSV or JSON; the rows of a
+value, page by page.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from tidemark.console.arguments import Commands, add_command
+from tidemark.console.arguments import Commands, add_command, whole_number
 from tidemark.console.errors import WRONG_USE, CliError
 from tidemark.console.output import Output, columns
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 _KEY_BYTES_MAX: Final = 32_767
 """An HFile, and so the record index, cannot hold longer ones."""
 _SAY_EVERY_S: Final = 5.0
+_ROWS_DEFAULT: Final = 1_000
+_ROWS_MAX: Final = 10_000
 _RECORD_KEY: Final = "_hoodie_record_key"
 
 
@@ -32,7 +37,11 @@ def add(commands: Commands) -> None:
         "  tidemark lookup -c flights.yaml 'flight_date:2013-01-01,carrier:UA,flight:1545,origin:EWR'\n"
         "  tidemark lookup -c flights.yaml --file keys.txt > places.csv\n"
         "  tidemark lookup -c flights.yaml --file rows.parquet --column id --json > places.json\n"
-        "  cut -f1 keys.tsv | tidemark lookup -c flights.yaml --file -",
+        "  cut -f1 keys.tsv | tidemark lookup -c flights.yaml --file -\n"
+        "  tidemark lookup -c flights.yaml --where origin=EWR --limit 100\n\n"
+        "With --where, a page of the rows that have a value in a column with a secondary index: from the\n"
+        "coordinator, or from the table's files where none answers. docs/secondary-index.md has how values\n"
+        "are written.",
     )
     asked = lookup.add_mutually_exclusive_group(required=True)
     asked.add_argument(
@@ -43,6 +52,19 @@ def add(commands: Commands) -> None:
         metavar="F",
         help="look up all keys of a file, in its order: text with one key a line (- is stdin), or a Parquet "
         "file by its name's end; prints CSV, or with --json one document, while it reads",
+    )
+    asked.add_argument(
+        "--where", metavar="COLUMN=VALUE", help="the rows with this value in an indexed column"
+    )
+    asked.add_argument("--where-null", metavar="COLUMN", help="the rows without a value in an indexed column")
+    lookup.add_argument(
+        "--limit",
+        type=whole_number(1, _ROWS_MAX),
+        metavar="N",
+        help=f"with --where: so many rows at most (default: {_ROWS_DEFAULT}; {_ROWS_MAX} at most)",
+    )
+    lookup.add_argument(
+        "--page-token", metavar="T", help="with --where: the rows behind those of the answer that named T"
     )
     lookup.add_argument(
         "--column",
@@ -55,6 +77,10 @@ def run_lookup(options: argparse.Namespace) -> int:
     """Prints where the keys are. Exit code 0 also when keys are not in the table."""
     if options.column and not _is_parquet(options.file):
         raise CliError("--column names a column of a Parquet file: --file has none", WRONG_USE)
+    if options.where is not None or options.where_null is not None:
+        return _look_up_value(options)
+    if options.limit is not None or options.page_token is not None:
+        raise CliError("--limit and --page-token are for --where and --where-null", WRONG_USE)
     return _look_up_file(options) if options.file else _look_up_keys(options)
 
 
@@ -74,6 +100,29 @@ def _look_up_keys(options: argparse.Namespace) -> int:
             partition = "(deleted)"
         rows.append((at["key"], at["tier"], partition, at["file_id"] or "-", str(at["shard"]), ordering))
     Output(options.json).answer({"found": locations}, columns(rows))
+    return 0
+
+
+def _look_up_value(options: argparse.Namespace) -> int:
+    use_arrow_alone()
+    from tidemark.cli.value_lookup import rows_of_value
+    from tidemark.config import load_config
+
+    column, equals, value = (options.where or "").partition("=")
+    if options.where is not None and not (column and equals):
+        raise CliError(f"--where {options.where}: write COLUMN=VALUE", WRONG_USE)
+    if options.where is None:
+        column, value = options.where_null, None
+    output = Output(options.json)
+    limit, token = options.limit or _ROWS_DEFAULT, options.page_token or ""
+    document = rows_of_value(load_config(options.config), options.config, column, value, token, limit)
+    rows = [("KEY", "PARTITION", "FILE GROUP")]
+    for row in document["found"]:
+        partition = "-" if row["partition_path"] is None else row["partition_path"] or "(none)"
+        rows.append((row["key"], partition, row["file_id"] or "-"))
+    output.answer(document, columns(rows))
+    if document["next_page_token"]:
+        output.say(f"there may be more: --page-token {document['next_page_token']}")
     return 0
 
 

@@ -49,6 +49,7 @@ CALL_GROUPS: Final = (
     CallGroup("calls of SkipInput", frozenset({path("SkipInput")}), 2),
     CallGroup("calls of RunService", frozenset({path("RunService")}), 2),
     CallGroup("calls of LookupStream", frozenset({path("LookupStream")}), 4),
+    CallGroup("calls of LookupValue", frozenset({path("LookupValue")}), 2),
     CallGroup("calls of Verify", frozenset({path("Verify")}), 2),
     CallGroup("calls about dead letters", frozenset(map(path, _DEAD_LETTERS)), 2),
 )

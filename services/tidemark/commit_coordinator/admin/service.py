@@ -75,6 +75,7 @@ class AdminSources:
     lookup: KeyLookup
     warm: Callable[[bool], pb.WarmIndexResponse]
     lookup_stream: KeyStream
+    lookup_value: Callable[[pb.LookupValueRequest], pb.LookupValueResponse]
     served: Callable[[], Served]
     dead_letters: DeadLetterCalls
     verify: VerifyCalls
@@ -135,6 +136,12 @@ class AdminService(rpc.AdminServicer):
             if batch.table or not number:
                 self._check_table(batch.table)
             yield batch
+
+    def LookupValue(  # noqa: N802
+        self, request: pb.LookupValueRequest, _: object
+    ) -> pb.LookupValueResponse:
+        self._check_table(request.table)
+        return self._from.lookup_value(request)
 
     def WarmIndex(self, request: pb.WarmIndexRequest, _: object) -> pb.WarmIndexResponse:  # noqa: N802
         self._check_table(request.table)

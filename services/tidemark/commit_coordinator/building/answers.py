@@ -12,6 +12,7 @@ from functools import partial
 
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
+from tidemark.commit_coordinator.admin.value_calls import lookup_value
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.building.parts import Parts
 from tidemark.commit_coordinator.calls.lookup_streams import LookupStreams
@@ -162,6 +163,7 @@ class Answers:
             skip=self._skips.skip,
             lookup=KeyLookups(config.table.name, holders, shards, security).lookup,
             lookup_stream=streams.answers,
+            lookup_value=partial(lookup_value, ports.storage),
             warm=IndexWarming(config.table.name, opened.members, security).warm,
             served=parts.served.answer,
             dead_letters=DeadLetterCalls(dead_letters),

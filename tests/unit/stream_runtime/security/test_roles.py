@@ -59,6 +59,7 @@ LOOKING = {
     "Status",
     "Lookup",
     "LookupStream",
+    "LookupValue",
     "ListEpochs",
     "ShowEpoch",
     "ListDeadLetters",

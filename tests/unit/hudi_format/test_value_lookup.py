@@ -1,0 +1,297 @@
+"""Which rows have a value: through the secondary index of its column, page by page."""
+
+from __future__ import annotations
+
+import random
+import threading
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from tests.unit.commit_coordinator.offline.test_offline_secondary_index import notes
+from tests.unit.table_files import existing_table, new_table, write_config
+from tidemark.commit_coordinator.offline.secondary_index import create_index
+from tidemark.config import load_config
+from tidemark.hudi_format import secondary_pages
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.hfile import BlockRun, HFileOptions, HFileReader, KeyValues, write_hfile
+from tidemark.hudi_format.hfile.block_search import BlockSearch
+from tidemark.hudi_format.hfile.layout import DATA_BLOCK_BYTES_MAX
+from tidemark.hudi_format.indexed_values import ValueFormError, index_text
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
+    SecondaryChanges,
+    SecondaryIndexPartition,
+)
+from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import (
+    composite_keys,
+    entry_values,
+    prefixes,
+)
+from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.secondary_pages import entry_page
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.value_lookup import (
+    NotIndexedError,
+    PageTokenError,
+    ValuePage,
+    look_up_value,
+)
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SystemIds
+
+BY_CITY = SecondaryIndexPartition("secondary_index_city")
+
+
+class Index:
+    """One file group of an index: a base file, and log files one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.storage = folder, LocalStorage(folder)
+        self.logs: list[str] = []
+        self.base: str | None = None
+
+    def compacted(self, keys: pa.StringArray, block_bytes: int = DATA_BLOCK_BYTES_MAX) -> None:
+        self.base = "base.hfile"
+        options = HFileOptions(data_block_bytes=block_bytes)
+        content = write_hfile(keys, entry_values(len(keys)), metadata_record_schema(), options)
+        (self.folder / self.base).write_bytes(content)
+
+    def commit(
+        self, puts: list[tuple[str | None, str]], deletes: Sequence[tuple[str | None, str]] = ()
+    ) -> None:
+        self.logs.append(f"log.{len(self.logs)}")
+        changes = SecondaryChanges(entries(puts), entries(deletes))
+        _, data = BY_CITY.log_file(changes, f"{len(self.logs):017d}", ShardId(0))
+        (self.folder / self.logs[-1]).write_bytes(data)
+
+    def pages(self, value: str | None, limit: int) -> Iterator[list[str]]:
+        prefix = prefixes(pa.array([value], pa.string()))[0].as_py()
+        file_slice = FileSlice("", "f", self.base, "0", tuple(self.logs))
+        last: str | None = ""
+        while last is not None:
+            page = entry_page(self.storage, "", file_slice, lambda _: True, prefix, last, limit)
+            yield page.keys.to_pylist()
+            last = page.last
+
+
+class JavaOrdered:
+    """A reader of a file as Hudi's writer sorts it, by UTF-16 units, with three entries a block."""
+
+    schema, name = "", "base.hfile"
+
+    def __init__(self, keys: list[str]) -> None:
+        ordered = sorted(keys, key=lambda key: key.encode("utf-16-be"))
+        self._blocks = [ordered[at : at + 3] for at in range(0, len(ordered), 3)]
+
+    def candidate_blocks(self, keys: pa.StringArray) -> npt.NDArray[np.int64]:
+        return BlockSearch([block[0].encode() for block in self._blocks]).candidates(keys)
+
+    def first_key(self, number: int) -> bytes:
+        return self._blocks[number][0].encode()
+
+    def runs(self, numbers: range) -> Iterator[BlockRun]:
+        for number in numbers:
+            keys = pa.array(self._blocks[number])
+            yield BlockRun([number], KeyValues(keys, entry_values(len(keys))), [len(keys)])
+
+
+def entries(pairs: Sequence[tuple[str | None, str]]) -> pa.StringArray:
+    texts, keys = zip(*pairs, strict=True) if pairs else ((), ())
+    return composite_keys(pa.array(texts, pa.string()), pa.array(keys, pa.string()))
+
+
+def in_order(pairs: set[tuple[str | None, str]], value: str | None) -> list[str]:
+    found = [pair for pair in pairs if pair[0] == value]
+    return sorted(entries(found).to_pylist(), key=str.encode)
+
+
+VALUES = ["a", "a$\\", "", None, "\0", "\ue000", "\U0001f600"]
+KEYS = [f"{letter}{number}" for letter in ("k", "$", "\ue000", "\U0001f600", "\uffff") for number in range(9)]
+
+
+@pytest.mark.parametrize("like_java", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_pages_of_each_value_are_its_living_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, like_java: bool
+) -> None:
+    monkeypatch.setattr(secondary_pages, "_ENTRIES_MIN", 12)
+    monkeypatch.setattr(secondary_pages, "_BLOCKS_AT_ONCE", 1)
+    chance = random.Random(seed)
+    every = [(value, key) for value in VALUES for key in KEYS]
+    index, living = Index(tmp_path), set(chance.sample(every, 200))
+    stored = entries(list(living)).to_pylist()
+    index.compacted(pa.array(sorted(stored, key=str.encode)), block_bytes=100)
+    opened = HFileReader.open
+    monkeypatch.setattr(
+        HFileReader, "open", lambda *file: JavaOrdered(stored) if like_java else opened(*file)
+    )
+    for _ in range(5):
+        deletes = set(chance.sample(sorted(living, key=str), 20)) | set(chance.sample(every, 5))
+        puts = set(chance.sample(every, 20)) - deletes
+        index.commit(list(puts), list(deletes))
+        living = living - deletes | puts
+    for value in VALUES:
+        pages = list(index.pages(value, limit=9))
+        assert all(len(page) <= 9 for page in pages)
+        assert [key for page in pages for key in page] == in_order(living, value)
+
+
+def test_a_page_reads_no_further_than_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secondary_pages, "_ENTRIES_MIN", 1_000)
+    index, taken = Index(tmp_path), list[int]()
+    index.compacted(pa.array([f"rome$key-of-a-row-{n:07d}" for n in range(200_000)]))
+    add = secondary_pages._FirstEntries.add
+
+    def counted(first: Any, keys: pa.StringArray, is_live: npt.NDArray[np.bool_]) -> None:
+        taken.append(len(keys))
+        add(first, keys, is_live)
+
+    monkeypatch.setattr(secondary_pages._FirstEntries, "add", counted)
+    assert len(next(index.pages("rome", 10))) == 10
+    assert sum(taken) < 60_000
+    taken.clear()
+    assert list(index.pages("rom", 10)) == [[]]
+    assert sum(taken) < 60_000
+
+
+class ArrowPeak:
+    """The most that Arrow's pool held while the block ran, sampled; and what tracemalloc saw."""
+
+    def __enter__(self) -> ArrowPeak:
+        self._done, self.arrow = threading.Event(), 0
+        self._before = pa.total_allocated_bytes()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        tracemalloc.start()
+        return self
+
+    def _sample(self) -> None:
+        while not self._done.wait(0.0005):
+            self.arrow = max(self.arrow, pa.total_allocated_bytes() - self._before)
+
+    def __exit__(self, *_: object) -> None:
+        self.python = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        self._done.set()
+        self._thread.join()
+
+
+def test_a_value_of_many_rows_costs_the_memory_of_a_page(tmp_path: Path) -> None:
+    value, count, index = None, 400_000, Index(tmp_path)
+    keys = pa.array([f"key-of-a-row-{n:09d}" for n in range(count)])
+    stored = composite_keys(pa.array([value], pa.string()).take(pa.array(np.zeros(count, np.int64))), keys)
+    index.compacted(stored)
+    index.commit([(value, "key-of-a-row-5")], [(value, "key-of-a-row-000200000")])
+    found = 0
+    whole = stored.nbytes
+    del stored, keys
+    with ArrowPeak() as peak:
+        for number, page in enumerate(index.pages(value, 10_000)):
+            found += len(page)
+            if number == 3:
+                break
+    assert found == 40_000
+    assert peak.arrow + peak.python < 10 << 20 < whole
+
+
+# ----------------------------------------------------------- of a table
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    """Of the table in `tmp_path / "table"`."""
+    writer = new_table(tmp_path / "table")
+    writer.commit(notes("2026-01-01", 1, k1="a$b", k2=None, k3="x"))
+    file = write_config(tmp_path)
+    create_index(load_config(file), SystemClock(), SystemIds(), "by_note", "note", lambda text: None)
+    return LocalStorage(tmp_path / "table")
+
+
+def rows(storage: LocalStorage, value: str | None, limit: int = 10) -> ValuePage:
+    return look_up_value(storage, "note", value, "", limit)
+
+
+def test_keys_come_with_the_places_of_their_rows(storage: LocalStorage) -> None:
+    page = rows(storage, "a$b")
+    assert (page.index, page.column, list(page.keys), page.next_token) == ("by_note", "note", ["k1"], "")
+    [place] = page.places
+    assert place is not None
+    assert place.partition_path == "2026-01-01"
+    assert page.as_of
+    assert list(rows(storage, None).keys) == ["k2"]
+    assert list(rows(storage, "null").keys) == []
+
+
+def test_an_entry_without_a_row_has_no_place(storage: LocalStorage, tmp_path: Path) -> None:
+    existing_table(tmp_path / "table").commit(notes("2026-01-02", 2, k4="x"), deletes=[("k3", None)])
+    page = rows(storage, "x")
+    assert (list(page.keys), list(page.places)) == (["k3"], [None])
+
+
+def test_a_column_without_an_index_is_told_which_have_one(storage: LocalStorage, tmp_path: Path) -> None:
+    with pytest.raises(NotIndexedError, match=r"column day has no secondary index; .*: note \(by_note\)"):
+        look_up_value(storage, "day", "2026-01-01", "", 10)
+    new_table(tmp_path / "bare")
+    with pytest.raises(NotIndexedError, match="the table has none"):
+        look_up_value(LocalStorage(tmp_path / "bare"), "note", "x", "", 10)
+
+
+def test_a_token_of_another_question_is_refused(storage: LocalStorage, tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    existing_table(tmp_path / "table").commit(notes("2026-01-02", 2, k4="x", k5="x"))
+    create_index(load_config(file), SystemClock(), SystemIds(), "by_note", "note", lambda text: None)
+    page = look_up_value(storage, "note", "x", "", 2)
+    assert list(page.keys) == ["k3", "k4"]
+    rest = look_up_value(storage, "note", "x", page.next_token, 2)
+    assert (list(rest.keys), rest.next_token) == (["k5"], "")
+    for token, value in [(page.next_token, "a$b"), ("?", "x"), ("w6k=x", "x")]:
+        with pytest.raises(PageTokenError, match="not from an answer to this question"):
+            look_up_value(storage, "note", value, token, 2)
+
+
+# ------------------------------------------------------------- texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "text"),
+    [
+        (pa.string(), " 007", " 007"),
+        (pa.string(), "", ""),
+        (pa.int32(), "007", "7"),
+        (pa.int32(), "-2147483648", "-2147483648"),
+        (pa.int64(), "9223372036854775807", "9223372036854775807"),
+        (pa.date32(), "2024-01-03", "19725"),
+        (pa.date32(), "1969-12-31", "-1"),
+        (pa.timestamp("us", "UTC"), "2024-01-01T00:49:41.123456Z", "1704070181123456"),
+        (pa.timestamp("us", "UTC"), "2024-01-01T01:49:41.123456+01:00", "1704070181123456"),
+        (pa.timestamp("us", "UTC"), "1969-12-31 23:59:59.999999", "-1"),
+    ],
+)
+def test_a_value_is_written_as_its_type_is(kind: pa.DataType, written: str, text: str) -> None:
+    assert index_text("c", kind, written) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "form"),
+    [
+        (pa.int32(), "2147483648", "32 bits"),
+        (pa.int32(), "", "32 bits"),
+        (pa.int64(), "9223372036854775808", "64 bits"),
+        (pa.int64(), "1_0", "64 bits"),
+        (pa.int64(), "null", "64 bits"),
+        (pa.date32(), "03.01.2024", "2024-01-03"),
+        (pa.date32(), "2024-01-03T00:00:00", "2024-01-03"),
+        (pa.timestamp("us", "UTC"), "2024-01-01T00:49:41.1234567Z", "to the microsecond"),
+        (pa.timestamp("us", "UTC"), "1704070181123456", "to the microsecond"),
+    ],
+)
+def test_a_text_that_is_no_value_is_refused(kind: pa.DataType, written: str, form: str) -> None:
+    with pytest.raises(ValueFormError, match=f"no value of the column c, which is .*{form}"):
+        index_text("c", kind, written)
