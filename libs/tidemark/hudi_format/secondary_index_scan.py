@@ -1,8 +1,8 @@
 """The entries of a secondary index as the rows of the table say them: what an index is made of.
 
-Scan first without the lock (`scan`, then `prepare`, which may take minutes), then under the lock once more:
-that reads only the file slices which changed meanwhile, as they were and as they are, and the difference goes
-into log files beside the prepared base files.
+Scan first without the lock (`scan`, then `prepare`, which may take minutes, then `catch_up`), then under the
+lock once more: that reads only the file slices which changed meanwhile, as they were and as they are, and the
+difference goes into log files beside the prepared base files.
 
     slice A  before: paris$k1, rome$k2    after: oslo$k1                deletes paris$k1, rome$k2
     slice B  before:                      after: rome$k2                puts    oslo$k1, rome$k2
@@ -55,6 +55,8 @@ ENTRIES_PER_GROUP: Final = 11_000_000
 GROUPS_MIN: Final = 2
 """Hudi 1.2.0 never uses an index of one file group (METADATA_TABLE.md, section 10.2)."""
 _LISTINGS_MAX: Final = 5
+_ROUNDS_MAX: Final = 10
+_FEW_SLICES: Final = 1
 _Say: TypeAlias = Callable[[int, int], None]
 _Group: TypeAlias = tuple[str, str]
 
@@ -125,6 +127,8 @@ class SecondaryIndexScan:
         self._bases: dict[ShardId, Path] = {}
         self.entries = 0
         """How many entries the prepared base files have."""
+        self.slices_read = 0
+        """How many file slices the last `scan` read; those that it took out are not counted."""
         self._sorted = self._new_entries()
 
     def _new_entries(self) -> SortedEntries:
@@ -158,11 +162,23 @@ class SecondaryIndexScan:
         came = [new for group, new in slices.items() if self._known.get(group) != new]
         for old in went:
             self._sorted.add(Entries.of(self._rows.of(old), None))
+        self.slices_read = len(came)
         for number, new in enumerate(came):
             say(number, len(came) - number)
             keys = self._rows.of(new)
             self._sorted.add(Entries.of(keys, entry_values(len(keys))))
         self._known = dict(slices)
+
+    def catch_up(self) -> None:
+        """Reads what is committed meanwhile, until there is little: each round takes less time than the one
+        before, in which less is committed. Ends also where rounds become no shorter. Raises as `scan`.
+        """
+        before = math.inf
+        for _ in range(_ROUNDS_MAX):
+            self.scan()
+            if self.slices_read <= _FEW_SLICES or self.slices_read >= before:
+                return
+            before = self.slices_read
 
     def prepare(self) -> None:
         """Writes what was scanned into a local HFile for each file group of the index. What is scanned later

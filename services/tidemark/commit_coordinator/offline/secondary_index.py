@@ -1,7 +1,8 @@
 """Makes secondary indexes from the rows of a table, makes them anew, and drops them. No service may run;
 other engines may.
 
-1. Scan the rows without the table's lock, and sort the entries into files on this machine.
+1. Scan the rows without the table's lock, and sort the entries into files on this machine. Then read what was
+   committed meanwhile, in rounds, until a round finds little.
 2. Under the lock: scan what was committed meanwhile, copy the files into the table, and switch the index on
    (`metadata_table/secondary_creation.py`).
 
@@ -126,6 +127,7 @@ def _make(
         scan.scan(Progress(clock, say, "file groups").scanned)
         say("sorting the entries")
         scan.prepare()
+        scan.catch_up()
         with table_lock(storage, clock, ids, ends_terms=False):
             _check_nothing_pending(storage)
             snapshot = scan.scan()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,6 +30,7 @@ from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import SchemaError
+from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.timeline import Action
@@ -109,6 +111,71 @@ def test_what_is_committed_during_the_scan_is_scanned_under_the_lock(file: Path)
     create_index(load_config(file), CLOCK, IDS, "by_note", "note", say)
     assert said == ["sorting the entries"]
     assert entries(file) == {("x", "k1"), ("z", "k3"), ("x", "k4"), ("new", "k6")}
+
+
+class WatchedScans:
+    """Each scan of the creation: how many slices it read, and whether the lock was held. After each but the
+    last `commit` is called with its number.
+    """
+
+    def __init__(self, file: Path, patched: pytest.MonkeyPatch, commit: Callable[[int], None]) -> None:
+        self.scans: list[tuple[int, bool]] = []
+        scan_once = SecondaryIndexScan.scan
+
+        def scan(scanner: SecondaryIndexScan, *say: Any) -> MetadataTableSnapshot:
+            is_locked = read_lock(storage_of(file)) is not None
+            snapshot = scan_once(scanner, *say)
+            self.scans.append((scanner.slices_read, is_locked))
+            if not is_locked:
+                commit(len(self.scans))
+            return snapshot
+
+        patched.setattr(SecondaryIndexScan, "scan", scan)
+
+
+def groups_of(file: Path, days: int, at: int) -> set[tuple[str | None, str]]:
+    """Commits a row in each of so many partitions, that is file groups; returns their entries."""
+    rows = pa.concat_tables(
+        [notes(f"2026-02-{day:02d}", at, **{f"k{day}": f"v{at}"}) for day in range(1, days + 1)]
+    )
+    existing_table(file.parent / "table").commit(rows)
+    return {(f"v{at}", f"k{day}") for day in range(1, days + 1)}
+
+
+def test_what_is_committed_during_the_scan_is_read_in_rounds_before_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 file groups change during the scan, 6 during the first round, none later."""
+    new_table(tmp_path / "table")
+    file = write_config(tmp_path)
+    live = groups_of(file, 12, 1)
+
+    def commit(scan: int) -> None:
+        nonlocal live
+        changed = groups_of(file, {1: 12, 2: 6}[scan], 10 + scan) if scan <= 2 else set()
+        keys = {key for _, key in changed}
+        live = {entry for entry in live if entry[1] not in keys} | changed
+
+    watched = WatchedScans(file, monkeypatch, commit)
+    make(file)
+    assert watched.scans == [(12, False), (12, False), (6, False), (0, False), (0, True)]
+    assert entries(file) == live
+
+
+def test_a_writer_that_never_rests_does_not_keep_the_index_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_table(tmp_path / "table")
+    file = write_config(tmp_path)
+    groups_of(file, 3, 1)
+
+    def commit(scan: int) -> None:
+        groups_of(file, 3, 10 + scan)
+
+    watched = WatchedScans(file, monkeypatch, commit)
+    make(file)
+    assert watched.scans == [(3, False), (3, False), (3, False), (3, True)]
+    assert entries(file) == {(f"v{10 + 3}", f"k{day}") for day in range(1, 4)}
 
 
 def killed_at(file: Path, place: SecondaryFailpoint) -> None:
