@@ -48,7 +48,7 @@ def evicted_before_a_snapshot_has_it(ground: Ground) -> None:
             used = self.__dict__["planted_used"][held.number]
             for number in list(held.shards):
                 self._store.drop(number)
-                held.shards[number] = self._store.open(number, used, held.shown)
+                held.shards[number] = self._store.open(number, used.shard(number), used, held.shown)
             self._hot.drop_shards(held.shards)
 
     ground.replace(TieredIndex, "_bring_to", bring_to)

@@ -33,6 +33,7 @@ from tidemark.epoch_protocol.messages import (
     produced_ranges,
 )
 from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.assign.keyed_batch import KeyedBatch
 from tidemark.index_assigner.assign.tagger import OutRows, TaggedBatch
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.slots.stage_work import ClaimFacts
@@ -57,7 +58,16 @@ class EmitLimits:
 class Emitter:
     """Encodes tagged batches of one table. Holds no state between batches."""
 
-    def __init__(self, schema: TableSchema, locations: Locations, lanes: int, limits: EmitLimits) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        locations: Locations,
+        lanes: int,
+        limits: EmitLimits,
+        partitioned: bool = False,
+    ) -> None:
+        """``partitioned``: the record index is, so a tombstone names its partition without a file, too."""
+        self._partitioned = partitioned
         self._user = schema.arrow.names
         self._data_schema = with_user_columns(DATA_COLUMNS, schema.arrow)
         self._locations = locations
@@ -84,7 +94,7 @@ class Emitter:
             Topic.TOMBSTONES,
             gone,
             shards[gone.row] % self._lanes,
-            lambda o: self._tombstones(rows, shards, o, tagged.expires_ms),
+            lambda o: self._tombstones(tagged.batch, shards, o, tagged.expires_ms),
         )
         return out
 
@@ -137,16 +147,25 @@ class Emitter:
         return pa.RecordBatch.from_arrays(columns, schema=INDEX_COLUMNS)
 
     def _tombstones(
-        self, rows: pa.RecordBatch, shards: npt.NDArray[np.int32], out: OutRows, expires_ms: int
+        self, batch: KeyedBatch, shards: npt.NDArray[np.int32], out: OutRows, expires_ms: int
     ) -> pa.RecordBatch:
+        paths, files = self._location_columns(out.location)
+        if self._partitioned:
+            paths = self._partition_column(batch.partitions[out.row])
         columns = [
-            rows.column(KEY).take(pa.array(out.row)),
+            batch.rows.column(KEY).take(pa.array(out.row)),
             pa.array(shards[out.row]),
-            *self._location_columns(out.location),
+            paths,
+            files,
             pa.array(out.ordering),
             pa.array(np.full(len(out), expires_ms, np.int64)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=TOMBSTONE_COLUMNS)
+
+    def _partition_column(self, partitions: Int32Array) -> pa.DictionaryArray:
+        used, codes = np.unique(partitions, return_inverse=True)
+        names = [self._locations.partition_names[number] for number in used.tolist()]
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(names, pa.string()))
 
     def _location_columns(self, locations: Int32Array) -> tuple[pa.Array, pa.Array]:
         """Partition path and file id of each location; the dictionaries hold only the locations of these

@@ -109,7 +109,10 @@ class BatchTagger:
         clock: Clock,
         ordered: bool,
         tombstone_ttl_ms: int,
+        partitioned: bool = False,
     ) -> None:
+        """``partitioned``: the record index is, so a key may have a row in each partition."""
+        self._partitioned = partitioned
         self._index = index
         self._locations = locations
         self._placement = placement
@@ -124,7 +127,8 @@ class BatchTagger:
         judged = [self._judge(batch, span) for span in batch.lanes]
         placed = self._place(batch, judged)
         expires_ms = self._clock.now_ms() + self._tombstone_ttl_ms
-        keys, shards = batch.rows.column(KEY), _int32(batch.rows.column(SHARD))
+        keys = batch.rows.column(KEY)
+        shards = batch.partitions if self._partitioned else _int32(batch.rows.column(SHARD))
         staged = {
             of_lane.lane: _staged(of_lane, after, keys, shards, expires_ms, self._ordered)
             for of_lane, after in zip(judged, placed, strict=True)
@@ -143,13 +147,17 @@ class BatchTagger:
         rows = batch.rows.slice(span.start, span.end - span.start)
         keys = rows.column(KEY)
         deletes = rows.column(OP).to_numpy() == KeyedOp.DELETE
-        events = reduce_batch(keys, rows.column(ORDERING), deletes, self._ordered)
+        partitions = batch.partitions[span.start : span.end]
+        of_pairs = partitions if self._partitioned else None
+        events = reduce_batch(keys, rows.column(ORDERING), deletes, self._ordered, of_pairs)
         unique = keys if len(events.rows) == len(keys) else keys.take(pa.array(events.rows))
-        answer = self._index.lookup(span.lane, unique, _int32(rows.column(SHARD))[events.rows])
+        shards = partitions if self._partitioned else _int32(rows.column(SHARD))
+        answer = self._index.lookup(span.lane, unique, shards[events.rows])
         stored = answer.stored
         deletes = deletes[events.rows]
-        partitions = batch.partitions[span.start : span.end][events.rows]
-        # A delete's partition is ignored: the key is deleted in the partition where the index has it.
+        partitions = partitions[events.rows]
+        # A delete's partition is ignored: the key is deleted in the partition where the index has it. With a
+        # partitioned index that is the event's own, so nothing moves.
         moves = stored.present & ~deletes & (self._locations.partitions_of(stored.location) != partitions)
         stored = self._with_exact(span.lane, unique, events, deletes, moves, stored)
         return _Judged(

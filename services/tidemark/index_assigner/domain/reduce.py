@@ -1,4 +1,5 @@
-"""Reduces a batch in arrival order to one effective event per key (ARCHITECTURE.md, "Assign", step 1).
+"""Reduces a batch in arrival order to one effective event per key (ARCHITECTURE.md, "Assign", step 1), or per
+key and partition with a partitioned record index.
 
 Only one event of a key decides its state after the batch:
 
@@ -44,16 +45,23 @@ class EffectiveEvents:
 
 
 def reduce_batch(
-    keys: pa.StringArray, ordering: pa.Int64Array, deletes: BoolArray, ordered: bool
+    keys: pa.StringArray,
+    ordering: pa.Int64Array,
+    deletes: BoolArray,
+    ordered: bool,
+    partitions: npt.NDArray[np.int32] | None = None,
 ) -> EffectiveEvents:
     """Reduces rows in arrival order; all arrays have one element per row.
 
+    ``partitions``: the table partition of each row, where a key has a row in each; None: it has one in all.
     ``ordering``: null where the event has no value (when ``ordered``, only deletes may lack one).
     ``ordered``: the table has an ordering field.
     """
     # Integers instead of keys: "a", "b", "a" become the codes 0, 1, 0. A stable sort by code puts the rows
     # of a key next to each other, in order of arrival: rows 0, 2, 1; groups start at positions 0 and 2.
     codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if partitions is not None:
+        codes = _of_pairs(codes, partitions)
     values = pc.fill_null(ordering, 0).to_numpy(zero_copy_only=False)
     typed = ordering.is_valid().to_numpy(zero_copy_only=False)
     null_deletes = deletes & ~typed if ordered else np.zeros(len(codes), np.bool_)
@@ -65,6 +73,16 @@ def reduce_batch(
     if not ordered:
         return _last_of_each(order, starts, values, typed)
     return _greatest_of_each(order, starts, values, typed, null_deletes)
+
+
+def _of_pairs(codes: Int64Array, partitions: npt.NDArray[np.int32]) -> Int64Array:
+    """A code for each distinct (key, partition): the codes [0, 1, 0, 0] in the partitions [4, 4, 6, 4] become
+    [0, 2, 1, 0].
+    """
+    width = int(partitions.max(initial=0)) + 1
+    _, of_pairs = np.unique(codes * width + partitions, return_inverse=True)
+    codes_of_pairs: Int64Array = of_pairs.astype(np.int64)
+    return codes_of_pairs
 
 
 def _last_of_each(

@@ -24,34 +24,41 @@ from tidemark.epoch_protocol.batches import (
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.ports import StagedChanges
-from tidemark.index_assigner.index.rocks_layout import TOMBSTONE, composite_keys
+from tidemark.index_assigner.index.rocks_layout import TOMBSTONE
 
 _MISSING: Final = -1
 
 
 class TombstoneRows:
-    """The rows of tombstone batches as columns of equal length; a key may repeat."""
+    """The rows of tombstone batches as columns of equal length; a key may repeat.
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], locations: Locations) -> None:
+    With a partitioned index ``shards`` are the ids of the rows' partitions, and ``identities`` have partition
+    and key; else they are the keys.
+    """
+
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], locations: Locations, partitioned: bool = False
+    ) -> None:
         parts = list(batches)
+        self.partitioned = partitioned
         self.keys: pa.StringArray = _joined([part.column(KEY) for part in parts], pa.string())
-        self.shards: Int32Array = _numbers([part.column(SHARD) for part in parts], np.int32)
+        self.identities = _joined([_identities(part, partitioned) for part in parts], pa.string())
+        self.shards: Int32Array = _numbers(
+            [_shards(part, locations, partitioned) for part in parts], np.int32
+        )
         self.rows = np.zeros(len(self.keys), TOMBSTONE)
         self.rows["ordering"] = _numbers([part.column(ORDERING) for part in parts], np.int64)
         self.rows["expires_ms"] = _numbers([part.column(EXPIRES) for part in parts], np.int64)
         ids = [interned(part, locations) for part in parts]
         self.rows["location"] = np.concatenate(ids) if ids else 0
 
-    def composite(self) -> list[bytes]:
-        """The rows' entry keys."""
-        return composite_keys(self.keys, self.shards)
-
     def greatest(self) -> Int64Array:
-        """The position of the greatest tombstone of each distinct key."""
+        """The position of the greatest tombstone of each distinct identity."""
         # In ascending order of value the dictionary keeps each key's last position: keys a, b, a with the
         # values 9, 3, 5 have the order [1, 2, 0], so a keeps position 0.
         order = np.argsort(self.rows["ordering"], kind="stable")
-        last = dict(zip(self.keys.take(pa.array(order)).to_pylist(), order.tolist(), strict=True))
+        texts = self.identities.take(pa.array(order)).to_pylist()
+        last = dict(zip(texts, order.tolist(), strict=True))
         return np.fromiter(last.values(), np.int64, len(last))
 
 
@@ -61,11 +68,12 @@ def changes_of_rows(
     """Returns the changes of each index batch, and those of the keys that have a tombstone row alone."""
     batches = list(index_rows)
     greatest = tombstones.greatest()
-    keys = tombstones.keys.take(pa.array(greatest))
+    keys, partitioned = tombstones.keys.take(pa.array(greatest)), tombstones.partitioned
+    identities = tombstones.identities.take(pa.array(greatest))
     shards, rows = tombstones.shards[greatest], tombstones.rows[greatest]
-    changes = [_of_batch(batch, keys, rows, locations) for batch in batches]
-    named = _joined([batch.column(KEY) for batch in batches], pa.string())
-    alone = np.flatnonzero(~np.asarray(pc.is_in(keys, value_set=named)))
+    changes = [_of_batch(batch, identities, rows, locations, partitioned) for batch in batches]
+    named = _joined([_identities(batch, partitioned) for batch in batches], pa.string())
+    alone = np.flatnonzero(~np.asarray(pc.is_in(identities, value_set=named)))
     if alone.size:
         none = np.full(len(alone), NO_LOCATION, np.int32)
         yes = np.ones(len(alone), np.bool_)
@@ -106,9 +114,10 @@ def interned(batch: pa.RecordBatch, locations: Locations) -> Int32Array:
 
 def _of_batch(
     batch: pa.RecordBatch,
-    tombstone_keys: pa.StringArray,
+    tombstone_identities: pa.StringArray,
     tombstones: npt.NDArray[np.void],
     locations: Locations,
+    partitioned: bool,
 ) -> StagedChanges:
     keys, orderings = batch.column(KEY), batch.column(ORDERING)
     named = interned(batch, locations)
@@ -117,14 +126,15 @@ def _of_batch(
     has_ordering = orderings.is_valid().to_numpy(zero_copy_only=False).copy()
     exact = batch.column(EXACT).to_numpy(zero_copy_only=False).copy()
     expires = np.zeros(len(keys), np.int64)
-    at = np.asarray(pc.fill_null(pc.index_in(keys, value_set=tombstone_keys), _MISSING)).astype(np.int64)
+    found = pc.index_in(_identities(batch, partitioned), value_set=tombstone_identities)
+    at = np.asarray(pc.fill_null(found, _MISSING)).astype(np.int64)
     rows = np.flatnonzero(deleted & (at >= 0))
     ordering[rows] = tombstones["ordering"][at[rows]]
     expires[rows] = tombstones["expires_ms"][at[rows]]
     has_ordering[rows] = exact[rows] = True
     return StagedChanges(
         keys=keys,
-        shards=batch.column(SHARD).to_numpy(),
+        shards=_shards(batch, locations, partitioned),
         location=np.where(deleted, NO_LOCATION, named).astype(np.int32),
         ordering=ordering,
         has_ordering=has_ordering,
@@ -134,10 +144,29 @@ def _of_batch(
     )
 
 
+def _identities(batch: pa.RecordBatch, partitioned: bool) -> pa.StringArray:
+    """What identifies each row. A partition path has no NUL in it."""
+    keys = batch.column(KEY)
+    if not partitioned:
+        return keys
+    return pc.binary_join_element_wise(batch.column(PARTITION).cast(pa.string()), keys, "\0")
+
+
+def _shards(batch: pa.RecordBatch, locations: Locations, partitioned: bool) -> Int32Array:
+    if not partitioned:
+        shards: Int32Array = batch.column(SHARD).to_numpy()
+        return shards
+    paths = batch.column(PARTITION)
+    ids = [locations.intern_partition(path) for path in paths.dictionary.to_pylist()]
+    return np.array(ids, np.int32)[paths.indices.to_numpy()] if ids else np.empty(0, np.int32)
+
+
 def _joined(arrays: list[pa.Array], kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays(arrays) if arrays else pa.array([], kind)
 
 
-def _numbers(arrays: list[pa.Array], kind: type[np.int32] | type[np.int64]) -> npt.NDArray[np.int_]:
-    parts = [array.to_numpy(zero_copy_only=False).astype(kind) for array in arrays]
+def _numbers(
+    arrays: list[pa.Array] | list[Int32Array], kind: type[np.int32] | type[np.int64]
+) -> npt.NDArray[np.int_]:
+    parts = [np.asarray(array).astype(kind) for array in arrays]
     return np.concatenate(parts) if parts else np.empty(0, kind)

@@ -33,6 +33,7 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import NO_ORDERING
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.index.cache_keys import CacheKeys
 from tidemark.index_assigner.index.rocks import Puts, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
     ENTRY,
@@ -74,7 +75,10 @@ class ForeignDeletes:
         runs: RunTier,
         parts: OrderingParts,
         clock: Clock,
+        names: CacheKeys,
     ) -> None:
+        """``names``: the keys of notes and tombstones."""
+        self._names = names
         self._rocks, self._locations, self._stored = rocks, locations, stored
         self._tombstones, self._deletes, self._runs = tombstones, deletes, runs
         self._parts, self._clock = parts, clock
@@ -101,10 +105,11 @@ class ForeignDeletes:
         known = np.flatnonzero(where != NO_LOCATION)
         if not known.size:
             return []
-        rows = np.zeros(len(known), FOREIGN_DELETE)
-        rows["location"] = self._stored.to_stored(where[known])
-        self._in_use[number] = True
-        return [([FOREIGN_PREFIX + keys[position] for position in known.tolist()], pack(rows))]
+        mine, noted = self._names.of_shard(number, gone.take(pa.array(known)))
+        rows = np.zeros(len(noted), FOREIGN_DELETE)
+        rows["location"] = self._stored.to_stored(where[known[mine]])
+        self._in_use[self._names.prefix_of(number)] = True
+        return [([FOREIGN_PREFIX + key for key in noted], pack(rows))]
 
     def _former(
         self,
@@ -151,7 +156,7 @@ class ForeignDeletes:
     def settle(
         self, keys: list[bytes], names: pa.StringArray, shards: Int32Array, absent: Int64Array
     ) -> None:
-        """Resolves the notes of the absent keys at these positions.
+        """Resolves the notes of the absent keys at these positions. ``shards``: the keys' prefixes.
 
         Raises TimelineConflictError when files keep vanishing.
         """
@@ -182,7 +187,7 @@ class ForeignDeletes:
         few = np.flatnonzero(np.isin(where, np.unique(where)[:_SLICES_PER_STEP]))
         keys = [mine[position][0] for position in few.tolist()]
         try:
-            self._end(keys, pa.array([key[2:].decode() for key in keys], pa.string()), where[few])
+            self._end(keys, self._names.record_keys(keys), where[few])
         except TimelineConflictError:
             return  # files keep vanishing just now; a later round resolves these notes
 

@@ -87,7 +87,10 @@ class WarmProgress:
 
 
 class KeyIndex(Protocol):
-    """The index as the assign stage uses it, on one thread. Implemented by `tiered.TieredIndex`."""
+    """The index as the assign stage uses it, on one thread. Implemented by `tiered.TieredIndex`, and for a
+    partitioned record index by `partitioned.PartitionedIndex`. There the key of a row is (partition, key),
+    and what is called shards here are ids of partitions.
+    """
 
     def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: Known | None = None) -> None:
         """Brings the lane's shards to the snapshot; before that the lane answers nothing.

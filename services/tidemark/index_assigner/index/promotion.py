@@ -67,36 +67,64 @@ class Promotion:
         of_shard = of_shard[order]
         for number, shard in held.shards.items():
             first, last = np.searchsorted(of_shard, [number, number + 1]).tolist()
-            self._promote_shard(shard, _Chosen(entries, slots[order[first:last]]), completion, passed)
-        if position is not None:
-            self._rocks.write([self._tombstones.position_put(held.number, position)])
+            self._promote_shard(shard, Chosen(entries, slots[order[first:last]]), completion, passed)
+        self.note_position(held.number, position)
         entries.discard_through(through)
 
-    def _promote_shard(self, shard: OpenShard, chosen: _Chosen, completion: str | None, passed: bool) -> None:
+    def note_position(self, lane: int, position: int | None) -> None:
+        """Stores up to where RocksDB has the lane's tombstones. None: there are no new ones."""
+        if position is not None:
+            self._rocks.write([self._tombstones.position_put(lane, position)])
+
+    def _promote_shard(self, shard: OpenShard, chosen: Chosen, completion: str | None, passed: bool) -> None:
         tombstones = self._tombstone_puts(chosen.tombstones())
         if passed:
             for keys, _ in chosen.parts():
-                self._hot.remove(keys)
+                self.forget_hot(keys)
             if len(chosen):
                 self._rocks.write_in_parts(tombstones, [], [])
             return
         if not len(chosen) and shard.stamp == (completion or shard.stamp):
             return
-        entries = ((keys, _values(rows)) for keys, rows in chosen.parts())
+        entries = ((keys, entry_values(rows)) for keys, rows in chosen.parts())
         self._store.promote(shard, entries, len(chosen), completion or shard.stamp, tombstones)
         for keys, rows in chosen.parts():
-            self._to_hot(keys, rows)
+            self.to_hot(keys, rows)
 
-    def _to_hot(self, keys: list[bytes], rows: SlotArray) -> None:
+    def write_entries(
+        self,
+        shard: OpenShard,
+        parts: Iterator[tuple[list[bytes], EntryArray]],
+        count: int,
+        completion: str,
+    ) -> None:
+        """Writes ``count`` entries of the shard, without tombstones, and its new stamp."""
+        self._store.promote(shard, parts, count, completion, iter(()))
+
+    def write_tombstones(self, dead: Chosen) -> None:
+        """Writes the tombstones of these deletes."""
+        if len(dead):
+            self._rocks.write_in_parts(self._tombstone_puts(dead), [], [])
+
+    def forget_hot(self, keys: list[bytes]) -> None:
+        """Takes these keys out of the hot cache."""
+        self._hot.remove(keys)
+
+    def to_hot(self, keys: list[bytes], rows: SlotArray, shard: ShardId | None = None) -> None:
+        """Puts present keys into the hot cache, and takes absent ones out. ``shard``: theirs, if rows do not
+        name it.
+        """
         present = rows["location"] >= 0
         kept = np.flatnonzero(present)
         hot = np.empty(len(kept), HOT)
         for name in HOT.names or ():
             hot[name] = rows[name][kept]
+        if shard is not None:
+            hot["shard"] = shard
         self._hot.put([keys[position] for position in kept.tolist()], hot)
         self._hot.remove(keys[position] for position in np.flatnonzero(~present).tolist())
 
-    def _tombstone_puts(self, dead: _Chosen) -> Iterator[Put]:
+    def _tombstone_puts(self, dead: Chosen) -> Iterator[Put]:
         for keys, rows in dead.parts():
             tombstones = np.zeros(len(rows), TOMBSTONE)
             tombstones["ordering"] = rows["ordering"]
@@ -127,7 +155,7 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class Chosen:
     """Entries of a lane in these ascending slots."""
 
     entries: LaneEntries
@@ -140,17 +168,17 @@ class _Chosen:
         """Keys and rows, some thousand at a time, and some MiB."""
         return self.entries.parts(self.slots, _AT_ONCE, _KEY_BYTES_AT_ONCE)
 
-    def tombstones(self) -> _Chosen:
+    def tombstones(self) -> Chosen:
         """Those of them that are deletes with an ordering value."""
         slots = [np.empty(0, np.int64)]
         for first in range(0, len(self.slots), _AT_ONCE):
             part = self.slots[first : first + _AT_ONCE]
             rows = self.entries.rows(part)
             slots.append(part[(rows["location"] < 0) & rows["has_ordering"]])
-        return _Chosen(self.entries, np.concatenate(slots))
+        return Chosen(self.entries, np.concatenate(slots))
 
 
-def _values(rows: SlotArray) -> EntryArray:
+def entry_values(rows: SlotArray) -> EntryArray:
     """What RocksDB keeps of the entries, with this process's location ids."""
     present = rows["location"] >= 0
     values = np.zeros(len(rows), ENTRY)

@@ -12,7 +12,10 @@ shard (2 bytes, big-endian), key       an entry (`ENTRY`); location -1: ABSENT
 ``ff 04`` shard                        left by earlier versions; deleted when the shard is opened
 ``ff 05`` lane                         position in the tombstones topic up to which tombstones are here
 ``ff 06`` shard, key                   a delete that was caught up and not looked at (`FOREIGN_DELETE`)
+``ff 08`` shard                        which lane, partition and shard it is, with a partitioned record index
 ====================================== =====================================================================
+
+With a partitioned record index tombstones and deletes have the keys that `cache_keys` states.
 
 Keys are UTF-8, so a shard's entries have the order of the HFile blocks that they come from.
 """
@@ -45,6 +48,7 @@ COVERAGE_PREFIX: Final = b"\xff\x04"
 POSITION_PREFIX: Final = b"\xff\x05"
 FOREIGN_PREFIX: Final = b"\xff\x06"
 CHANGED_PREFIX: Final = b"\xff\x07"
+UNIT_PREFIX: Final = b"\xff\x08"
 
 
 class ShardRecord(msgspec.Struct, frozen=True):

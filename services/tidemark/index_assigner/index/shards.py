@@ -87,22 +87,26 @@ class ShardStore:
         self.blocks_read = 0
         self.shards_dropped = 0
 
-    def open(self, number: ShardId, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
+    def open(
+        self, number: ShardId, fresh: ShardSnapshot, snapshot: MetadataTableSnapshot, shown: ShownTimeline
+    ) -> OpenShard:
         """Brings the shard to the snapshot: by the changes since its stamp, or filled anew if it cannot be.
 
-        Raises FileMissingError when index files were cleaned away, CacheCorruptError for a damaged record.
+        ``fresh``: the snapshot's shard. Raises FileMissingError when index files were cleaned away,
+        CacheCorruptError for a damaged record.
         """
         try:
-            return self._opened(number, snapshot, shown)
+            return self._opened(number, fresh, snapshot, shown)
         except (ChangesLostError, ChangesGoneError):
             self.forget(number)
-            return self._opened(number, snapshot, shown)
+            return self._opened(number, fresh, snapshot, shown)
 
-    def _opened(self, number: ShardId, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
+    def _opened(
+        self, number: ShardId, fresh: ShardSnapshot, snapshot: MetadataTableSnapshot, shown: ShownTimeline
+    ) -> OpenShard:
         record = read_record(self._rocks, number)
         if record is None:
-            return self._take_over(number, snapshot, shown, 0)
-        fresh = snapshot.shard(number)
+            return self._take_over(number, fresh, snapshot.index_life, shown, 0)
         fresh.check_base()
         life = snapshot.index_life
         is_another = bool(record.index and life) and record.index != life
@@ -112,7 +116,7 @@ class ShardStore:
             why = "the index was built anew" if is_another else f"changes after {record.stamp} are gone"
             _log.info("shard %d: %s, it is filled again", number, why)
             self.forget(number)
-            return self._take_over(number, snapshot, shown, record.generation + 1)
+            return self._take_over(number, fresh, life, shown, record.generation + 1)
         moved_on = commits_after(snapshot.data_timeline, record.stamp) or snapshot.changes.any_after(
             record.stamp
         )
@@ -216,13 +220,13 @@ class ShardStore:
         return np.array([*ids, -1], np.int32)[entries.location_ids]
 
     def _take_over(
-        self, number: ShardId, snapshot: MetadataTableSnapshot, shown: ShownTimeline, generation: int
+        self, number: ShardId, fresh: ShardSnapshot, life: str, shown: ShownTimeline, generation: int
     ) -> OpenShard:
-        """Fills the shard with the changes in the log files of its slice.
+        """Fills the shard with the changes in the log files of its slice. ``life``: of the record index.
 
         The record is written last: without it an interrupted filling starts over.
         """
-        fresh, count = snapshot.shard(number), 0
+        count = 0
         self._runs.drop(number)
         self._rocks.clear(*shard_range(b"", number))
         self._rocks.write_in_parts(self._foreign.notes(fresh, number, None), [], [], all_records(number))
@@ -240,7 +244,7 @@ class ShardStore:
             self._ids.uuid(),
             _fold_generation(shown),
             shown.unseen,
-            index=snapshot.index_life,
+            index=life,
         )
         self._runs.changes.wrote(shard, [], count)
         self._rocks.write(record_puts(shard), former_records(number, shard.change))

@@ -27,21 +27,19 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns, tier_counts
+from tidemark.index_assigner.index.cache_keys import CacheKeys, ShardKeys
 from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.counted_rows import TombstoneRows, changes_of_rows
 from tidemark.index_assigner.index.errors import (
     IndexMismatchError,
     IndexOutdatedError,
     IndexRebuiltError,
-    LaneNotOpenError,
-    SnapshotBehindError,
 )
 from tidemark.index_assigner.index.exact_values import exact_values, not_where_placed
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
-from tidemark.index_assigner.index.held_lane import HeldLane
+from tidemark.index_assigner.index.held_lane import HeldLane, HeldLanes
 from tidemark.index_assigner.index.hot_cache import HotCache
 from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, WarmProgress
 from tidemark.index_assigner.index.promotion import Promotion
 from tidemark.index_assigner.index.replaced_groups import ReplacedGroups
@@ -49,6 +47,7 @@ from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import composite_keys
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.index.run_tier import RunTier
+from tidemark.index_assigner.index.seen_commits import SeenCommits
 from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.index.slice_deletes import SliceDeletes
@@ -61,12 +60,12 @@ from tidemark.stream_runtime.ids import SystemIds
 
 _log = logging.getLogger("tidemark.assigner")
 _RELOADS_MAX: Final = 4
-PROMOTED_MIN: Final = 1_000
-"""So many promoted commits are remembered before the timeline is listed to forget the archived ones."""
 
 
 class TieredIndex:
     """`ports.KeyIndex` over all tiers. For one thread."""
+
+    _is_partitioned = False
 
     def __init__(
         self,
@@ -81,13 +80,18 @@ class TieredIndex:
         clock: Clock,
         tier_read: Callable[[str, float], None] = lambda tier, seconds: None,
         loads: Loads | None = None,
+        keys: CacheKeys | None = None,
     ) -> None:
-        """``loads``: carries out the loads of run files; by default a step with each lookup."""
+        """``loads``: carries out the loads of run files; by default a step with each lookup. ``keys``: how
+        tombstones and notes are named; by default as the entries of a global index.
+        """
+        keys = keys or ShardKeys()
         self._storage, self._num_shards, self._lanes = storage, num_shards, lanes
         self._locations, self._ordered, self._clock = locations, ordered, clock
         stored = StoredLocations(rocks, locations)
         ids, loads = SystemIds(), loads or SteppedLoads()
-        self._runs = RunTier(rocks, stored, locations, limits, loads, self._is_present, ids)
+        self._held, self._seen = HeldLanes(), SeenCommits()
+        self._runs = RunTier(rocks, stored, locations, limits, loads, self._held.is_present, ids)
         self._rocks, self._limits = rocks, limits
         self._tombstones = TombstoneStore(rocks, stored, ordering.tombstone_ttl_ms)
         self._slices = SliceValues(
@@ -95,30 +99,16 @@ class TieredIndex:
         )
         self._deletes = SliceDeletes(storage, self._slices, ordering, limits.slice_deletes, clock)
         self._foreign = ForeignDeletes(
-            rocks, locations, stored, self._tombstones, self._deletes, self._runs, ordering, clock
+            rocks, locations, stored, self._tombstones, self._deletes, self._runs, ordering, clock, keys
         )
         self._store = ShardStore(rocks, locations, stored, self._foreign, self._runs, ids)
         self._hot = HotCache(limits.hot_cache)
-        self._reads = TierReads(
-            rocks,
-            stored,
-            self._store,
-            self._hot,
-            self._runs,
-            self._tombstones,
-            self._slices,
-            clock,
-            tier_read,
-        )
+        tiers = self._store, self._hot, self._runs, self._tombstones, self._slices
+        self._reads = TierReads(rocks, stored, *tiers, clock, tier_read)
         self._tier_read = tier_read
         self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, self._runs, limits)
-        self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
+        self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock, keys)
         self._replaced = ReplacedGroups(storage, locations)
-        self._held: dict[int, HeldLane] = {}
-        self._known: Known | None = None
-        self._promoted: set[str] = set()
-        self._promoted_max = PROMOTED_MIN
-        self._required: str | None = None
         self._answered: Counter[str] = Counter()
         self._exact_seconds = 0.0
         self._epoch = 0
@@ -128,8 +118,7 @@ class TieredIndex:
     def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: Known | None = None) -> None:
         """Brings the lane's shards to the snapshot, and forgets uncommitted entries of an earlier opening."""
         if known is not None:
-            self._known, self._promoted = known, set()
-            self._required = known.committed or self._required
+            self._seen.take(known)
         self._held.pop(lane, None)
         held = HeldLane(lane, ShownTimeline(snapshot.data_timeline))
         self._bring_to(held, snapshot)
@@ -156,12 +145,7 @@ class TieredIndex:
     def _bring_to(self, held: HeldLane, snapshot: MetadataTableSnapshot) -> None:
         """Brings all shards of the lane to the snapshot, or to a newer one if its files were cleaned away."""
         for _ in range(_RELOADS_MAX):
-            shown = ShownTimeline(snapshot.data_timeline, self._known, frozenset(self._promoted))
-            if not shown.shows(self._required):
-                raise SnapshotBehindError(
-                    f"lane {held.number}: the metadata table snapshot ends before our commit "
-                    f"{self._required}, which is known: load a new snapshot"
-                )
+            shown = self._seen.shown(snapshot.data_timeline, f"lane {held.number}")
             if snapshot.num_shards != self._num_shards:
                 raise IndexRebuiltError(
                     f"the record index has {snapshot.num_shards} shards, not {self._num_shards}: another "
@@ -175,7 +159,9 @@ class TieredIndex:
             self._hot.drop_shards(numbers)
             try:
                 self._replaced.look(snapshot.data_timeline)
-                held.shards.update({shard: self._store.open(shard, snapshot, shown) for shard in numbers})
+                held.shards.update(
+                    {one: self._store.open(one, snapshot.shard(one), snapshot, shown) for one in numbers}
+                )
                 held.shown = shown
                 return
             except FileMissingError:
@@ -195,12 +181,6 @@ class TieredIndex:
             f"lane {held.number}: record index files vanished during each of {_RELOADS_MAX} reads: try again"
         )
 
-    def _lane(self, lane: int) -> HeldLane:
-        held = self._held.get(lane)
-        if held is None:
-            raise LaneNotOpenError(f"lane {lane} is not open: claim it and call open_lane first")
-        return held
-
     # ------------------------------------------------------------------ questions
 
     def lookup(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> LookupAnswer:
@@ -208,22 +188,18 @@ class TieredIndex:
 
         Raises LaneNotOpenError, TimelineConflictError when files keep vanishing.
         """
-        held = self._lane(lane)
+        held = self._held.lane(lane)
         self._runs.poll()
-        composite = composite_keys(keys, shards)
+        composite = self._cache_keys(lane, keys, shards)
         for _ in range(_RELOADS_MAX):
             columns = AnswerColumns(len(keys))
             try:
                 self._reads.uncommitted(held.entries, composite, columns)
-                self._reads.hot(composite, columns)
-                self._reads.rocksdb(held.shards, composite, shards, columns)
-                # After RocksDB, whose entries are newer than any run.
-                self._reads.changes(held.shards, keys, shards, columns)
-                self._reads.runs(keys, shards, columns)
-                self._reads.mdt(held.shards, composite, keys, shards, columns)
+                self._ask_tiers(held, keys, shards, composite, columns)
                 columns.drop_committed(self._replaced.hold(columns.location))
                 if self._ordered:
-                    self._foreign.settle(composite, keys, shards, columns.absent())
+                    prefixes = self._prefixes_of(lane, shards)
+                    self._foreign.settle(composite, keys, prefixes, columns.absent())
                     self._reads.tombstones(composite, keys, columns)
             except (FileMissingError, ChangesLostError) as error:
                 if isinstance(error, ChangesLostError):
@@ -234,11 +210,41 @@ class TieredIndex:
             return columns.answer()
         raise self._vanishing(held)
 
+    def _ask_tiers(
+        self,
+        held: HeldLane,
+        keys: pa.StringArray,
+        shards: Int32Array,
+        composite: list[bytes],
+        columns: AnswerColumns,
+    ) -> None:
+        """Asks the tiers of committed entries."""
+        self._reads.hot(composite, columns)
+        self._reads.rocksdb(held.shards, composite, shards, columns)
+        # After RocksDB, whose entries are newer than any run.
+        self._reads.changes(held.shards, keys, shards, columns)
+        self._reads.runs(keys, shards, columns)
+        self._reads.mdt(held.shards, composite, keys, shards, columns)
+
+    def _cache_keys(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> list[bytes]:
+        return composite_keys(keys, shards)
+
+    def _numbers_at(self, keys: pa.StringArray, locations: Int32Array) -> Int32Array:
+        """The number that belongs beside each key which is at this location."""
+        return record_index_shard(keys, self._num_shards)
+
+    def _prefixes_of(self, lane: int, shards: Int32Array) -> Int32Array:
+        """The number with which each cache key begins."""
+        return shards
+
+    def _held_prefixes(self) -> set[ShardId]:
+        return self._held.shards()
+
     def exact_ordering(self, lane: int, keys: pa.StringArray, locations: Int32Array) -> Int64Array:
         """Reads the keys' stored ordering values from file slices and uncommitted entries."""
-        held = self._lane(lane)
+        held = self._held.lane(lane)
         started = self._clock.monotonic_s()
-        composite = composite_keys(keys, record_index_shard(keys, self._num_shards))
+        composite = self._cache_keys(lane, keys, self._numbers_at(keys, locations))
         ordering, proven = exact_values(self._slices, held.entries, keys, composite, locations)
         seconds = self._clock.monotonic_s() - started
         self._exact_seconds += seconds
@@ -246,7 +252,7 @@ class TieredIndex:
         self._answered["exact"] += len(keys)
         if not proven.all():
             keys_elsewhere = not_where_placed(keys, locations, proven, self._locations)
-            if self._slices.changed_since(held.shown, self._promoted):
+            if self._slices.changed_since(held.shown, self._seen.promoted):
                 self._reload(held)
             elif not held.shown.unseen:
                 raise IndexMismatchError(
@@ -268,18 +274,19 @@ class TieredIndex:
 
     def stage(self, lane: int, changes: StagedChanges) -> None:
         """Adds the changes to the lane's memory."""
-        self._lane(lane).entries.stage(composite_keys(changes.keys, changes.shards), changes)
+        keys = self._cache_keys(lane, changes.keys, changes.shards)
+        self._held.lane(lane).entries.stage(keys, changes)
 
     def counted(
         self, lanes: Iterable[int], ledger_offset: int, tombstones_next: Mapping[int, int] | None = None
     ) -> None:
         """Marks the lanes' staged changes as those of the transaction at this ledger offset."""
         for lane in lanes:
-            self._lane(lane).entries.counted(ledger_offset, (tombstones_next or {}).get(lane))
+            self._held.lane(lane).entries.counted(ledger_offset, (tombstones_next or {}).get(lane))
 
     def drop_staged(self, lane: int) -> None:
         """Takes the lane's staged changes back that were not counted."""
-        self._lane(lane).entries.drop_staged()
+        self._held.lane(lane).entries.drop_staged()
 
     def load_counted(
         self,
@@ -290,10 +297,10 @@ class TieredIndex:
         tombstones_next: int | None = None,
     ) -> None:
         """Stages and counts a former owner's transaction from its rows."""
-        tombstones = TombstoneRows(tombstone_rows, self._locations)
+        tombstones = TombstoneRows(tombstone_rows, self._locations, self._is_partitioned)
         for changes in changes_of_rows(index_rows, tombstones, self._locations):
             self.stage(lane, changes)
-        self._lane(lane).entries.counted(ledger_offset, tombstones_next)
+        self._held.lane(lane).entries.counted(ledger_offset, tombstones_next)
 
     def tombstones_position(self, lane: int) -> int:
         """The first offset of the lane's tombstones partition that RocksDB does not have."""
@@ -301,36 +308,30 @@ class TieredIndex:
 
     def load_tombstones(self, lane: int, rows: Iterable[pa.RecordBatch], position: int) -> None:
         """Writes committed tombstones and their new position to RocksDB, in one batch."""
-        loaded = TombstoneRows(rows, self._locations)
-        put = self._tombstones.merged(loaded.composite(), loaded.rows)
+        loaded = TombstoneRows(rows, self._locations, self._is_partitioned)
+        keys = self._cache_keys(lane, loaded.keys, loaded.shards)
+        put = self._tombstones.merged(keys, loaded.rows)
         self._rocks.write([put, self._tombstones.position_put(lane, position)])
 
     def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         """Moves committed entries from memory to RocksDB, then sweeps a little and keeps to `state.disk`."""
         for held in self._held.values():
-            self._promotion.promote(held, through, completion)
-        if completion is not None:
-            self._promoted.add(completion)
-        self._required = instant or self._required
+            self._promote_lane(held, through, completion)
+        self._seen.promote(completion, instant)
         self._epoch = max(self._epoch, epoch)
         self._slices.forget()
-        if len(self._promoted) > self._promoted_max:
-            self._forget_archived()
+        self._seen.forget_archived(self._slices.shown_times)
         if self._ordered:
-            self._foreign.step(self._held_shards())
-            self._sweep.step(self._held_shards())
+            self._foreign.step(self._held_prefixes())
+            self._sweep.step(self._held_prefixes())
         self._keep_to_disk_limit()
 
-    def _forget_archived(self) -> None:
-        """Forgets promoted commits that are archived: only those matter that a listing of the active timeline
-        shows. So the set is at most twice as large as the active timeline, or `PROMOTED_MIN`.
-        """
-        self._promoted &= self._slices.shown_times()
-        self._promoted_max = max(PROMOTED_MIN, 2 * len(self._promoted))
+    def _promote_lane(self, held: HeldLane, through: int, completion: str | None) -> None:
+        self._promotion.promote(held, through, completion)
 
     def _keep_to_disk_limit(self) -> None:
         """Gives up run files until all fits into `state.disk`, then others' shards, then ours, anew."""
-        if self._promotion.make_room(self._held_shards()):
+        if self._promotion.make_room(self._held.shards()):
             return
         for held in list(self._held.values()):
             for number in held.shards:
@@ -338,6 +339,9 @@ class TieredIndex:
             self._reload(held)
             if self._promotion.fits():
                 return
+        self._too_large()
+
+    def _too_large(self) -> None:
         _log.warning(
             "%s takes %d bytes with nothing but the record index's uncompacted changes in it: raise "
             "`state.disk`, or compact the metadata table",
@@ -345,18 +349,9 @@ class TieredIndex:
             self._rocks.disk_bytes(),
         )
 
-    def _is_present(self, shard: OpenShard) -> bool:
-        return any(held.shards.get(shard.number) is shard for held in self._held.values())
-
-    def _held_openings(self) -> list[OpenShard]:
-        return [shard for held in self._held.values() for shard in held.shards.values()]
-
-    def _held_shards(self) -> set[ShardId]:
-        return {number for held in self._held.values() for number in held.shards}
-
     def warm(self, start: bool) -> WarmProgress:
         """Tells how much is in run files, and begins to load the rest if it should."""
-        shards = self._held_openings()
+        shards = self._held.openings()
         if start:
             self._runs.want(shards)
         return self._runs.progress(shards)
@@ -367,11 +362,11 @@ class TieredIndex:
 
     def uncommitted_entries(self) -> int:
         """Entries in memory that no committed epoch covers, of all open lanes."""
-        return sum(len(held.entries) for held in self._held.values())
+        return self._held.uncommitted_entries()
 
     def uncommitted_memory(self) -> int:
         """Bytes of lanes with such entries: what no commit gives back must not keep tagging at rest."""
-        return sum(held.entries.nbytes for held in self._held.values() if len(held.entries))
+        return self._held.uncommitted_memory()
 
     def stats(self) -> dict[str, float]:
         """Counters, times and sizes of all tiers: name -> value."""
@@ -380,7 +375,7 @@ class TieredIndex:
             **self._reads.seconds(),
             "exact_seconds": self._exact_seconds,
             "uncommitted_entries": self.uncommitted_entries(),
-            "uncommitted_bytes": sum(held.entries.nbytes for held in self._held.values()),
+            "uncommitted_bytes": self._held.memory(),
             "uncommitted_bytes_max": self._limits.uncommitted,
             "hot_entries": len(self._hot),
             "hot_bytes": self._hot.nbytes,
@@ -389,7 +384,7 @@ class TieredIndex:
             "rocksdb_bytes_max": self._limits.disk_bytes,
             "rocksdb_entries": self._rocks.entries(),
             **self._runs.stats(),
-            "run_entries_lacking": self._runs.lacking(self._held_shards()),
+            "run_entries_lacking": self._runs.lacking(self._held.shards()),
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,
             "tombstones_removed": self._sweep.removed,

@@ -21,11 +21,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.reduce import BoolArray
+from tidemark.index_assigner.index.cache_keys import CacheKeys
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
     POSITION_PREFIX,
@@ -154,15 +154,16 @@ class TombstoneSweep:
         tombstones: TombstoneStore,
         slices: SliceValues,
         clock: Clock,
+        keys: CacheKeys,
     ) -> None:
         self._rocks, self._stored, self._tombstones = rocks, stored, tombstones
-        self._slices, self._clock = slices, clock
+        self._slices, self._clock, self._keys = slices, clock, keys
         self._cursor = TOMBSTONE_PREFIX
         self.removed = 0
 
     def step(self, shards: Collection[ShardId]) -> None:
-        """Checks the next tombstones; removes those of ``shards`` that expired and whose slice has no such
-        delete.
+        """Checks the next tombstones; removes those of ``shards`` (prefixes of their keys) that expired and
+        whose slice has no such delete.
         """
         items = list(islice(self._rocks.items_from(self._cursor, _END), _TOMBSTONES_PER_STEP))
         full = len(items) == _TOMBSTONES_PER_STEP
@@ -180,7 +181,7 @@ class TombstoneSweep:
             return
         keys = [items[position][0][_HEAD:] for position in expired.tolist()]
         try:
-            names = pa.array([key[2:].decode() for key in keys], pa.string())
+            names = self._keys.record_keys(keys)
             held = self._slices.reach(names, located, rows["ordering"][expired])
         except TimelineConflictError:
             return  # files keep vanishing just now; a later round checks these tombstones again

@@ -170,3 +170,29 @@ def test_many_events_of_one_key_reduce_in_one_pass() -> None:
     )
     assert result.rows.tolist() == [count - 1]
     assert result.superseded == count - 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.none() | st.integers(0, 4), st.booleans()),
+        max_size=20,
+    ),
+    st.booleans(),
+)
+def test_rows_of_one_key_in_several_partitions_are_reduced_apart(
+    rows: list[tuple[str, int, int | None, bool]], ordered: bool
+) -> None:
+    """As if partition and key were one key."""
+    events = [
+        (key, path, 0 if value is None and not gone else value, gone) for key, path, value, gone in rows
+    ]
+    ordering = pa.array([value if ordered else None for _, _, value, _ in events], pa.int64())
+    deletes = np.array([gone for *_, gone in events], np.bool_)
+    keys = pa.array([key for key, *_ in events], pa.string())
+    partitions = np.array([path for _, path, *_ in events], np.int32)
+    joined = pa.array([f"{key}/{path}" for key, path, *_ in events], pa.string())
+    apart = reduce_batch(keys, ordering, deletes, ordered, partitions)
+    expected = reduce_batch(joined, ordering, deletes, ordered)
+    assert apart.superseded == expected.superseded
+    for name in ("rows", "ordering", "has_ordering", "had_null_delete"):
+        assert getattr(apart, name).tolist() == getattr(expected, name).tolist()

@@ -17,7 +17,7 @@ from tests.unit.index_assigner.index_world import (
     promoted,
 )
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.index import tiered
+from tidemark.index_assigner.index import seen_commits
 from tidemark.index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import StagedChanges
@@ -168,14 +168,14 @@ def test_files_of_rocksdb_itself_are_small(tmp_path: Path):
 def test_of_its_own_commits_it_remembers_those_that_the_timeline_has(
     assigners, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tiered, "PROMOTED_MIN", 10)
+    monkeypatch.setattr(seen_commits, "PROMOTED_MIN", 10)
     table = DataTable()
     table.commit_rows({"a": (1, 1)})
     one = assigners(table).open(table.known())
     held = []
     for number in range(60):
         promoted(one, table, {f"k{number}": Change(1, 1)}, number)
-        held.append(len(one.index._promoted))
+        held.append(len(one.index._seen.promoted))
         # As archiving leaves it: the newest ten instants stay active.
         timeline = table.storage.list(".hoodie/timeline")
         instants = sorted({info.name[:17] for info in timeline if info.name[:1].isdigit()})

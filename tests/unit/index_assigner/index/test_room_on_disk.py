@@ -40,7 +40,7 @@ def opened(assigners, table: DataTable, share: float) -> Assigner:
     """An assigner whose disk has room for this share of the run file."""
     limits = IndexLimits(64 << 20, 1 << 30)
     one: Assigner = assigners(table, limits=limits).open(table.known())
-    [shard] = one.index._held_openings()
+    [shard] = one.index._held.openings()
     allow(one, round(copy_bytes(shard) * share))
     return one
 
@@ -138,7 +138,7 @@ def test_a_shard_that_takes_more_than_was_thought_is_loaded_in_parts(assigners, 
     one = opened(assigners, table, 1.2)
     for _ in range(20):
         look(one, IN_ORDER[::10])
-    [shard] = one.index._held_openings()
+    [shard] = one.index._held.openings()
     assert shard.may_load
     assert shard.entry_bytes > len(IN_ORDER[0]), "a first load found it"
     assert 0.3 < look(one, IN_ORDER) < 0.9

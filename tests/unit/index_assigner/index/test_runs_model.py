@@ -182,7 +182,7 @@ class RunWorld(World):
         key = CHANGED_PREFIX + shard_bytes(number)
         unknown, snapshot = self.owner.rocks.get(key) or b"", self.table.snapshot()
         shown = ShownTimeline(snapshot.data_timeline, self.known())
-        self.owner.index._store._take_over(number, snapshot, shown, 0)
+        self.owner.index._store._take_over(number, snapshot.shard(number), snapshot.index_life, shown, 0)
         self.owner.rocks.write([([key], [unknown])])
         self.former_record(number, 0)
         self.reached["former version beside a change run"] += 1
@@ -232,7 +232,7 @@ class RunWorld(World):
         """The disk has room for so much more of the greatest copy of a base file."""
         index = self.owner.index
         used = index._rocks.disk_bytes() + index._runs.disk_bytes
-        shards = [shard for shard in index._held_openings() if self.is_there(shard)]
+        shards = [shard for shard in index._held.openings() if self.is_there(shard)]
         more = share * max(map(copy_bytes, shards), default=0)
         object.__setattr__(self.limits, "disk_bytes", max(round((used + more) * 4 / 3), 1))
 
