@@ -386,7 +386,7 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
     if unknown := other_indexes - STATS_PARTITIONS - served:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",
-            "Drop these indexes with Hudi on Spark (DROP INDEX)",
+            "Drop these indexes with Hudi on Spark (DROP INDEX; bloom_filters: a write without their option)",
         )
 
 
