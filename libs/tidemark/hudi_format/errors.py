@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -75,6 +75,28 @@ class UnsupportedTableError(HudiFormatError):
         super().__init__(f"{reason}. {remedy}")
         self.reason = reason
         self.remedy = remedy
+
+
+class IndexUnfinishedError(UnsupportedTableError):
+    """Another writer builds an index, or left it half made: a commit made meanwhile may be missing from it
+    for ever. `index`: the partition's name, or those that the properties say are being built.
+    """
+
+    def __init__(self, index: str, reason: str, remedy: str) -> None:
+        super().__init__(reason, remedy)
+        self.index = index
+
+
+def refuse(refused: Sequence[UnsupportedTableError]) -> None:
+    """Raises the one, or all as one; returns where there is none."""
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        reasons = "; ".join(f"({n}) {refusal.reason}" for n, refusal in enumerate(refused, 1))
+        raise UnsupportedTableError(
+            f"{len(refused)} things keep the table from being served: {reasons}",
+            "; ".join(f"({n}) {refusal.remedy}" for n, refusal in enumerate(refused, 1)),
+        )
 
 
 class LockHeldError(HudiFormatError):

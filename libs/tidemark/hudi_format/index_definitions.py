@@ -50,10 +50,14 @@ def read_index_definitions(storage: Storage) -> dict[str, dict[str, Any]]:
     return by_name
 
 
+def index_definitions_file(definitions: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """The content of the file."""
+    return json.dumps({_TOP_KEY: definitions}, indent=2).encode()
+
+
 def write_index_definitions(storage: Storage, definitions: dict[str, dict[str, Any]]) -> None:
     """Replaces the file in one step."""
-    text = json.dumps({_TOP_KEY: definitions}, indent=2)
-    storage.replace(INDEX_DEFINITIONS_PATH, text.encode())
+    storage.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(definitions))
 
 
 def record_index_kind(definitions: Mapping[str, Mapping[str, Any]]) -> IndexKind:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from tidemark.hudi_format import table_keys as keys
-from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.errors import IndexUnfinishedError, UnsupportedTableError, refuse
 from tidemark.hudi_format.index_definitions import (
     IndexKind,
     read_index_definitions,
@@ -116,11 +116,11 @@ def check_servable(
     `own_pending`: requested times of pending instants that the caller is responsible for (its epoch in
     flight, a rollback that it will finish). Other pending writes are refused when a table is created or taken
     over, because a half-written table cannot be judged; None leaves this check out, for later, when pending
-    writes are the other engines' business. `accepted`: unknown properties that are allowed. `changed`: maps
-    the stored configuration to what the caller is about to make of it. Reads only. Raises also as
-    `read_table_config`, `load_timeline` and `table_schema`.
+    writes and unfinished indexes are the other engines' business. `accepted`: unknown properties that are
+    allowed. `changed`: maps the stored configuration to what the caller is about to make of it. Reads only.
+    Raises also as `read_table_config`, `load_timeline` and `table_schema`.
     """
-    config = check_still_servable(storage, accepted, changed)
+    config = check_still_servable(storage, accepted, changed, unfinished=own_pending is None)
     if own_pending is not None:
         _check_pending(storage, own_pending)
     check_files(storage)
@@ -136,13 +136,15 @@ def check_still_servable(
     storage: Storage,
     accepted: Collection[str] = (),
     changed: Callable[[TableConfig], TableConfig] = as_it_is,
+    unfinished: bool = False,
 ) -> TableConfig:
     """Checks the parts that may change while we run: everything that `check_servable` checks, except the
     timeline and the commits.
 
-    Every plan and every commit asks this first, so it is cheap: two small files, one listing, one look for a
-    folder. Causes of such changes: a Spark write or table service with default options switches statistics
-    on, one without the index options drops the record index, ALTER TABLE begins a schema history.
+    Raises IndexUnfinishedError where the only reason is an index that another writer has not finished, which
+    is none with ``unfinished``. Every plan and every commit asks this first, so it is cheap: two small files,
+    one listing, one look for a folder. Causes of such changes: a Spark write or table service with default
+    options switches statistics on, one without the index options drops the record index, ALTER TABLE.
     """
     config = changed(read_table_config(storage))
     refused = [
@@ -154,14 +156,11 @@ def check_still_servable(
         *(() if changed is without_secondary else secondary_problems(storage, config)),
         *_raised(lambda: check_no_schema_on_read(storage)),
     ]
-    if len(refused) == 1:
+    others = [refusal for refusal in refused if not isinstance(refusal, IndexUnfinishedError)]
+    if unfinished or others:
+        refuse(others if unfinished else refused)
+    elif refused:
         raise refused[0]
-    if refused:
-        reasons = "; ".join(f"({n}) {refusal.reason}" for n, refusal in enumerate(refused, 1))
-        raise UnsupportedTableError(
-            f"{len(refused)} things keep the table from being served: {reasons}",
-            "; ".join(f"({n}) {refusal.remedy}" for n, refusal in enumerate(refused, 1)),
-        )
     return config
 
 
@@ -363,7 +362,8 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
         )
     if config.metadata_partitions_inflight:
         building = ",".join(sorted(config.metadata_partitions_inflight))
-        yield UnsupportedTableError(
+        yield IndexUnfinishedError(
+            building,
             f"{keys.METADATA_PARTITIONS_INFLIGHT} is {building}: an index is being built",
             "Wait until it is done",
         )

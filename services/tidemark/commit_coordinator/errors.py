@@ -22,7 +22,7 @@ class AttemptLostError(CoordinatorError):
     """The open attempt cannot commit (it was rolled back, another writer committed, …): it is voided.
 
     ``rewind``: its rows also have to be tagged anew. ``awaited``: the requested time of another writer's
-    pending clustering that has to end before the next plan.
+    pending clustering that has to end before the next plan, or the name of an index that it has not finished.
     """
 
     kind = ErrorKind.CONFLICT

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.errors import IndexUnfinishedError, UnsupportedTableError
 from tidemark.hudi_format.index_definitions import read_index_definitions
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.secondary_layout import indexed_column
@@ -29,7 +29,8 @@ def secondary_problems(storage: Storage, config: TableConfig) -> Iterator[Unsupp
     listed = {name for name in config.metadata_partitions if name.startswith(SECONDARY_PREFIX)}
     defined = {name for name in definitions if name.startswith(SECONDARY_PREFIX)}
     for name in sorted(defined - listed):
-        yield UnsupportedTableError(
+        yield IndexUnfinishedError(
+            name,
             f"{name} is defined and not listed: it is being built, or was left half made",
             f"Wait until it is listed, or run `tidemark index drop {name.removeprefix(SECONDARY_PREFIX)}`",
         )

@@ -17,10 +17,11 @@ import logging
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
-from tidemark.commit_coordinator.commit.served_table import check_served, leave_stats_of_others
+from tidemark.commit_coordinator.commit.served_table import leave_stats_of_others
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_awaited
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook, look
+from tidemark.commit_coordinator.commit.unfinished_index import check_commits
 from tidemark.commit_coordinator.domain.actions import (
     CleanVoided,
     CloseEmpty,
@@ -80,10 +81,10 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     keep = False
     try:
         timelines = load_timelines(context.storage)
-        config = check_served(context)
+        config = check_commits(context, timelines)
         difference = _refuse_outdated(context, timelines)
         if leave_stats_of_others(context, timelines, difference.harmless):
-            config = check_served(context)
+            config = check_commits(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
         kept = context.indexes.current(config, timelines)

@@ -29,12 +29,13 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.kept_indexes import refuse_other_indexes
-from tidemark.commit_coordinator.commit.served_table import check_served, leave_stats_of_others
+from tidemark.commit_coordinator.commit.served_table import leave_stats_of_others
 from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook
+from tidemark.commit_coordinator.commit.unfinished_index import check_commits
 from tidemark.commit_coordinator.domain.actions import Decide, Finish
 from tidemark.commit_coordinator.errors import AttemptLostError, DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -70,11 +71,11 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     try:
         timelines = load_timelines(context.storage)
-        config = check_served(context)
+        config = check_commits(context, timelines)
         context.shards.check(timelines.metadata)
         difference = _check_pending(context, planned, timelines)
         if leave_stats_of_others(context, timelines, difference.harmless):
-            config = check_served(context)
+            config = check_commits(context, timelines)
         refuse_other_indexes(planned, context.indexes.current(config, timelines))
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
@@ -211,7 +212,7 @@ def _why_lost(
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
         if newer or planned.column_stats is not None or planned.secondary:
-            config = check_served(context)
+            config = check_commits(context, timelines)
             context.shards.check(timelines.metadata)
             refuse_other_indexes(planned, context.indexes.current(config, timelines))
     except AttemptLostError as error:

@@ -85,6 +85,16 @@ class TakenOut:
     at_ms: int
 
 
+@dataclass(frozen=True)
+class UnfinishedIndex:
+    """An index that another writer has not finished: its name, and since when this coordinator has seen it
+    (Unix epoch, milliseconds).
+    """
+
+    name: str
+    since_ms: int
+
+
 @dataclass
 class Context:
     """Ports and facts of one term.
@@ -92,7 +102,8 @@ class Context:
     ``publishing``: the right to make files in this term. ``hit``: called with a failpoint just before and
     after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
-    what was last taken out of the table in this term, for people.
+    what was last taken out of the table in this term, for people. ``unfinished``: which index the last commit
+    waited for.
     """
 
     table: TableFacts
@@ -106,6 +117,7 @@ class Context:
     hit: Callable[[CoordinatorFailpoint], None]
     view: TableView | None = None
     taken_out: TakenOut | None = None
+    unfinished: UnfinishedIndex | None = None
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)

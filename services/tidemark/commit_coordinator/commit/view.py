@@ -40,6 +40,7 @@ class CoordinatorView:
     trouble: str | None = None
     lock_held: str | None = None
     awaited: str | None = None
+    awaited_index: str | None = None
     paused: bool = False
     pause_reason: str = ""
     generation: int = 0
@@ -96,6 +97,7 @@ def take_view(
         trouble=seen.trouble,
         lock_held=seen.lock_held,
         awaited=seen.awaited.reason if seen.awaited is not None else None,
+        awaited_index=seen.awaited.index if seen.awaited is not None else None,
         paused=state.paused,
         pause_reason=state.pause_reason,
         generation=state.generation,

@@ -89,7 +89,8 @@ class AttemptProblem:
 
 @dataclass(frozen=True)
 class AwaitedPlan:
-    """Another writer's pending clustering that covers file groups which waiting updates go to.
+    """Another writer's pending clustering that covers file groups which waiting updates go to, or an index
+    that it has not finished: ``instant`` is the clustering's, or the index's name.
 
     ``look_at_ms``: when to look whether it has ended (Unix epoch).
     """
@@ -97,6 +98,11 @@ class AwaitedPlan:
     instant: str
     reason: str
     look_at_ms: int
+
+    @property
+    def index(self) -> str | None:
+        """The index's name; None for a clustering."""
+        return None if self.instant.isdigit() else self.instant
 
 
 @dataclass
@@ -116,7 +122,7 @@ class Observed:
     ``halted``: why nothing is planned until `tidemark epoch retry`; ``stopped``: until a new start.
     ``trouble``: which refusal of the storage is being tried again without an operator.
     ``lock_held``: the text about another holder of the table's lock, from when it was last needed.
-    ``awaited``: the clustering that has to end before the next epoch is planned.
+    ``awaited``: the clustering or index that has to be finished before the next epoch is planned.
     ``others_until_ms``: until then the table's lock is left to other writers.
     ``keeps_lock_until_ms``: a rewind has kept the lock for the epoch that follows, until then at most.
     ``services``: what was seen of table services.
@@ -176,7 +182,7 @@ class Observed:
         self.keeps_lock_until_ms = None
 
     def waits_for(self, instant: str, reason: str, now_ms: int) -> None:
-        """The next epoch is not planned before the clustering ``instant`` has ended."""
+        """The next epoch is not planned before ``instant`` has ended: a clustering's, or an index's name."""
         self.awaited = AwaitedPlan(instant, reason, now_ms + AWAITED_LOOK_MS)
 
 

@@ -145,8 +145,16 @@ class CoordinatorMetrics:
         yield self._gauge(
             "foreign_clustering_waiting",
             "1 while commits wait for another writer's pending clustering",
-            view.awaited is not None,
+            view.awaited is not None and view.awaited_index is None,
         )
+        unfinished = self.metrics.gauge_family(
+            "foreign_index_waiting",
+            "1 while commits wait for an index that another writer has not finished",
+            ["index"],
+        )
+        if view.awaited_index is not None:
+            unfinished.add_metric([view.awaited_index], 1.0)
+        yield unfinished
         yield self._gauge(
             "oldest_transaction_seconds",
             "Age of the oldest open transaction, which holds readers back; 0: none, or not known while Kafka "

@@ -1,0 +1,75 @@
+"""An index that another writer builds: no commit of ours completes meanwhile.
+
+Hudi builds an index from the table as it was when it began, and passes over every instant that the metadata
+table has by then. A commit that completed in between would be missing from the index for ever, and readers
+would lose its rows: they use an index from its definition on. So while an index is defined and not listed
+
+1. an attempt is void, and its instant with its heartbeat goes, for which Spark's CREATE INDEX waits,
+2. no epoch is planned, and `status` says why,
+3. under the lock the definition is taken out once nobody can be building any more: two minutes after it was
+   seen first, or an hour where an indexing instant is pending, which has no heartbeat. Readers and writers
+   leave an index without definition alone.
+
+Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
+Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is
+decided at 10:01, its entries would be in no index: it is void. The index is listed at 10:05, and the epoch is
+planned again with its entries.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from tidemark.commit_coordinator.commit.context import Context, UnfinishedIndex
+from tidemark.commit_coordinator.commit.served_table import check_served
+from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.hudi_format.errors import IndexUnfinishedError
+from tidemark.hudi_format.index_definitions import (
+    INDEX_DEFINITIONS_PATH,
+    index_definitions_file,
+    read_index_definitions,
+)
+from tidemark.hudi_format.table_config import TableConfig
+from tidemark.hudi_format.timeline import Action
+
+NOBODY_BUILDS_MS: Final = 120_000
+BUILDER_IS_DEAD_MS: Final = 3_600_000
+_log: Final = logging.getLogger("tidemark.coordinator")
+
+
+def check_commits(context: Context, timelines: Timelines) -> TableConfig:
+    """As `check_served`, for an epoch. Raises also AttemptLostError while another writer has an index
+    unfinished.
+    """
+    try:
+        config = check_served(context)
+    except IndexUnfinishedError as error:
+        if not _take_out_dead(context, timelines, error.index):
+            reason = f"{error}. Nothing is lost, all input is kept; commits go on when it is listed"
+            raise AttemptLostError(reason, rewind=False, awaited=error.index) from error
+        return check_commits(context, timelines)
+    context.unfinished = None
+    return config
+
+
+def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
+    """Takes the index's definition out if nobody builds it any more; returns whether it did."""
+    now_ms, seen = context.clock.now_ms(), context.unfinished
+    if seen is None or seen.name != index or now_ms < seen.since_ms:
+        seen = context.unfinished = UnfinishedIndex(index, now_ms)
+    limit_ms = BUILDER_IS_DEAD_MS if timelines.data.pending(Action.INDEXING) else NOBODY_BUILDS_MS
+    definitions = read_index_definitions(context.storage)
+    if now_ms - seen.since_ms < limit_ms or index not in definitions:
+        return False
+    context.lock.check()
+    kept = {name: definition for name, definition in definitions.items() if name != index}
+    context.publishing.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(kept))
+    context.unfinished = None
+    _log.warning(
+        "%s was defined and not listed for %d s, and nobody builds it: its definition was taken out",
+        index,
+        limit_ms // 1_000,
+    )
+    return True
