@@ -11,7 +11,7 @@ from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
-from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.errors import FileMissingError, IndexUnfinishedError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
@@ -295,6 +295,24 @@ def test_another_writers_pending_instant_is_refused_unless_it_is_ours_or_not_ask
         check_servable(table)
     assert check_servable(table, own_pending=[instant])
     assert check_servable(table, own_pending=None)
+
+
+def test_an_unfinished_index_is_another_writers_business_once_the_table_is_served(
+    table: InMemoryStorage,
+) -> None:
+    """A coordinator that starts while CREATE INDEX runs waits for it, as one that runs already."""
+    update_properties(table, {"hoodie.table.metadata.partitions.inflight": "secondary_index_a"})
+    for check in (check_servable, check_still_servable):
+        with pytest.raises(IndexUnfinishedError, match="secondary_index_a") as raised:
+            check(table)
+        assert raised.value.index == "secondary_index_a"
+    assert check_servable(table, own_pending=None)
+    update_properties(table, {"hoodie.table.cdc.enabled": "true"})
+    with pytest.raises(UnsupportedTableError, match="2 things keep the table") as both:
+        check_still_servable(table)
+    assert not isinstance(both.value, IndexUnfinishedError)
+    with pytest.raises(UnsupportedTableError, match="change data"):
+        check_servable(table, own_pending=None)
 
 
 @pytest.mark.parametrize("action", [Action.COMPACTION, Action.CLEAN])

@@ -67,6 +67,7 @@ def coordinator(folder: Path) -> Metrics:
     board = ViewBoard()
     services = OwnServices(enabled=True, kinds=[ServiceKindState(kind="archive")])
     view = CoordinatorView(
+        awaited_index="secondary_index_by_city",
         term=5,
         epoch=3,
         completion="20130101000000000",
