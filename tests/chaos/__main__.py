@@ -37,6 +37,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=120.0, help="input records a second (default 120)")
     parser.add_argument("--faults", default="", help=f"only these, by commas, of: {', '.join(FAULTS)}")
     parser.add_argument("--points", default="", help="only failpoints whose names contain this")
+    parser.add_argument("--table-type", choices=TABLE_TYPES, help="always this (default: in turn)")
     parser.add_argument("--brokers", type=int, choices=(1, 3), help="always as many (default: every third 3)")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
     parser.add_argument("--spark", action="store_true", help="Hudi on Spark reads beside hudi-rs")
@@ -65,7 +66,7 @@ def main() -> int:
         settings = Settings(
             folder,
             seed,
-            TABLE_TYPES[number % 2],
+            chosen.table_type or TABLE_TYPES[number % 2],
             nodes,
             chosen.patience,
             chosen.rate,

@@ -15,13 +15,13 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.chaos.cluster import TABLE
+from tests.chaos.data_files import files_due, files_there
 from tests.chaos.table_views import by_key, read_rows
 from tests.chaos.timeline_watch import Commit, completed, pending
 from tests.input_model import Row
 
 _COMMAND_S: Final = 180.0
 _KAFKA_S: Final = 30.0
-_DATA_FILE: Final = re.compile(r".*\.parquet|\..*\.log\.\d+_.*")
 _METADATA_ROOT: Final = ".hoodie/metadata"
 
 
@@ -42,15 +42,12 @@ def check_verify(config: Path) -> Iterator[str]:
 
 
 def check_files(table: Path, commits: list[Commit]) -> Iterator[str]:
-    """No data file that a commit does not name, none missing; nothing of a write left over; nobody's lock."""
-    named = {name for commit in commits for name in commit.files}
-    there = {
-        str(file.relative_to(table))
-        for file in table.rglob("*")
-        if ".hoodie" not in file.parts and file.is_file() and _DATA_FILE.fullmatch(file.name)
-    }
-    yield from (f"orphan: {name} belongs to no commit" for name in sorted(there - named))
-    yield from (f"{name} is in a commit, and not in the table" for name in sorted(named - there))
+    """No data file that no write of the timeline names, none missing; nothing of a write left over; nobody's
+    lock.
+    """
+    due, there = files_due(table, commits), files_there(table)
+    yield from (f"orphan: {name} belongs to no commit" for name in sorted(there - due))
+    yield from (f"{name} is in a commit, and not in the table" for name in sorted(due - there))
     yield from _check_metadata_files(table)
     if left := pending(table):
         yield f"instants that never ended: {sorted(left)}"

@@ -19,7 +19,7 @@ from typing import Any, Final
 import fastavro
 
 _NAME: Final = re.compile(r"(\d{17})_(\d{17})\.(commit|deltacommit)")
-_DATA: Final = ".hoodie/timeline"
+DATA_TIMELINE: Final = ".hoodie/timeline"
 _METADATA: Final = ".hoodie/metadata/.hoodie/timeline"
 _POSITIONS: Final = ("tidemark.keyed_offsets", "tidemark.source_offsets")
 _EVERY_S: Final = 0.25
@@ -53,9 +53,8 @@ class Commit:
 
 def read_commit(file: Path, instant: str, completion: str) -> Commit:
     """Raises KeyError for a commit that is not ours."""
-    document = _decoded(file)
+    document = decoded(file)
     extra = dict(document.get("extraMetadata") or {})
-    stats = document.get("partitionToWriteStats") or {}
     return Commit(
         instant=instant,
         completion=completion,
@@ -63,16 +62,23 @@ def read_commit(file: Path, instant: str, completion: str) -> Commit:
         positions={kind: _positions(json.loads(extra[kind])) for kind in _POSITIONS},
         records=int(json.loads(extra["tidemark.records"])["input"]),
         extra={key: text for key, text in extra.items() if key.startswith("tidemark.")},
-        files=frozenset(stat["path"] for of_partition in stats.values() for stat in of_partition),
+        files=written_files(document),
     )
 
 
-def _decoded(file: Path) -> Any:
+def written_files(document: Any) -> frozenset[str]:
+    """Paths in the write stats of a completed commit, compaction or replacecommit."""
+    stats = document.get("partitionToWriteStats") or {}
+    return frozenset(stat["path"] for of_partition in stats.values() for stat in of_partition)
+
+
+def decoded(file: Path) -> Any:
+    """The one record of a completed instant's file."""
     (document,) = fastavro.reader(io.BytesIO(file.read_bytes()))
     return document
 
 
-def completed(table: Path, timeline: str = _DATA) -> dict[str, tuple[str, Path]]:
+def completed(table: Path, timeline: str = DATA_TIMELINE) -> dict[str, tuple[str, Path]]:
     """Instant -> (completion, file) of the writes. A compaction completes as a commit, and is none."""
     folder = table / timeline
     there = _names(folder)
@@ -92,7 +98,7 @@ def _names(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
-def pending(table: Path, timeline: str = _DATA) -> set[str]:
+def pending(table: Path, timeline: str = DATA_TIMELINE) -> set[str]:
     """Instants that are requested or inflight and not completed."""
     names = {file.name.split(".")[0] for file in (table / timeline).iterdir() if file.is_file()}
     begun = {name for name in names if re.fullmatch(r"\d{17}", name)}
@@ -168,7 +174,7 @@ class TimelineWatch:
         if commit.instant not in metadata:
             raise BrokenTimelineError(f"{commit.instant} is committed, its metadata commit is not there")
         completion, file = metadata[commit.instant]
-        extra = _decoded(file)["extraMetadata"]
+        extra = decoded(file)["extraMetadata"]
         theirs = {key: text for key, text in extra.items() if key.startswith("tidemark.")}
         if theirs != commit.extra:
             raise BrokenTimelineError(f"{commit.instant}: {commit.extra}, its metadata commit: {theirs}")

@@ -1,0 +1,150 @@
+"""The kill campaign finds an orphan and a missing file, also where compactions, replacing commits, cleans and
+rollbacks say which files there have to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from tests.chaos.end_checks import check_files
+from tests.chaos.timeline_watch import Commit
+
+COMMIT = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "commit",
+        "fields": [
+            {
+                "name": "partitionToWriteStats",
+                "type": {
+                    "type": "map",
+                    "values": {"type": "array", "items": {"type": "map", "values": "string"}},
+                },
+            }
+        ],
+    }
+)
+DELETION = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "deletion",
+        "fields": [
+            {
+                "name": "partitionMetadata",
+                "type": {
+                    "type": "map",
+                    "values": {
+                        "type": "record",
+                        "name": "partition",
+                        "fields": [
+                            {"name": "successDeleteFiles", "type": {"type": "array", "items": "string"}}
+                        ],
+                    },
+                },
+            }
+        ],
+    }
+)
+LOG, BASE = "r0/.g_10.log.1_0-0-0", "r0/g_1-0-0_20.parquet"
+
+
+class Table:
+    """Files, and what the timeline says of them. Number n begins at instant 10 n and ends one later."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.timeline = root / ".hoodie/timeline"
+        for folder in (self.timeline, root / ".hoodie/metadata/.hoodie/timeline"):
+            folder.mkdir(parents=True)
+
+    def put(self, *paths: str) -> None:
+        for path in paths:
+            (self.root / path).parent.mkdir(exist_ok=True)
+            (self.root / path).write_bytes(b"rows")
+
+    def write(self, number: int, paths: Iterable[str], action: str = "deltacommit", plan: str = "") -> None:
+        stats: dict[str, list[Mapping[str, str]]] = {}
+        for path in paths:
+            stats.setdefault(path.split("/")[0], []).append({"path": path})
+        self._complete(number, action, COMMIT, {"partitionToWriteStats": stats}, plan or action)
+
+    def delete(self, number: int, action: str, partition: str, names: list[str]) -> None:
+        document = {"partitionMetadata": {partition: {"successDeleteFiles": names}}}
+        self._complete(number, action, DELETION, document, action)
+
+    def _complete(self, number: int, action: str, schema: Any, document: Any, plan: str) -> None:
+        (self.timeline / f"{10 * number:017}.{plan}.requested").touch()
+        with (self.timeline / f"{10 * number:017}_{10 * number + 1:017}.{action}").open("wb") as out:
+            fastavro.writer(out, schema, [document])
+
+    def found(self, *seen: str) -> list[str]:
+        """`seen`: files that a commit named which the watcher saw, and which may be archived since."""
+        commits = [Commit("", "", 1, {}, 0, {}, frozenset(seen))]
+        return list(check_files(self.root, commits))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """An epoch and a compaction of what it wrote."""
+    table = Table(tmp_path / "t")
+    table.put(LOG, BASE)
+    table.write(1, [LOG])
+    table.write(2, [BASE], "commit", plan="compaction")
+    return table
+
+
+def test_base_files_of_compactions_and_replacing_commits_are_no_orphans(table: Table):
+    assert table.found(LOG) == []
+    table.put("r1/h_1-0-0_30.parquet")
+    assert table.found(LOG) == ["orphan: r1/h_1-0-0_30.parquet belongs to no commit"]
+    table.write(3, ["r1/h_1-0-0_30.parquet"], "replacecommit", plan="clustering")
+    assert table.found(LOG) == []
+
+
+@pytest.mark.parametrize("path", ["r0/g_9-9-9_20.parquet", "r0/g_1-0-0_30.parquet", "r1/.h_30.log.1_0-0-0"])
+def test_a_planted_orphan_is_found_beside_compactions(table: Table, path: str):
+    table.put(path)
+    assert table.found(LOG) == [f"orphan: {path} belongs to no commit"]
+
+
+@pytest.mark.parametrize("path", [LOG, BASE])
+def test_a_missing_file_is_found_beside_compactions(table: Table, path: str):
+    (table.root / path).unlink()
+    assert table.found(LOG) == [f"{path} is in a commit, and not in the table"]
+
+
+def test_a_missing_file_of_an_archived_commit_is_found(table: Table):
+    assert table.found(LOG, "r0/.g_5.log.1_0-0-0") == [
+        "r0/.g_5.log.1_0-0-0 is in a commit, and not in the table"
+    ]
+
+
+def test_a_plan_without_a_completed_compaction_makes_no_file_due(table: Table):
+    (table.timeline / f"{30:017}.compaction.requested").touch()
+    assert table.found(LOG) == [f"instants that never ended: ['{30:017}']"]
+    table.put("r0/g_1-0-0_30.parquet")
+    assert "orphan: r0/g_1-0-0_30.parquet belongs to no commit" in table.found(LOG)
+
+
+@pytest.mark.parametrize(
+    ("action", "name"), [("clean", ".g_10.log.1_0-0-0"), ("rollback", f"file:/somewhere/t/{LOG}")]
+)
+def test_what_a_clean_or_a_rollback_deleted_must_be_gone(table: Table, action: str, name: str):
+    table.delete(3, action, "r0", [name])
+    assert table.found(LOG) == [f"orphan: {LOG} belongs to no commit"]
+    (table.root / LOG).unlink()
+    assert table.found(LOG) == []
+
+
+def test_files_of_a_table_without_partitions_are_deleted_by_name(tmp_path: Path):
+    table = Table(tmp_path / "t")
+    table.put("g_1-0-0_10.parquet")
+    table.write(1, ["g_1-0-0_10.parquet"], "commit")
+    assert table.found() == []
+    table.delete(2, "clean", "", ["g_1-0-0_10.parquet"])
+    assert table.found() == ["orphan: g_1-0-0_10.parquet belongs to no commit"]
