@@ -63,7 +63,7 @@ def _assert_index_is(judge: HudiJudge, table: Path, rows: Rows, verify: bool) ->
 def assert_verify_agrees(table: Path, rows: int) -> None:
     """A run that goes on from the one before finds nothing, and a full one finds nothing either."""
     storage = LocalStorage(table)
-    changed = verify_and_remember(storage, full=False, say=lambda _: None)
+    changed = verify_and_remember(storage, full=False, say=lambda _: None, wait=lambda _: None)
     assert changed.agrees, changed.findings
     full = verify_table(storage, lambda _: None)
     assert full.agrees, full.findings

@@ -21,10 +21,7 @@ _HARMLESS: Final = frozenset(
 
 
 def verify_and_remember(
-    storage: Storage,
-    full: bool,
-    say: Callable[[str], None],
-    wait: Callable[[float], None] = lambda _: None,
+    storage: Storage, full: bool, say: Callable[[str], None], wait: Callable[[float], None]
 ) -> Verification:
     """Verifies the table, and stores the state if there are no differences.
 

@@ -25,6 +25,6 @@ class Operator:
         if _ASKED not in said:
             return False
         self._reached[VERIFIED] += 1
-        found = verify_and_remember(self._storage.memory, True, lambda _: None).findings
+        found = verify_and_remember(self._storage.memory, True, lambda _: None, lambda _: None).findings
         self._log.append(f"    the operator verifies: {dict(found.counts)}")
         return True

@@ -45,7 +45,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def again(path: Path, full: bool = False) -> Verification:
-    return verify_and_remember(LocalStorage(path), full, lambda _: None)
+    return verify_and_remember(LocalStorage(path), full, lambda _: None, lambda _: None)
 
 
 def kinds(result: Verification) -> dict[Kind, int]:
@@ -249,7 +249,7 @@ def test_commit_that_vanished_has_all_commits_checked_again(tmp_path: Path):
 def test_damaged_state_has_everything_read(table: Path, content: bytes):
     (table / STATE_PATH).write_bytes(content)
     said: list[str] = []
-    result = verify_and_remember(LocalStorage(table), False, said.append)
+    result = verify_and_remember(LocalStorage(table), False, said.append, lambda _: None)
     assert (result.agrees, result.since) == (True, None)
     assert said[0].startswith(STATE_PATH)
     assert again(table).since is not None
@@ -345,5 +345,5 @@ def test_that_it_cannot_be_kept_is_said(table: Path):
     (table / CHECKED_INDEX).unlink()
     (table / CHECKED_INDEX).mkdir()
     said: list[str] = []
-    assert verify_and_remember(LocalStorage(table), False, said.append).agrees
+    assert verify_and_remember(LocalStorage(table), False, said.append, lambda _: None).agrees
     assert any(CHECKED_INDEX in line for line in said)

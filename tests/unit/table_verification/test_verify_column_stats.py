@@ -151,6 +151,6 @@ def test_wrong_stats_do_not_put_the_record_index_in_doubt(table: Path) -> None:
     storage, replaced = LocalStorage(table), dropped_nothing(Damage(table))
     commit_stats(table, tight(table, a_file(table, False), "at", high=5, low=5))
     commit_stats(table, StatsChanges(deleted=file_keys(*a_file(table, True), ["_hoodie_record_key"])))
-    found = verify_and_remember(storage, True, lambda _: None).findings
+    found = verify_and_remember(storage, True, lambda _: None, lambda _: None).findings
     assert found.counts.keys() == {Kind.COLUMN_STATS_WRONG}
     assert believed(storage) == {replaced}

@@ -46,7 +46,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def again(path: Path, full: bool = False) -> Verification:
-    return verify_and_remember(LocalStorage(path), full, lambda _: None)
+    return verify_and_remember(LocalStorage(path), full, lambda _: None, lambda _: None)
 
 
 def found(path: Path) -> dict[Kind, int]:

@@ -1,4 +1,4 @@
-"""Runs one verification of the table in a process of its own: `python -m tidemark.table_verification`.
+"""Runs one verification of the table in a process of its own (`child`).
 
 Reading a table may take minutes. In the coordinator's process it would slow down all its threads (the GIL).
 The process ends at the latest with the coordinator, or after `timeout_s`.
@@ -60,7 +60,7 @@ class VerifyProcess:
             command = [
                 sys.executable,
                 "-m",
-                "tidemark.table_verification",
+                "tidemark.commit_coordinator.verification.child",
                 self._table,
                 "--answer",
                 str(answer),

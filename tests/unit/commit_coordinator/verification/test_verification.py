@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,9 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from testing.clock import ManualClock
 from tests.unit.table_files import new_table, orders, write_config
 from tests.unit.table_verification.damage import DAYS, Damage
+from tests.unit.table_verification.test_verify_beside_a_cleaner import cleaned_meanwhile
 from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.verification import child
 from tidemark.commit_coordinator.verification.process import VerifyProcess
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.commit_coordinator.verification.verdict import VerdictFile, VerificationResult
@@ -181,6 +186,19 @@ def test_a_process_answers_as_the_command_does(tmp_path: Path) -> None:
     assert "reading everything" in (tmp_path / "verify" / "verify.log").read_text()
     nowhere = VerifyProcess(str(tmp_path / "nowhere"), tmp_path / "verify", SystemClock(), 600.0)
     assert "is no Hudi table" in nowhere.run(stopped)["error"]
+
+
+def test_the_process_waits_between_readings_as_the_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive action removes files for half a minute, which readings without pauses all fall into."""
+    storage = cleaned_meanwhile(tmp_path / "table", 1)
+    monkeypatch.setattr(child, "open_storage", lambda _: storage)
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    clock = ManualClock(0)
+    child.main(clock, [str(tmp_path / "table"), "--answer", str(tmp_path / "answer.json")])
+    assert clock.now_ms() == 1_000
+    assert json.loads((tmp_path / "answer.json").read_text())["differences"]
 
 
 def test_a_process_that_takes_too_long_or_is_not_wanted_is_ended(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""`python -m tidemark.table_verification TABLE --answer FILE`: one verification in a process of its own.
+"""`python -m tidemark.commit_coordinator.verification.child TABLE --answer FILE`: one verification in a
+process of its own.
 
 The answer is a JSON document: `report.document`, or {"error": text}. Progress goes to stderr. The process
-runs at low priority. Exit code 0: the table agrees; 1: it does not; 2: not decided.
+runs at low priority, and waits between readings as `tidemark verify` does. Exit code 0: the table agrees; 1:
+it does not; 2: not decided.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Final
 
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.table_verification.remembering import verify_and_remember
 from tidemark.table_verification.report import document
 
@@ -25,16 +28,16 @@ UNDECIDED: Final = 2
 _NICE: Final = 10
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(clock: Clock, arguments: Sequence[str] | None = None) -> int:
     """Verifies the table, and returns the exit code."""
-    parser = argparse.ArgumentParser(prog="table_verification", description="Verify a table once.")
+    parser = argparse.ArgumentParser(prog="verification", description="Verify a table once.")
     parser.add_argument("table", help="the table's location")
     parser.add_argument("--answer", type=Path, required=True, help="where the JSON document goes")
     parser.add_argument("--full", action="store_true", help="read everything")
     options = parser.parse_args(arguments)
     os.nice(_NICE)
     try:
-        result = verify_and_remember(open_storage(options.table), options.full, _say)
+        result = verify_and_remember(open_storage(options.table), options.full, _say, clock.sleep)
     except (HudiFormatError, OSError) as error:
         _say(str(error))
         _put(options.answer, {"error": str(error)})
@@ -55,4 +58,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(SystemClock()))
