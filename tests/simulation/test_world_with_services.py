@@ -13,8 +13,15 @@ from tests.simulation.world.world import Outcome, run_script
 
 SEEDS = (1, 2, 7, 12)
 REACHED = ("compact-index done", "compact-data done", "clean-data done", "clean-index done", "archive done")
-REFUSED = (4,)
+REFUSED = (4, 10)
 PASSED: dict[int, Outcome] = {}
+REFUSED_PASSED: dict[int, Outcome] = {}
+
+
+def run_refused(seed: int) -> Outcome:
+    if seed not in REFUSED_PASSED:
+        REFUSED_PASSED[seed] = run_script(with_refusals(seed))
+    return REFUSED_PASSED[seed]
 
 
 def run_seed(seed: int) -> Outcome:
@@ -31,8 +38,16 @@ def test_every_guarantee_holds(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", REFUSED)
 def test_every_guarantee_holds_where_the_storage_refuses_calls(seed: int) -> None:
-    outcome = run_script(with_refusals(seed))
+    outcome = run_refused(seed)
     assert outcome.violations == (), "\n".join(outcome.log[-20:])
+
+
+@pytest.mark.parametrize("half", ["after_metadata_commit", "after_service_metadata"])
+def test_a_successor_meets_refused_storage_between_the_commits_of_both_tables(half: str) -> None:
+    scripts = [with_refusals(seed).events for seed in range(20)]
+    deaths = [events for events in scripts if ("crash", "coordinator", "1", half) in events]
+    assert len(deaths) > 3
+    assert any(run_refused(seed).reached.get("takeover between our two commits") for seed in REFUSED)
 
 
 def test_every_kind_has_work_to_do() -> None:

@@ -30,6 +30,13 @@ _FOREIGN: Final = (
     "clean versions 1", "archive 2", "archive 3", "cluster d0", "overwrite d1", "begin fresh d1", "die",
     "undo", "half", "savepoint", "delete-savepoints", "insert-into", "empty", "rollback",
 )  # fmt: skip
+_HALF: Final = {
+    "after_commit_decided": "after_metadata_commit",
+    "after_service_decided": "after_service_metadata",
+}
+"""Where a coordinator dies before its successor meets refused storage: behind a decision, and, in every
+second scene, between the two commits of what was decided.
+"""
 _REFUSED: Final = {
     "coordinator": (
         "", "", "storage.publish", "attempt-", "service-", "storage.sync_dir .hoodie/metadata",
@@ -69,13 +76,15 @@ def _in_between(
 
 def _refusal(dice: Random, time: int) -> list[Event]:
     """Where a word is of a folder that comes in many calls, the nth of them lies anywhere in a commit. In one
-    of four the call is one of the successor of a coordinator that died behind a decision.
+    of four the call is one of the successor of a coordinator that died behind a decision, or between the
+    commits of both tables.
     """
     scene = _epochs(dice, time)
     seat = dice.choice(("coordinator", "coordinator", "coordinator", "writer"))
     verb, nth = dice.choice(("fail-before", "fail-before", "fail-after")), dice.choice((1, 1, 2, 3, 5, 8))
     if dice.random() < 0.25:
-        place = dice.choice(("after_commit_decided", "after_service_decided"))
+        place = dice.choice(tuple(_HALF))
+        place = place if time % 20 else _HALF[place]
         scene += [("crash", "coordinator", "1", place), *_rounds(dice.randint(3, 7))]
         scene += [("step", "coordinator")] * dice.randint(0, 2)
     scene += [(verb, seat, str(nth), *dice.choice(_REFUSED[seat]).split())]
