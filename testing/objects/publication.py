@@ -33,6 +33,7 @@ from tidemark.hudi_format.errors import (
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH, LockHolder, TableLock
 from tidemark.hudi_format.publication.tickets import (
+    NO_TERM,
     Fate,
     Lease,
     NotBefore,
@@ -49,7 +50,6 @@ ATTEMPTS: Final = f"{ROOT}/attempts"
 SETTLES_AFTER_MS: Final = 1_500
 _UNSETTLED_OF: Final = 3
 """Of so many attempts one cannot be settled at once."""
-_NO_TERM: Final = TermId(-1)
 
 
 class ObjectAttempt:
@@ -290,12 +290,15 @@ class ObjectPublication:
         holder = read_object_lock(self._store)
         if holder is not None and holder.is_foreign:
             raise LockHeldError(f"{self._store.base_uri}/{LOCK_PATH} is held by another writer")
-        self._store.replace(TERM, _term_content(TermId(-1, self._ids.uuid())))
-        self._store.delete(LOCK_PATH)
+        self._store.replace(TERM, _term_content(TermId(NO_TERM.offset, self._ids.uuid())))
+        if holder is not None:
+            found = _lock_content(TermId(holder.term or 0, holder.ledger), holder.nonce or "")
+            with contextlib.suppress(PreconditionFailedError):  # it was given back before its term ended
+                self._store.replace(LOCK_PATH, _lock_content(NO_TERM, self._ids.uuid()), {LOCK_PATH: found})
 
     @contextlib.contextmanager
     def lock_of_no_term(self, ledger: str) -> Iterator[TableLock]:
-        term = TermId(_NO_TERM.offset, ledger)
+        term = TermId(NO_TERM.offset, ledger)
         place = ObjectLockPlace(self._store, self._ids, term, in_term=False)
         yield TableLock(place, self._clock, term, join_path(self._store.base_uri, LOCK_PATH))
 

@@ -20,7 +20,7 @@ from tidemark.hudi_format.errors import (
     TimelineConflictError,
 )
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
-from tidemark.hudi_format.publication.tickets import Fate, NotBefore, Settled, TermId, Ticket
+from tidemark.hudi_format.publication.tickets import NO_TERM, Fate, NotBefore, Settled, TermId, Ticket
 
 FILE, COMPLETED = "d1/file.parquet", ".hoodie/timeline/1_2.commit"
 DIGEST = hashlib.sha256(b"data").hexdigest()
@@ -183,15 +183,25 @@ def test_a_term_is_begun_once(table: Table) -> None:
         table.publication.open_term(TermId(1, "l"))
 
 
+def term_of_lock(table: Table) -> int | None:
+    """As a process sees it that asks for the first time."""
+    with table.publication.lock_of_no_term("l") as lock:
+        holder = lock.holder()
+    return None if holder is None else holder.term
+
+
 def test_after_all_terms_were_ended_those_of_another_ledger_begin_at_small_numbers(table: Table) -> None:
     table.terms = 900
     former = table.begin("former")
     former.lock.acquire(0)
     table.publication.end_all_terms()
-    assert former.lock.holder() is None
+    with pytest.raises(LockLostError):
+        former.lock.check()
+    assert term_of_lock(table) == NO_TERM.offset, "no other writer finds it free"
     table.terms = 1
     term = table.begin("new")
     term.lock.acquire(0)
+    assert term_of_lock(table) == 2
     term.publish([term.prepare(COMPLETED, b"done")], term.lock.lease())
     with pytest.raises((FencedOutError, LockLostError)):
         former.publish([former.prepare(".hoodie/timeline/0_1.commit", b"late")], None)
@@ -304,6 +314,19 @@ def test_another_writers_lock_is_waited_for_and_an_older_terms_is_taken_over(tab
         table.publication.end_all_terms()
     table.publication.storage.delete(LOCK_PATH)
     table.begin().lock.acquire(0)
+
+
+def test_a_command_without_a_term_takes_over_what_ended_terms_left(table: Table) -> None:
+    table.begin("l").lock.acquire(0)
+    with table.publication.lock_of_no_term("l") as lock:
+        with pytest.raises(LockLostError):
+            lock.acquire(0)
+        for _ in range(2):
+            table.publication.end_all_terms()
+            lock.acquire(0)
+            lock.check()
+            lock.release()
+            table.begin("l").lock.acquire(0)
 
 
 def test_a_command_without_a_term_takes_the_free_lock(table: Table) -> None:

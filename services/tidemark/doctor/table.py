@@ -11,6 +11,7 @@ from tidemark.commit_coordinator.offline.table import check_table, is_half_made_
 from tidemark.config import TableConfigFile
 from tidemark.doctor.checks import Finding, fails, ok, skipped, warning
 from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.tickets import NO_TERM
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
@@ -53,11 +54,15 @@ def _lock(storage: Storage, clock: Clock, served: bool) -> Iterator[Finding]:
         return
     held_s = max(clock.now_ms() - holder.since_ms, 0) / 1_000
     who = "another writer" if holder.is_foreign else f"coordinator term {holder.term}"
+    if holder.term == NO_TERM.offset:
+        who = "a `tidemark table` command"
     text = f"its lock has been held by {who} for {held_s:.0f} s"
     if served or held_s * 1_000 < _HELD_MS_MAX:
         yield ok(text)
     elif holder.is_foreign:
         yield warning(text, "Look for a writer of Hudi on Spark; if it is dead, delete its lock file by hand")
+    elif holder.term == NO_TERM.offset:
+        yield warning(text, "If no command runs, give it again: it takes the lock over and frees it")
     else:
         yield warning(
             text, "No coordinator answers: start `tidemark run`, or free it with `tidemark recover`"

@@ -10,16 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from testing.clock import ManualClock
+from tests.simulation.points import Points
 from tests.unit.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.cli.tables import adopt_table, check_moved
-from tidemark.commit_coordinator.offline.adoption import AdoptionError
+from tidemark.commit_coordinator.offline.adoption import AdoptionError, table_lock
 from tidemark.config import TableConfigFile, load_config
 from tidemark.console.errors import FAILED, exit_code_of
+from tidemark.doctor.table import table
 from tidemark.hudi_format.publication.folder_lock import folder_lock
 from tidemark.hudi_format.publication.folders import open_term, term_dir
 from tidemark.hudi_format.publication.locate import read_lock
-from tidemark.hudi_format.publication.tickets import TermId
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH
+from tidemark.hudi_format.publication.tickets import NO_TERM, TermId
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
@@ -51,11 +55,56 @@ def test_without_a_new_ledger_recover_is_named(left: Left):
     assert read_lock(left.storage) is not None
 
 
-def test_a_new_ledger_ends_the_dead_ones_term(left: Left):
-    document, _ = adopt_table(left.config, CLOCK, IDS, stats=False, pending_allowed=True)
-    assert document["name"] == "orders"
+def test_a_new_ledger_ends_the_dead_ones_term_and_is_left_its_lock(left: Left):
+    """No other writer finds the lock free before the new ledger has it: the dead coordinator's epoch may be
+    committed in the metadata table only.
+    """
+    for _ in range(2):
+        document, _ = adopt_table(left.config, CLOCK, IDS, stats=False, pending_allowed=True)
+        assert document["name"] == "orders"
+        holder = read_lock(left.storage)
+        assert holder is not None
+        assert holder.term == NO_TERM.offset
+        assert not left.storage.exists(term_dir(5))
+    term = TermId(0, "the new ledger")
+    lock = folder_lock(left.storage, CLOCK, IDS, term, open_term(left.storage, 0))
+    lock.acquire(0)
+    lock.release()
     assert read_lock(left.storage) is None
-    assert not left.storage.exists(term_dir(5))
+
+
+def test_who_asks_is_told_that_a_command_holds_the_lock(left: Left, capsys: pytest.CaptureFixture[str]):
+    adopt_table(left.config, CLOCK, IDS, stats=False, pending_allowed=True)
+    *_, finding = table(left.config, ManualClock(CLOCK.now_ms() + 120_000), served=False)
+    assert "held by a `tidemark table` command" in finding.text
+    assert "give it again" in finding.remedy
+    capsys.readouterr()
+    assert main(["table", "describe", "-c", str(left.config.file)]) == 0
+    assert "held by a `tidemark table` command" in capsys.readouterr().out
+
+
+def test_a_lock_that_nobody_left_is_given_back_before_the_new_ledger(left: Left):
+    left.storage.delete_tree(LOCK_PATH)
+    adopt_table(left.config, CLOCK, IDS, stats=False, pending_allowed=True)
+    assert read_lock(left.storage) is None
+
+
+def test_the_lock_is_never_free_on_the_way_to_a_new_ledger(left: Left):
+    points = HeldAllTheTime(left)
+    with table_lock(points.over(left.storage), CLOCK, IDS, ends_terms=True):
+        points.passing("inside")
+    points.passing("behind")
+    assert len(points.passed) > 3
+
+
+class HeldAllTheTime(Points):
+    def __init__(self, left: Left) -> None:
+        super().__init__()
+        self._left_by = left
+
+    def passing(self, place: str) -> None:
+        assert read_lock(self._left_by.storage) is not None, place
+        super().passing(place)
 
 
 def test_a_moved_table_keeps_the_lock_for_its_next_coordinator(left: Left):

@@ -23,6 +23,9 @@ only: a writer that got in then would build on half of it.
    term can neither free the lock nor take it again.
 2. Our owner file is renamed out of our term's folder over the old one. The directory stays where it is and is
    never empty. If our term was ended meanwhile, the rename finds no source.
+
+Where all terms are ended for a new ledger, an owner file of no term is renamed over the old one in the same
+way (`leave_lock_of_ended_terms`).
 """
 
 from __future__ import annotations
@@ -40,11 +43,12 @@ from tidemark.hudi_format.errors import (
 )
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH, LockHolder, TableLock
-from tidemark.hudi_format.publication.tickets import TermId
+from tidemark.hudi_format.publication.tickets import NO_TERM, TermId
 from tidemark.hudi_format.storage.base import FolderStorage, Storage, join_path, parent_of
 from tidemark.hudi_format.storage.documents import ROOT
 
 _OWNER_FILE: Final = "owner"
+_LEFT: Final = f"{ROOT}/left-lock"
 _OWNER_KEY: Final = "tidemark"
 _LOOKS_MAX: Final = 3
 
@@ -62,23 +66,30 @@ def read_lock(storage: Storage) -> LockHolder | None:
     return _holder_at(storage, LOCK_PATH)
 
 
-def free_lock_of_ended_terms(storage: FolderStorage) -> None:
-    """Frees the lock if a coordinator holds it. Call it when all terms are ended, so that none can act under
-    it.
-
-    Raises LockHeldError when another writer holds the lock.
-    """
+def refuse_lock_of_others(storage: Storage) -> None:
+    """Raises LockHeldError when another writer than Tidemark holds the lock."""
     holder = read_lock(storage)
-    if holder is None:
-        return
-    if holder.is_foreign:
+    if holder is not None and holder.is_foreign:
         raise LockHeldError(
             f"{join_path(storage.base_uri, LOCK_PATH)} is held by another writer: let it finish; "
             "if it is dead, delete it"
         )
-    # The directory goes by one rename: a directory without its owner file would look like a foreign lock.
-    storage.rename(LOCK_PATH, freed := join_path(ROOT, "freed-lock"))
-    storage.delete_tree(freed)
+
+
+def leave_lock_of_ended_terms(storage: FolderStorage, ids: IdSource) -> None:
+    """Gives the lock that a coordinator left to no term, in one step: it stays taken, and the next term or
+    command takes it over, whatever its number and its ledger. Call it when all terms are ended.
+
+    Raises LockHeldError when another writer holds the lock.
+    """
+    refuse_lock_of_others(storage)
+    if read_lock(storage) is None:
+        return
+    storage.replace(_LEFT, _content(NO_TERM, ids.uuid()))
+    try:
+        storage.rename_over(_LEFT, join_path(LOCK_PATH, _OWNER_FILE))
+    except FileMissingError:  # it was given back before its term ended
+        storage.delete(_LEFT)
 
 
 class FolderLockPlace:
@@ -136,7 +147,7 @@ class FolderLockPlace:
         the fence: raises `FencedOutError` when it is gone.
         """
         fresh = join_path(parent_of(self._term_dir), f"fresh-{self._term.offset}-{nonce}")
-        self._storage.create(join_path(fresh, _OWNER_FILE), self._content(nonce))
+        self._storage.create(join_path(fresh, _OWNER_FILE), _content(self._term, nonce))
         try:
             self._storage.rename(fresh, path)
         except FileMissingError as error:
@@ -163,9 +174,10 @@ class FolderLockPlace:
     def _term_is_over(self) -> FencedOutError:
         return FencedOutError(f"{self._term_dir} is gone: a newer coordinator ended term {self._term.offset}")
 
-    def _content(self, nonce: str) -> bytes:
-        ledger = {"ledger": self._term.ledger} if self._term.ledger else {}
-        return json.dumps({_OWNER_KEY: {"term": self._term.offset, "nonce": nonce, **ledger}}).encode()
+
+def _content(term: TermId, nonce: str) -> bytes:
+    ledger = {"ledger": term.ledger} if term.ledger else {}
+    return json.dumps({_OWNER_KEY: {"term": term.offset, "nonce": nonce, **ledger}}).encode()
 
 
 def _holder_at(storage: Storage, path: str) -> LockHolder | None:

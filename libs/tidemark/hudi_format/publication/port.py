@@ -240,8 +240,9 @@ class Publication(Protocol):
         ...
 
     def end_all_terms(self) -> None:
-        """Ends the terms of all coordinators so far and frees the lock if one of them holds it. It is for the
-        beginning of a new ledger. Raises `LockHeldError` when another writer holds the lock.
+        """Ends the terms of all coordinators so far. It is for the beginning of a new ledger. If one of them
+        holds the lock, that stays taken until the next term or command takes it over: no other writer finds
+        it free. Raises `LockHeldError` when another writer holds the lock.
         """
         ...
 

@@ -21,15 +21,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication import folders
-from tidemark.hudi_format.publication.folder_lock import folder_lock, free_lock_of_ended_terms
+from tidemark.hudi_format.publication.folder_lock import (
+    folder_lock,
+    leave_lock_of_ended_terms,
+    refuse_lock_of_others,
+)
 from tidemark.hudi_format.publication.held import HeldTickets, publish_held
 from tidemark.hudi_format.publication.staged import StagedTickets, is_staged, staged_tickets
 from tidemark.hudi_format.publication.table_lock import TableLock
-from tidemark.hudi_format.publication.tickets import Fate, Lease, Settled, TermId, Ticket
+from tidemark.hudi_format.publication.tickets import NO_TERM, Fate, Lease, Settled, TermId, Ticket
 from tidemark.hudi_format.storage.base import FileContent, FolderStorage, Storage, join_path
 from tidemark.hudi_format.storage.documents import ROOT
-
-_NO_TERM = -1
 
 
 class PosixAttempt:
@@ -146,16 +148,17 @@ class PosixPublication:
         return PosixTerm(self._storage, self._clock, self._ids, term)
 
     def end_all_terms(self) -> None:
+        refuse_lock_of_others(self._storage)
         folders.end_older_terms(self._storage, sys.maxsize)
         folders.remove_ended(self._storage, sys.maxsize)
-        free_lock_of_ended_terms(self._storage)
+        leave_lock_of_ended_terms(self._storage, self._ids)
 
     @contextlib.contextmanager
     def lock_of_no_term(self, ledger: str) -> Iterator[TableLock]:
         folder = join_path(ROOT, f"adopt-{self._ids.uuid()}")
         self._storage.make_dir(folder, exclusive=True)
         try:
-            yield folder_lock(self._storage, self._clock, self._ids, TermId(_NO_TERM, ledger), folder)
+            yield folder_lock(self._storage, self._clock, self._ids, TermId(NO_TERM.offset, ledger), folder)
         finally:
             self._storage.delete_tree(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,12 @@ class TermId:
         """
         same = not (self.ledger and other.ledger) or self.ledger == other.ledger
         return same and self.offset > other.offset
+
+
+NO_TERM: Final = TermId(-1)
+"""Holds the lock for a command that works without a term, and where all terms were ended: no term is before
+it.
+"""
 
 
 class Ticket(msgspec.Struct, frozen=True, omit_defaults=True):

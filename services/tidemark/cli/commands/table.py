@@ -194,12 +194,16 @@ def description_lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"pending     {pending}"
     if document["lock"] is not None:
         term = document["lock"]["term"]
-        yield "lock        " + (
-            "held by another writer" if term is None else f"held by coordinator term {term}"
-        )
+        yield f"lock        held by {_holder(term)}"
     yield f"servable    {'yes' if document['servable'] else 'no: ' + document['not_servable']}"
     yield "other writers (Hudi on Spark) need these options while Tidemark runs:"
     for key, value in document["foreign_writer_options"].items():
         yield f"  {key}={value}"
     yield "Hudi's procedures need these, or they drop the record index (docs/hudi-beside.md):"
     yield f"  options => '{document['procedure_options']}'"
+
+
+def _holder(term: int | None) -> str:
+    if term is None:
+        return "another writer"
+    return f"coordinator term {term}" if term >= 0 else "a `tidemark table` command"

@@ -119,23 +119,27 @@ def _pending(storage: Storage, allowed: bool) -> list[str]:
 
 @contextmanager
 def table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
-    """Holds the table's lock. ``ends_terms``: takes it also from a dead coordinator, whose term is ended.
+    """Holds the table's lock. ``ends_terms``: takes it also from a dead coordinator, whose term is ended, and
+    then leaves it taken for the new ledger that follows: the dead coordinator's epoch may be committed in the
+    metadata table only.
 
     That is for a table whose topics are lost: without them `tidemark recover` cannot free the lock.
     """
     publication = open_publication(storage, clock, ids)
     with publication.lock_of_no_term(known_ledger_id(storage)) as lock:
+        holder = lock.holder()
+        is_left = ends_terms and holder is not None and not holder.is_foreign
+        if is_left:
+            publication.end_all_terms()
         try:
             lock.acquire(_LOCK_WAIT_MS)
         except LockLostError as error:
-            if not ends_terms:
-                raise AdoptionError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
-            publication.end_all_terms()
-            lock.acquire(_LOCK_WAIT_MS)
+            raise AdoptionError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
         try:
             yield
         finally:
-            lock.release()
+            if not is_left:
+                lock.release()
 
 
 def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:

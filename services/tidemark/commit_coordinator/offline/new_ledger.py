@@ -3,11 +3,11 @@ lost.
 
 1. Refuse if a writer is alive, if the topics belong to a table at another place, or if an input topic's name
    is misspelt. Until here nothing is changed.
-2. End all terms. Give the table a new ledger id; from here on nobody takes the former topics or caches for
-   this table's.
+2. End all terms; a lock that one of them left stays taken until step 4. Give the table a new ledger id; from
+   here on nobody takes the former topics or caches for this table's.
 3. Delete Tidemark's own topics, except dead letters, and create them anew.
-4. Take the table over. Under its lock end what a service action left pending, then roll back the pending
-   writes of dead writers.
+4. Take the table over, and a dead coordinator's lock in one step. Under the lock end what a service action
+   left pending, then roll back the pending writes of dead writers.
 5. Store a fold with the epoch and the input positions (`tidemark.source_offsets`) of our newest commit, and
    append it to the new decisions as their first snapshot. The input is read again from there.
 
@@ -132,10 +132,12 @@ def new_ledger(
             lock = term.lock
             instants = InstantGenerator(clock)
             lock.acquire(_LOCK_WAIT_MS)
+            # After an error the lock stays taken: what is not rolled back may be committed in the metadata
+            # table only.
+            context = term_context(config, term, clock, ids, log, reader)
+            rolled_back = end_services_of_former_ledger(context, config)
+            rolled_back += _roll_back_dead(term, instants)
             try:
-                context = term_context(config, term, clock, ids, log, reader)
-                rolled_back = end_services_of_former_ledger(context, config)
-                rolled_back += _roll_back_dead(term, instants)
                 begun, state = _first_state(
                     config, storage, admin, clock, log.term, inputs.topics, other_topics
                 )
