@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
+from tests.golden.test_spark_partitioned_index import SparkTable as PartitionedTable
 from tests.golden.test_spark_record_index import SparkTable
-from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.verify import verify_table
@@ -40,7 +38,11 @@ def test_keys_that_spark_reads_twice_are_found_and_no_others(tmp_path: Path) -> 
     assert result.entries == len(table.expected["record_index"])
 
 
-def test_partitioned_index_is_refused(tmp_path: Path) -> None:
-    SparkTable("mor_partitioned", tmp_path)
-    with pytest.raises(UnsupportedTableError, match="partitioned"):
-        verify_table(LocalStorage(tmp_path), lambda _: None)
+def test_a_partitioned_index_agrees_row_by_row(tmp_path: Path) -> None:
+    table = PartitionedTable("mor_partitioned", tmp_path)
+    result = verify_table(LocalStorage(tmp_path), lambda _: None)
+    assert result.agrees, result.findings
+    assert result.rows == len(table.expected["rows"])
+    assert result.entries == len(table.expected["record_index"])
+    assert result.shards == sum(table.shards.values())
+    assert result.state is None

@@ -11,7 +11,7 @@ together with the one before it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -21,8 +21,8 @@ from tests.hudi_rules.timeline import Timeline
 Group = tuple[str, str]
 """(partition path, file id)"""
 
-_BASE: Final = re.compile(r"^([0-9a-zA-Z-]+)_([0-9-]+)_(\d+)\.(parquet|hfile)$")
-_LOG: Final = re.compile(r"^\.([0-9a-zA-Z-]+)_(\d+)\.log\.(\d+)_([0-9-]+)$")
+_BASE: Final = re.compile(r"^([^_./]+)_([0-9-]+)_(\d+)\.(parquet|hfile)$")
+_LOG: Final = re.compile(r"^\.([^_./]+)_(\d+)\.log\.(\d+)_([0-9-]+)$")
 
 
 class DataFile(NamedTuple):
@@ -103,6 +103,18 @@ def read_slice(
         before = shown[-2]
         return before.base, [*before.logs, *newest.logs]
     return (newest.base, newest.logs) if newest.files else None
+
+
+def begins_with_uncommitted(names: Iterable[str], counts: Callable[[str], bool]) -> bool:
+    """Whether a file group of the metadata table has no base file, and its first log file is of an instant
+    that does not count. That log begins the group's only slice, and readers pass over it with all later logs.
+    A writer that looks for the group's slice finds none, and fails.
+    """
+    files = [file for name in names if (file := parse_data_file(name)) is not None]
+    logs = [file for file in files if file.is_log]
+    if not logs or len(logs) < len(files):
+        return False
+    return not counts(min(logs, key=lambda file: (file.instant, file.version, file.token)).instant)
 
 
 def groups_of(files: Mapping[str, Iterable[str]]) -> dict[Group, list[str]]:

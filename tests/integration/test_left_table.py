@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from tests.interop.native_commit import NativeWriter
+from tests.interop.native_commit import NativeWriter, shard_logs
 from tests.interop.native_plan import CommitPlan, locate
 from tests.service_actions import ServedTable
 from tests.unit.commit_coordinator.table_services.story import ORDERING, SCHEMA, Story
@@ -144,7 +144,7 @@ class QuickWriter(NativeWriter):
             plan.group(self._known.pop(key)).deletes.append((key, value or 0))
             plan.index[key] = None
         stats = [self._write_group(instant, plan, location) for location in plan.groups]
-        index = self._write_index(instant, plan, 2, stats)
+        index = self._write_index(instant, shard_logs(instant, plan, 2), stats)
         complete_delta_commit(by, begin_delta_commit(by, instant), self._instants.next(), index)
         metadata = CommitMetadata(
             write_stats=group_stats(stats), extra_metadata={SCHEMA_KEY: SCHEMA.avro_json}

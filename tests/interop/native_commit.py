@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from tidemark.hudi_format.file_group.write_stats import (
     new_base_file_stat,
     rewritten_base_file_stat,
 )
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table, partition_metadata
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
@@ -34,14 +36,14 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     publish_files_log,
     publish_log,
 )
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     DELETED,
+    RECORD_INDEX,
     RecordIndexEntries,
-    record_index_log,
-    write_record_index_log,
 )
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import InstantGenerator, RecordLocation, instant_to_ms
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId, instant_to_ms
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema, cast_rows
@@ -59,6 +61,7 @@ from tidemark.hudi_format.timeline.avro_records import (
 from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 
+IndexLogs = Sequence[tuple[MetadataLogFile, bytes]]
 _TOKEN = "0-0-0"
 
 
@@ -89,11 +92,12 @@ class NativeWriter:
         definition: TableDefinition,
         shards: int,
         clock: Clock | None = None,
-    ) -> NativeWriter:
+        kind: IndexKind = IndexKind.GLOBAL,
+    ) -> Self:
         """A new, empty table with its metadata table; ``clock`` dates its commits."""
         writer = cls(table, schema, clock)
         create_table(writer._storage, definition)
-        bootstrap_metadata_table(writer._storage, shards, writer._instants)
+        bootstrap_metadata_table(writer._storage, shards, writer._instants, kind=kind)
         return writer
 
     def commit(self, upserts: pa.Table, deletes: Sequence[tuple[str, int | None]] = ()) -> str:
@@ -103,8 +107,14 @@ class NativeWriter:
     def prepare(self, upserts: pa.Table, deletes: Sequence[tuple[str, int | None]] = ()) -> PendingCommit:
         """All files of a commit; of its instants only the data table's, and that one pending."""
         snapshot = MetadataTableSnapshot.load(self._storage)
-        self._instants.observe(snapshot.data_timeline.times() + snapshot.metadata_timeline.times())
         plan = plan_commit(self.table, self.schema, snapshot, upserts, deletes, self._ids)
+        return self._prepare(snapshot, plan, lambda instant: shard_logs(instant, plan, snapshot.num_shards))
+
+    def _prepare(
+        self, snapshot: MetadataTableSnapshot, plan: CommitPlan, index_logs: Callable[[str], IndexLogs]
+    ) -> PendingCommit:
+        """`index_logs`: an instant -> its log files of the record index."""
+        self._instants.observe(snapshot.data_timeline.times() + snapshot.metadata_timeline.times())
         instant = self._instants.next()
         action = Action.DELTA_COMMIT if self.table.config.is_merge_on_read else Action.COMMIT
         self._storage.touch(heartbeat.heartbeat_path(instant))
@@ -116,7 +126,7 @@ class NativeWriter:
         metadata = CommitMetadata(
             write_stats=group_stats(stats), extra_metadata={SCHEMA_KEY: self.schema.avro_json}
         )
-        index_metadata = self._write_index(instant, plan, snapshot.num_shards, stats)
+        index_metadata = self._write_index(instant, index_logs(instant), stats)
         return PendingCommit(inflight, metadata, index_metadata)
 
     def finish(self, pending: PendingCommit) -> str:
@@ -211,25 +221,29 @@ class NativeWriter:
         create_marker(Unfenced(self._storage), instant, path, marker)
         self._storage.create(path, content)
 
-    def _write_index(
-        self, instant: str, plan: CommitPlan, num_shards: int, stats: list[WriteStat]
-    ) -> CommitMetadata:
-        keys = pa.array(plan.index, pa.string())
-        shards = record_index_shard(keys, num_shards)
-        logs = []
-        for shard in np.unique(shards).tolist():
-            entries = _entries(keys.filter(pa.array(shards == shard)), plan, instant)
-            content = write_record_index_log(entries, instant)
-            live = int((entries.location_ids != DELETED).sum())
-            log = record_index_log(instant, shard, len(content), live, len(entries) - live)
+    def _write_index(self, instant: str, index: IndexLogs, stats: list[WriteStat]) -> CommitMetadata:
+        for log, content in index:
             publish_log(Unfenced(self._storage), log, content)
-            logs.append(log)
-        logs.append(publish_files_log(Unfenced(self._storage), instant, file_changes(stats)))
-        return delta_commit_metadata(instant, logs)
+        files = publish_files_log(Unfenced(self._storage), instant, file_changes(stats))
+        return delta_commit_metadata(instant, [*(log for log, _ in index), files])
 
 
-def _entries(keys: pa.Array, plan: CommitPlan, instant: str) -> RecordIndexEntries:
-    targets = [plan.index[key] for key in keys.to_pylist()]
+def shard_logs(instant: str, plan: CommitPlan, num_shards: int) -> IndexLogs:
+    """A commit's log files of a global record index."""
+    keys = pa.array(plan.index, pa.string())
+    shards = record_index_shard(keys, num_shards)
+    logs = []
+    for shard in np.unique(shards).tolist():
+        chosen = keys.filter(pa.array(shards == shard))
+        entries = index_entries(chosen, [plan.index[key] for key in chosen.to_pylist()], instant)
+        logs.append(RECORD_INDEX.log_file(entries, instant, ShardId(shard)))
+    return logs
+
+
+def index_entries(
+    keys: pa.Array, targets: Sequence[RecordLocation | None], instant: str
+) -> RecordIndexEntries:
+    """The entry of each key, by where its row is now; None is a delete."""
     locations = list(dict.fromkeys(each for each in targets if each is not None))
     ids = np.array([DELETED if each is None else locations.index(each) for each in targets], np.int32)
     moments = np.where(ids == DELETED, 0, instant_to_ms(instant))

@@ -3,6 +3,9 @@
 1. Read the keys of all file slices, one slice in memory at a time, and group them by shard. Above a limit
    the keys are in temporary files, in the folder that TMPDIR names.
 2. Compare shard after shard with the record index, one shard in memory at a time.
+
+A partitioned index is compared data partition by data partition: a row is identified by (partition, key), so
+the rows of a partition have to do with the shards of that partition alone.
 """
 
 from __future__ import annotations
@@ -19,6 +22,12 @@ import pyarrow as pa
 
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.begun_groups import hidden_groups
+from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    RecordIndexEntries,
+)
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import RecordLocation, ShardId, shard_ids
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -54,10 +63,79 @@ def compare_all(
     say: Say,
 ) -> Compared:
     """Compares everything, and adds all differences to ``findings``. ``live`` may be None without slices."""
+    part = _Part(None, slices, snapshot.num_shards)
     digests = Digests()
-    check = IndexCheck(slices, snapshot.num_shards, findings)
+    check = _compare(part, snapshot, live, digests, findings, say)
+    return Compared(check.rows, check.entries, len(slices), part.shards, digests)
+
+
+def compare_partitioned(
+    snapshot: MetadataTableSnapshot,
+    slices: Sequence[FileSlice],
+    live: LiveKeys | None,
+    findings: Findings,
+    say: Say,
+) -> Compared:
+    """As `compare_all`, with a partitioned index. Raises as `layout_of`.
+
+    Adds the groups that we read and Hudi does not: a write that began them was given up.
+    """
+    names = snapshot.storage.names(RECORD_INDEX_FOLDER)
+    for file_id, first in hidden_groups(names, snapshot.validity.is_valid).items():
+        findings.add_one(Kind.INDEX_GROUP_HIDDEN, f"{file_id}: begins with {first}")
+    shards = layout_of(snapshot).shards
+    of_partition: dict[str, list[FileSlice]] = {path: [] for path in shards}
+    for file_slice in slices:
+        of_partition.setdefault(file_slice.partition_path, []).append(file_slice)
+    digests = Digests()
+    checks = []
+    for number, path in enumerate(sorted(of_partition)):
+        if number and number % SAY_EVERY == 0:
+            say(f"compared {number} of {len(of_partition)} partitions")
+        part = _Part(path, of_partition[path], shards.get(path, 0))
+        checks.append(_compare(part, snapshot, live, digests, findings, say))
+    rows, entries = sum(check.rows for check in checks), sum(check.entries for check in checks)
+    return Compared(rows, entries, len(slices), sum(shards.values()), digests)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is compared at a time: a whole table with a global index, or one data partition. ``shards``: how
+    many its index has; 0 where a partition has rows and no shards.
+    """
+
+    partition_path: str | None
+    slices: Sequence[FileSlice]
+    shards: int
+
+    def entries(self, snapshot: MetadataTableSnapshot, shard: ShardId) -> RecordIndexEntries:
+        """The shard's entries. Raises HudiFormatError, OSError."""
+        return (
+            snapshot.shard(shard, self.partition_path).entries() if self.shards else RecordIndexEntries.none()
+        )
+
+    def name(self, shard: ShardId) -> str:
+        """What findings call the shard."""
+        return (
+            f"shard {shard}" if self.partition_path is None else f"shard {shard} of {self.partition_path!r}"
+        )
+
+
+def _compare(
+    part: _Part,
+    snapshot: MetadataTableSnapshot,
+    live: LiveKeys | None,
+    digests: Digests,
+    findings: Findings,
+    say: Say,
+) -> IndexCheck:
+    """Compares a part, and adds its digests. Rows of a part without shards count as those of one that has no
+    entries.
+    """
+    slices, shards = part.slices, max(part.shards, 1)
+    check = IndexCheck(slices, shards, findings, part.name)
     with tempfile.TemporaryDirectory(prefix="tidemark-verify-") as folder:
-        by_shard = KeysByShard(snapshot.num_shards, Path(folder))
+        by_shard = KeysByShard(shards, Path(folder))
         for number, file_slice in enumerate(slices):
             if number and number % SAY_EVERY == 0:
                 say(f"read {number} of {len(slices)} file groups")
@@ -65,16 +143,16 @@ def compare_all(
             if keys is not None:
                 by_shard.add(keys, number)
                 digests.add(RecordLocation(file_slice.partition_path, file_slice.file_id), keys)
-        for shard in shard_ids(snapshot.num_shards):
+        for shard in shard_ids(shards):
             if shard and shard % SAY_EVERY == 0:
-                say(f"compared {shard} of {snapshot.num_shards} shards")
+                say(f"compared {shard} of {shards} shards")
             try:
-                entries = snapshot.shard(shard).entries()
+                entries = part.entries(snapshot, shard)
             except (HudiFormatError, OSError) as error:
-                findings.add_one(Kind.UNREADABLE, f"shard {shard} of the record index: {error}")
+                findings.add_one(Kind.UNREADABLE, f"{part.name(shard)} of the record index: {error}")
                 continue
             check.compare(shard, by_shard.rows_of(shard), entries)
-    return Compared(check.rows, check.entries, len(slices), snapshot.num_shards, digests)
+    return check
 
 
 class KeysByShard:

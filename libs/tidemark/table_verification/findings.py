@@ -20,6 +20,7 @@ class Kind(Enum):
     ENTRY_ELSEWHERE = "entry-elsewhere"
     ENTRY_TWICE = "entry-twice"
     ENTRY_IN_WRONG_SHARD = "entry-in-wrong-shard"
+    INDEX_GROUP_HIDDEN = "index-group-hidden"
     ROW_IN_WRONG_PARTITION = "row-in-wrong-partition"
     COLUMN_NOT_IN_SCHEMA = "column-not-in-schema"
     COLUMN_STATS_MISSING = "column-stats-missing"
@@ -53,6 +54,7 @@ MEANING: Final = {
     Kind.ENTRY_ELSEWHERE: "index entries that name another place than the row's",
     Kind.ENTRY_TWICE: "keys with more than one index entry",
     Kind.ENTRY_IN_WRONG_SHARD: "index entries in a shard that their key does not hash to",
+    Kind.INDEX_GROUP_HIDDEN: "file groups of the record index whose entries Hudi does not see",
     Kind.ROW_IN_WRONG_PARTITION: "rows that name another partition than their folder",
     Kind.COLUMN_NOT_IN_SCHEMA: "base files and commits with columns that the table's schema lost",
     Kind.COLUMN_STATS_MISSING: "files that lack a record of the column stats",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,21 @@ _NONE = -1
 
 
 class IndexCheck:
-    """Compares shard after shard. ``slices``: in the order of the numbers in the rows' ``slice`` column."""
+    """Compares shard after shard. ``slices``: in the order of the numbers in the rows' ``slice`` column.
+    ``name``: what findings call a shard.
+    """
 
-    def __init__(self, slices: Sequence[FileSlice], num_shards: int, findings: Findings) -> None:
+    def __init__(
+        self,
+        slices: Sequence[FileSlice],
+        num_shards: int,
+        findings: Findings,
+        name: Callable[[ShardId], str],
+    ) -> None:
         self._slices = slices
         self._num_shards = num_shards
         self._findings = findings
+        self._name = name
         self._numbers = {
             RecordLocation(one.partition_path, one.file_id): number for number, one in enumerate(slices)
         }
@@ -46,7 +55,7 @@ class IndexCheck:
         self._report(Kind.ENTRY_TWICE, _repeated(indexed))
         shards = record_index_shard(entries.keys, self._num_shards)
         self._report(
-            Kind.ENTRY_IN_WRONG_SHARD, indexed.filter(pa.array(shards != shard)), f" in shard {shard}"
+            Kind.ENTRY_IN_WRONG_SHARD, indexed.filter(pa.array(shards != shard)), f" in {self._name(shard)}"
         )
         has_row = pc.is_in(indexed, value_set=keys)
         self._report_entries(Kind.ENTRY_WITHOUT_ROW, entries, _true_at(pc.invert(has_row)))

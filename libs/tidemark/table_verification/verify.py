@@ -7,14 +7,15 @@
 3. Files: the `files` partition lists exactly the committed files in the storage; there are no orphans.
    Compactions merged the log files that were there, and archival left the instants of log files in use.
 4. Rows and record index: every live key has one row and one entry, the entry names the row's file group,
-   and no other entry exists.
+   and no other entry exists. With a partitioned index that holds for each (partition, key).
 5. Column stats, in a table that keeps them: each file with rows has a record of each column, and all rows of
    a file lie in its ranges.
 6. Secondary indexes: each live row has its entry in each of them, and there is no other.
 
 A full run checks everything. A run that goes on from a verified state checks all names (1, 3), in 2, 4 and 5
 only what changed since (`seen_commits`, `compare_changed`), and in 6 everything. If rows and index differ, it
-becomes a full run. Only a full run finds damage inside files that kept their names and sizes.
+becomes a full run. Only a full run finds damage inside files that kept their names and sizes. Of a table with
+a partitioned index all rows and entries are read each time.
 
 The table may be written meanwhile: everything is judged as of one snapshot. If a clean, an archival or a
 rollback removed files meanwhile, the run starts again with a newer snapshot.
@@ -30,6 +31,12 @@ from typing import Final
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.index_definitions import (
+    RECORD_INDEX,
+    IndexKind,
+    read_index_definitions,
+    record_index_kind,
+)
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
 from tidemark.hudi_format.model import RecordLocation, shard_ids
@@ -47,7 +54,7 @@ from tidemark.table_verification.committed_files import (
     list_committed,
 )
 from tidemark.table_verification.compactions import Compactions
-from tidemark.table_verification.compare_all import Compared, compare_all
+from tidemark.table_verification.compare_all import Compared, compare_all, compare_partitioned
 from tidemark.table_verification.compare_changed import compare_changed
 from tidemark.table_verification.findings import Findings
 from tidemark.table_verification.live_keys import LiveKeys
@@ -83,7 +90,8 @@ class Verification:
     ``as_of``: completion time of the newest verified instant. ``since``: that of the state from which the
     run went on; None for a full run. ``ignored_files``: data files of writes that have not ended.
     ``to_be_deleted``: data files that a completed clean names and that are still there. ``warnings``: what is
-    no difference, but makes readers slow. ``state``: for the next run; None when there are differences.
+    no difference, but makes readers slow. ``state``: for the next run; None when there are differences, and
+    for a partitioned index.
     """
 
     path: str
@@ -167,11 +175,9 @@ class _Run:
 
     def verify(self, state: VerifiedState | None) -> Verification:
         storage, snapshot, findings = self.storage, self.snapshot, Findings()
-        if snapshot.is_partitioned_index:
-            raise UnsupportedTableError(
-                "the table's record index is partitioned", "This release verifies the global one"
-            )
-        if not snapshot.num_shards:
+        is_partitioned = self._is_partitioned()
+        shards = len(snapshot.slices[RECORD_INDEX]) if is_partitioned else snapshot.num_shards
+        if not shards and not is_partitioned:
             raise UnsupportedTableError(
                 "the table has no record level index (a writer without its options deletes it)",
                 "An upsert of a DataFrame without rows with the options that `tidemark table describe` "
@@ -183,12 +189,15 @@ class _Run:
         files = list_committed(storage, timeline, findings)
         slices, to_be_deleted = self._check_files(files, commits, findings)
         self._check_services(files, slices, findings)
-        self.say(f"{files.count} committed files, {len(slices)} file groups, {snapshot.num_shards} shards")
+        self.say(f"{files.count} committed files, {len(slices)} file groups, {shards} shards")
         live = LiveKeys(storage, self.config, timeline) if slices else None
         prints = fingerprints(slices, files.files)
         since = None
         rules = "" if live is None else live.rules + stats_rules(snapshot)
-        if state is not None and live is not None and rules == state.rules:
+        compared: Compared | None
+        if is_partitioned:
+            compared = compare_partitioned(snapshot, slices, live, findings, self.say)
+        elif state is not None and live is not None and rules == state.rules:
             compared = compare_changed(snapshot, slices, prints, live, state, self.say, files.files)
             if compared is None:
                 self.say("rows and index do not agree: reading everything, to name what is wrong")
@@ -206,7 +215,7 @@ class _Run:
             since=since,
             partitions=len(files.files),
             file_groups=len(slices),
-            shards=snapshot.num_shards,
+            shards=shards,
             files=files.count,
             ignored_files=files.ignored,
             to_be_deleted=to_be_deleted,
@@ -214,8 +223,15 @@ class _Run:
             compared=compared,
             commits=commits.counts,
             findings=findings,
-            state=None if findings.counts or not rules else self._state(rules, prints, compared, commits),
+            state=None
+            if findings.counts or not rules or is_partitioned
+            else self._state(rules, prints, compared, commits),
         )
+
+    def _is_partitioned(self) -> bool:
+        """Whether the record index has shards for each data partition, also while it has none."""
+        kind = record_index_kind(read_index_definitions(self.storage))
+        return self.snapshot.is_partitioned_index or kind is IndexKind.PARTITIONED
 
     def _commits(self, state: VerifiedState | None, findings: Findings) -> CommitCheck:
         data, metadata = self.snapshot.data_timeline, self.snapshot.metadata_timeline

@@ -1,0 +1,118 @@
+"""The file groups with which a commit begins partitions of a partitioned record index: which of the commit's
+files are theirs, when these appear, and how they go. No service calls this yet.
+
+Hudi's readers take a group's first log file as the beginning of its only slice. If the instant of that file
+is never completed, they pass over the slice, with the log files of all later commits in it:
+
+    .record-index-eu-0000-0_10.log.1_0-0-0    80 bytes of the instant 10, which was given up
+    .record-index-eu-0000-0_20.log.1_0-0-0    80 bytes of the instant 20, which is completed
+    .record-index-eu-0000-0_20.log.1_0-0-1    its entries: Hudi sees none of them
+
+In a group that is there already such a file is harmless, because the group's first file counts. Hence three
+rules for the files of groups that a commit begins:
+
+1. Nobody sees them before the commit is decided. So a task hands over their bytes, and prepares no file.
+2. They are published under the table's lock, and it is held until the instant is completed or they are gone.
+3. An attempt that is taken back deletes them before the lock is given away. The rollback of its instant comes
+   later, and in between another engine may write into the same partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tidemark.hudi_format.errors import TimelineConflictError
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
+from tidemark.hudi_format.metadata_table.partitioned_index import (
+    PartitionedEntries,
+    PartitionedLayout,
+    commit_logs,
+    initial_logs,
+)
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.publication.port import Publisher
+from tidemark.hudi_format.publication.tickets import Lease
+
+Log = tuple[MetadataLogFile, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLogs:
+    """A commit's log files of the record index. ``present``: of groups that are there, which may be made at
+    any time. ``begun``: all files of the groups that the commit begins.
+    """
+
+    present: Sequence[Log]
+    begun: Sequence[Log]
+
+    @classmethod
+    def of(
+        cls, changes: PartitionedEntries, before: PartitionedLayout, after: PartitionedLayout, instant: str
+    ) -> CommitLogs:
+        """``before``: the groups that are there; ``after``: those with which the commit ends. Raises as
+        `commit_logs`.
+        """
+        new = after.groups_beyond(before)
+        file_ids = {group.file_id for group in new}
+        logs = commit_logs(changes, after, instant)
+        begun = [(log, data) for log, data in logs if log.file_id in file_ids]
+        return cls(
+            [(log, data) for log, data in logs if log.file_id not in file_ids],
+            [*initial_logs(new, instant), *begun],
+        )
+
+
+def check_not_begun(before: PartitionedLayout, after: PartitionedLayout, now: PartitionedLayout) -> None:
+    """Checks, under the table's lock, that nobody else began one of the partitions since ``before``. ``now``:
+    of all files that are there, whether or not their instants are completed.
+
+    Raises TimelineConflictError: the other writer may have chosen another number of groups, by which keys
+    belong to other ones.
+    """
+    taken = sorted((after.shards.keys() - before.shards.keys()) & now.shards.keys())
+    if taken:
+        raise TimelineConflictError(
+            f"another writer began the record index of partition {taken[0]!r} with {now.shards[taken[0]]} "
+            f"file groups, where {after.shards[taken[0]]} were going to be begun"
+        )
+
+
+def publish_begun(by: Publisher, begun: Sequence[Log], lease: Lease | None = None) -> None:
+    """Publishes the files of groups that a commit begins (rule 2). Repeatable, also by a successor that has
+    their bytes. Raises TimelineConflictError when one exists with another content, FencedOutError.
+    """
+    by.publish([by.prepare(log.path, data) for log, data in begun], lease)
+
+
+def take_back_begun(by: Publisher, begun: Iterable[MetadataLogFile]) -> None:
+    """Deletes those of the files that are there (rule 3), durably. Repeatable. Hold the table's lock, and let
+    the instant be completed on neither timeline.
+    """
+    for log in begun:
+        by.storage.delete(log.path)
+    by.storage.sync_dir(RECORD_INDEX_FOLDER)
+
+
+def hidden_groups(names: Iterable[str], counts: Callable[[str], bool]) -> dict[str, str]:
+    """File groups of the record index whose entries Hudi's readers do not see, though a commit wrote some:
+    file id -> the file of an instant that does not count, with which it begins. ``names``: of all files in
+    the folder. ``counts``: whether the log files of an instant count.
+
+    A group that has a base file is none of them: a later slice begins with that.
+    """
+    logs: dict[str, list[LogFileName]] = {}
+    compacted: set[str] = set()
+    for name in names:
+        parsed = parse_data_file(name)
+        if isinstance(parsed, BaseFileName):
+            compacted.add(parsed.file_id)
+        elif parsed is not None:
+            logs.setdefault(parsed.file_id, []).append(parsed)
+    hidden = {}
+    for file_id in sorted(logs.keys() - compacted):
+        first = min(logs[file_id], key=lambda log: log.order)
+        if not counts(first.instant) and any(counts(log.instant) for log in logs[file_id]):
+            hidden[file_id] = str(first)
+    return hidden
