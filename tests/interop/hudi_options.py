@@ -15,6 +15,15 @@ GLOBAL_RECORD_INDEX = {
     "hoodie.metadata.index.partition.stats.enable": "false",
 }
 
+# The index that is divided by data partition. Its writers tag by (partition, key), and move nothing.
+PARTITIONED_RECORD_INDEX = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.record.level.index.enable": "true",
+    "hoodie.index.type": "RECORD_LEVEL_INDEX",
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.index.partition.stats.enable": "false",
+}
+
 # Tables of tests have tens of rows and a handful of partitions: by default each partition, file and marker is
 # a task of its own.
 SMALL_PARALLELISM = {
