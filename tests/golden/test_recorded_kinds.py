@@ -78,7 +78,7 @@ BEGUN_WITH_STATS = (
     b'tabase":"","schema":null},"shards":1,"completions":["20250615150640000","20250615150640001","202'
     b'50615150640002"],"stats":["id"]}'
 )
-PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas", "index-rebuild.json"}
+PASSING = {"freed-lock", "left-lock", "adopt-", "terms", "ended", "store", "schemas", "index-rebuild.json"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 CACHE_KINDS = {
     "LOCATION_PREFIX": "entries",
@@ -90,6 +90,8 @@ CACHE_KINDS = {
     "FOREIGN_PREFIX": None,
     # A shard with a change run: recordings are older.
     "CHANGED_PREFIX": None,
+    # A group of a partitioned record index: no table of that kind is served yet.
+    "UNIT_PREFIX": None,
 }
 
 
