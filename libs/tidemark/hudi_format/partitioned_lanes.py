@@ -10,24 +10,18 @@ groups, and may change. Yet the cached groups of an assigner do not multiply wit
     partition eu: |hash| 3248, 8 shards; 4 lanes       key k1: |hash| 3366, shard 6, lane 6614 mod 4 = 2
                                                        every key of shard 6: lane (6 + 3248) mod 4 = 2
 
-Stored positions in topics belong to lanes, so this function never changes. `LANES_BY_IDENTITY` is its name
-beside the identity of a table; another function would have another name.
+Stored positions in topics belong to lanes, so this function never changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.hudi_format.record_index_hash import java_hash
-
-LANES_BY_SHARD: Final = "shard"
-"""The function of a table with a global index: the shard of the key, mod lanes."""
-LANES_BY_IDENTITY: Final = "partition+key/1"
 
 
 def identity_lanes(
