@@ -17,7 +17,7 @@ The reader reads both topics read_committed, in these steps:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -59,6 +59,10 @@ class Applied(NamedTuple):
     offset: int
     entry: LedgerEntry | Decision
     verdict: Verdict
+
+
+Ends = Mapping[TopicPartition, int]
+"""An offset of each of both topics: whoever has read up to there has read all that was written before."""
 
 
 class _Begun(NamedTuple):
@@ -252,17 +256,26 @@ class FoldReader:
             self._hold(message)
         return self._apply_held()
 
-    def catch_up(self, timeout_s: float = 60.0) -> list[Applied]:
-        """Applies everything up to the read_uncommitted ends that both topics have now.
+    def ends(self, at_most: Ends | None = None) -> Ends:
+        """The read_uncommitted ends that both topics have now, for `catch_up`; none is beyond ``at_most``.
 
-        So no transaction that began before the call is still open when it returns. Raises
-        DeadlineExceededError when an open transaction hides an end for longer than ``timeout_s`` seconds, and
-        as `poll`.
+        Earlier ends are not just kept: a broker that lost messages may have ends below them.
         """
-        ends = {
+        found = {
             tp: self._admin.end_offset(tp, Isolation.READ_UNCOMMITTED)
             for tp in (self._ledger, self._decisions)
         }
+        return found if at_most is None else {tp: min(end, at_most[tp]) for tp, end in found.items()}
+
+    def catch_up(self, timeout_s: float = 60.0, ends: Ends | None = None) -> list[Applied]:
+        """Applies everything up to ``ends``; without them up to those of now.
+
+        So no transaction that began before the ends were read is still open when it returns. Raises
+        DeadlineExceededError when an open transaction hides an end for longer than ``timeout_s`` seconds, and
+        as `poll`. Whoever tries again and again with a short time takes no ends beyond those of the first
+        try: on a slow broker some transaction is open whenever ends are read, and each outlasts that time.
+        """
+        ends = self.ends() if ends is None else ends
         deadline_ms = self._clock.now_ms() + int(timeout_s * 1000)
         applied = self.poll(0.0)
         while not self._reached(ends):
@@ -289,7 +302,7 @@ class FoldReader:
         assert self._reader is not None
         return self._held_ledger[0][0] if self._held_ledger else self._reader.position(self._ledger)
 
-    def _reached(self, ends: dict[TopicPartition, int]) -> bool:
+    def _reached(self, ends: Ends) -> bool:
         assert self._reader is not None
         if self._held_ledger or self._held_decisions:
             return False

@@ -39,7 +39,7 @@ from tidemark.index_assigner.slots.same_table import check_same_table
 from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
 from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.index_assigner.stage_context import StageContext, StageFactory
-from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.fold_reader import Ends, FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import Clock
@@ -246,7 +246,10 @@ class AssignerService:
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:
-        """Returns a new fold that has read ledger and decisions to their ends; each stage has its own."""
+        """Returns a new fold that has read ledger and decisions to their ends; each stage has its own.
+
+        No end is beyond that of the first try, see `FoldReader.catch_up`.
+        """
         reader = FoldReader(
             self._ports.kafka,
             self._topics.ledger,
@@ -254,9 +257,11 @@ class AssignerService:
             snapshot_loader(self._ports.storage),
             self._ports.clock,
         )
+        ends: Ends | None = None
         while not stop.is_set():
             try:
-                reader.catch_up(1.0)
+                ends = reader.ends(at_most=ends)
+                reader.catch_up(1.0, ends)
                 reader.follow()
                 break
             except (DeadlineExceededError, KafkaError) as error:

@@ -129,6 +129,38 @@ def test_an_open_transaction_hides_the_end_from_catch_up(cluster: MemoryCluster)
     assert [a.verdict for a in reader.catch_up()] == [Verdict.IGNORED_BEGIN]
 
 
+def test_the_ends_of_a_first_try_are_reached_while_transactions_overlap_for_ever(
+    cluster: MemoryCluster,
+) -> None:
+    begun = encode_entry(TransactionBegun(Stage.ASSIGN, 0, "n"))
+    producers = [cluster.client.producer(f"assign-{number}") for number in (0, 1)]
+    for producer in producers:
+        producer.init()
+    reader = cluster.reader()
+    producers[0].begin()
+    producers[0].produce(LEDGER, begun)
+    producers[0].flush()
+    ends = reader.ends()
+    with pytest.raises(DeadlineExceededError):
+        reader.catch_up(0.2, ends)
+    producers[1].begin()
+    producers[1].produce(LEDGER, begun)
+    producers[1].flush()
+    producers[0].commit()
+    with pytest.raises(DeadlineExceededError):
+        reader.catch_up(0.2)
+    assert reader.ends(at_most=ends) == ends
+    reader.catch_up(0.2, reader.ends(at_most=ends))
+    assert reader.ledger_position() == ends[LEDGER]
+
+
+def test_ends_that_a_broker_lost_are_not_waited_for(cluster: MemoryCluster) -> None:
+    cluster.ledger(claim(["0"]))
+    reader = cluster.reader()
+    now = reader.ends()
+    assert reader.ends(at_most={tp: end + 5 for tp, end in now.items()}) == now
+
+
 def trimmed(cluster: MemoryCluster) -> tuple[int, bytes]:
     """An epoch, a snapshot, one more epoch; then all before the snapshot is deleted. Returns the term and
     the state at the end.
