@@ -29,6 +29,7 @@ from tidemark.index_assigner.shuffle.dead_letters import by_reason, dead_letters
 from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts, field_counts
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.index_assigner.shuffle.resting_lanes import RestingLanes
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages
 from tidemark.index_assigner.slots.stage_work import Budget, ClaimFacts, Gathered, PreparedTransaction
 from tidemark.ledger_client.fold_reader import Applied
@@ -109,6 +110,7 @@ class ShuffleWork:
         self._lanes: dict[str, _Lane] = {}
         self._names: dict[TopicPartition, str] = {}
         self._skipping: set[str] = set()
+        self._resting = RestingLanes(clock)
         self._gathered_bytes = 0
         # Whether the last transaction left records behind: the next one takes them before more are read.
         self._left_behind = False
@@ -125,6 +127,7 @@ class ShuffleWork:
         self._skips.forget(list(lanes))
         self._deleted.forget(lanes)
         self._skipping.difference_update(lanes)
+        self._resting.forget(lanes)
         known = [name for name in lanes if name in self._lanes]
         self._reader.remove([_partition(name) for name in known])
         for name in known:
@@ -132,9 +135,7 @@ class ShuffleWork:
             del self._names[_partition(name)]
 
     def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
-        """Starts reading the lanes. A lane of a topic that is not the recorded one is not read: the
-        coordinator takes it away.
-        """
+        """Starts reading the lanes. Those of a topic that is not the recorded one rest (`resting_lanes`)."""
         self.drop(lanes.keys())
         stale = self._settings.stale(self._admin, map(_input_log, lanes))
         for name, position in lanes.items():
@@ -142,15 +143,31 @@ class ShuffleWork:
                 position = self._settings.start(self._admin, name)
             self._lanes[name] = _Lane(position)
             self._names[_partition(name)] = name
+        self._resting.add([name for name in lanes if _input_log(name) in stale], suspects)
         read = [name for name in lanes if _input_log(name) not in stale]
         positions = {_partition(name): self._lanes[name].start for name in read}
         self._reader.add(positions, [_partition(name) for name in read if name in suspects])
+
+    def _read_rested(self) -> None:
+        """Reads lanes on whose topic is the recorded one after all. Without an answer of Kafka they rest."""
+        resting = self._resting.due()
+        stale = self._settings.stale(self._admin, map(_input_log, resting)) if resting else frozenset()
+        back = [name for name in resting if _input_log(name) not in stale]
+        if not back:
+            return
+        for lane, name in ((self._lanes[name], name) for name in back):
+            lane.start = lane.start or self._settings.start(self._admin, name)
+        positions = {_partition(name): self._lanes[name].start for name in back}
+        self._reader.add(positions, [_partition(name) for name in back if self._resting.is_suspect(name)])
+        self._resting.forget(back)
+        _log.info("lanes %s are read on: their topic is the recorded one", ", ".join(back))
 
     def observe(self, applied: Sequence[Applied]) -> None:
         """Does nothing: only claims matter to this stage, and the loop follows those."""
 
     def gather(self, budget: Budget, timeout_s: float) -> Gathered:
         self._read_behind_skips()
+        self._read_rested()
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         if self._gathered_bytes:
             timeout_s = min(timeout_s, _QUIET_S)
@@ -330,6 +347,7 @@ class ShuffleWork:
         for name in resting:
             self._gathered_bytes -= _size(self._lanes[name].messages)
             self._lanes[name].messages = []
+        self._resting.add(resting)
         return resting
 
     def _transaction(
