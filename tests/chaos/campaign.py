@@ -313,8 +313,15 @@ class Round:
         return ChaosError(
             f"{what}\nseed {settings.seed}, {settings.table_type}, {settings.nodes} brokers, "
             f"after {self._age()}; steps:\n{steps}\nends that nobody provoked:{exits or ' none'}\n"
-            f"left in {settings.folder}"
+            f"{self._services_now()}\nleft in {settings.folder}"
         )
+
+    def _services_now(self) -> str:
+        """What each service is doing: for a round that waits in vain on a machine whose files nobody sees."""
+        seats = (*self.cluster.seats.values(), *self.cluster.replaced)
+        status = self.cluster.status() if any(seat.pid() for seat in seats) else None
+        lag = None if status is None else status["lag"]
+        return f"lag {lag}; epoch {self.timeline.epoch}\n" + "\n".join(seat.now() for seat in seats)
 
     def _keep(self) -> None:
         """What lies on disks that go away is copied beside the logs."""

@@ -21,7 +21,8 @@ from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
 from tidemark.stream_runtime.platform import child
 
 _AGAIN_S: Final = 0.3
-_LOG_TAIL: Final = 3_000
+_LOG_TAIL: Final = 8_000
+_LINES_SHOWN: Final = 20
 
 
 @dataclass
@@ -72,6 +73,14 @@ class Seat:
 
     def tail(self) -> str:
         return self.log.read_bytes()[-_LOG_TAIL:].decode(errors="replace") if self.log.exists() else ""
+
+    def now(self) -> str:
+        """Whether it runs, how often it was started, and the last lines of its log."""
+        state = "stopped" if self.is_stopped() else "running" if self.pid() is not None else "not running"
+        lines = self.tail().splitlines()[-_LINES_SHOWN:]
+        return "\n    ".join(
+            [f"{self.name} ({state}, start {self.starts}):", *(each[:400] for each in lines)]
+        )
 
     def tend(self) -> None:
         """Notices an end, and starts what should run."""
