@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
 from testing.kafka import MemoryBroker
 from tests.grown_topic import grow_topic
 from tidemark.stream_runtime.clock import Clock
@@ -92,6 +94,12 @@ class KafkaCluster:
             assert self.clock.monotonic_s() < deadline_s, f"only {len(messages)} of {count} messages came"
             messages += reader.poll(count - len(messages), 0.2)
         return messages
+
+    def stop_fetching(self, reader: PartitionReader, topic_partition: TopicPartition) -> None:
+        """The client reads nothing more of the partition, without a word. The in-memory one cannot stop."""
+        if self.memory is None:
+            consumer: Any = reader
+            consumer._consumer._consumer.pause([ClientTopicPartition(*topic_partition)])
 
     def grow(self, topic: str, partitions: int) -> None:
         """Adds partitions, as an operator does it."""

@@ -10,6 +10,7 @@ import pytest
 
 from tests.contract.kafka_cluster import KafkaCluster, abort, commit, send
 from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.confluent import silence
 from tidemark.stream_runtime.kafka.ports import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -46,6 +47,42 @@ def test_poll_returns_empty_after_its_time(cluster: KafkaCluster):
     deadline_s = cluster.clock.monotonic_s() + 0.3
     while cluster.clock.monotonic_s() < deadline_s:
         assert reader.poll(10, 0.1) == []
+
+
+def test_a_partition_that_the_client_stopped_reading_is_read_on(
+    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(silence, "QUIET_S", 0.5)
+    topic = cluster.topic(partitions=2)
+    stopped, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    producer = cluster.producer()
+    reader = cluster.reader()
+    reader.assign({stopped: 0, other: 0})
+    commit(producer, stopped, b"a")
+    assert [message.value for message in cluster.read_until(reader, 1)] == [b"a"]
+    cluster.wait_position(reader, stopped, 2)
+    cluster.stop_fetching(reader, stopped)
+    commit(producer, stopped, b"b")
+    commit(producer, other, b"x")
+    assert {message.value for message in cluster.read_until(reader, 2)} == {b"b", b"x"}
+    commit(producer, stopped, b"c")
+    assert [message.value for message in cluster.read_until(reader, 1)] == [b"c"], "nothing comes twice"
+
+
+def test_an_open_transaction_is_no_silence(cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(silence, "QUIET_S", 0.05)
+    tp = cluster.partition()
+    producer = cluster.producer()
+    reader = cluster.reader()
+    reader.assign({tp: 0})
+    producer.begin()
+    send(producer, tp, b"a")
+    consumer = getattr(reader, "_consumer", None)
+    for _ in range(5):
+        assert reader.poll(10, 0.1) == []
+    assert getattr(reader, "_consumer", None) is consumer, "the consumer was not replaced"
+    producer.commit()
+    assert [message.value for message in cluster.read_until(reader, 1)] == [b"a"]
 
 
 def test_partitions_can_be_added_and_removed_without_disturbing_others(cluster: KafkaCluster):

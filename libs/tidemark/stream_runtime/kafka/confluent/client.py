@@ -72,7 +72,9 @@ class ConfluentKafkaClient:
         group: str | None = None,
         follows: bool = False,
     ) -> ConfluentPartitionReader:
-        return ConfluentPartitionReader(self._settings, isolation, group or _READER_GROUP, follows)
+        return ConfluentPartitionReader(
+            self._settings, isolation, group or _READER_GROUP, self._clock, follows
+        )
 
     def range_reader(self) -> ConfluentRangeReader:
         return ConfluentRangeReader(self._settings, self._clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from operator import methodcaller
 from typing import Any, Final, NamedTuple
@@ -10,8 +11,10 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.confluent.silence import Silence
 from tidemark.stream_runtime.kafka.confluent.translate import (
     UNAVAILABLE,
     client_error,
@@ -28,7 +31,9 @@ from tidemark.stream_runtime.kafka.ports import (
     TopicPartition,
 )
 
+_logger = logging.getLogger("tidemark.kafka")
 _METADATA_TIMEOUT_S: Final = 10.0
+_END_TIMEOUT_S: Final = 1.0
 _FIRST_CHUNK: Final = 16
 # If a header's name is not UTF-8, the client's method returns a result *and* leaves an exception set.
 # The interpreter's fast call of a method does not check for that, so the exception would appear in some later
@@ -98,6 +103,16 @@ class AssignedConsumer:
             topic, partition = topic_partition
             raise translate(client_error(error), f"offsets of {topic}[{partition}]") from None
         return int(low if position == OFFSET_BEGINNING else high)
+
+    def end(self, topic_partition: TopicPartition) -> int | None:
+        """Up to which offset the partition can be read now; None if Kafka does not say within a second."""
+        try:
+            _, high = self._consumer.get_watermark_offsets(
+                _client(topic_partition), timeout=_END_TIMEOUT_S, cached=False
+            )
+        except KafkaException:
+            return None
+        return int(high)
 
     def assign(self, positions: dict[TopicPartition, int]) -> None:
         self._consumer.assign([_client(tp, offset) for tp, offset in positions.items()])
@@ -185,14 +200,22 @@ def _size(event: Any) -> int:
 
 class ConfluentPartitionReader:
     """Implements `PartitionReader`. If a poll has messages and an error, it returns the messages, and the
-    next poll raises the error.
+    next poll raises the error. A consumer that stopped reading a partition is replaced (`silence`).
     """
 
     def __init__(
-        self, settings: ClientSettings, isolation: Isolation, group: str, follows: bool = False
+        self,
+        settings: ClientSettings,
+        isolation: Isolation,
+        group: str,
+        clock: Clock,
+        follows: bool = False,
     ) -> None:
-        section = settings.partition_reader(isolation, group, follows)
-        self._consumer = AssignedConsumer(section, f"reader {group}")
+        self._section = settings.partition_reader(isolation, group, follows)
+        self._name = f"reader {group}"
+        self._clock = clock
+        self._consumer = AssignedConsumer(self._section, self._name)
+        self._silence = Silence()
         self._positions: dict[TopicPartition, int] = {}
         self._failure: KafkaError | None = None
 
@@ -201,6 +224,8 @@ class ConfluentPartitionReader:
         self._positions = {tp: self._consumer.resolve(tp, position) for tp, position in positions.items()}
         self._failure = None
         self._consumer.assign(self._positions)
+        self._silence = Silence()
+        self._silence.read(self._positions, self._clock.monotonic_s())
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         self._consumer.check_exists(positions)
@@ -209,6 +234,7 @@ class ConfluentPartitionReader:
         resolved = {tp: self._consumer.resolve(tp, position) for tp, position in positions.items()}
         self._positions.update(resolved)
         self._consumer.add(resolved)
+        self._silence.read(resolved, self._clock.monotonic_s())
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
         known = [
@@ -217,6 +243,7 @@ class ConfluentPartitionReader:
         for topic_partition in known:
             del self._positions[topic_partition]
         self._consumer.remove(known)
+        self._silence.forget(known)
 
     def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> list[Message]:
         held_back = self._failure
@@ -227,12 +254,39 @@ class ConfluentPartitionReader:
         for message in messages:
             self._positions[message.topic_partition] = message.offset + 1
         for topic_partition, offset in ends.items():
-            # The end is behind markers and aborted messages. An older event must not move the position back.
-            self._positions[topic_partition] = max(offset, self._positions.get(topic_partition, 0))
+            # The end is behind markers and aborted messages. An older event must not move the position back,
+            # and one of a partition that was removed meanwhile must not bring it back.
+            if topic_partition in self._positions:
+                self._positions[topic_partition] = max(offset, self._positions[topic_partition])
         if failure is not None and not messages:
             raise failure
         self._failure = failure
+        self._watch(messages, ends)
         return messages
+
+    def _watch(self, messages: list[Message], ends: Mapping[TopicPartition, int]) -> None:
+        now_s = self._clock.monotonic_s()
+        if messages or ends:
+            came = {message.topic_partition for message in messages} | (ends.keys() & self._positions.keys())
+            self._silence.read(came, now_s)
+        else:
+            self._silence.nothing_came()
+        stuck = self._silence.stuck(self._positions.__getitem__, self._consumer.end, now_s)
+        if stuck is not None:
+            _logger.warning(
+                "%s: nothing came of %s[%d] at offset %d, although more can be read: read with a new client",
+                self._name,
+                *stuck,
+                self._positions[stuck],
+            )
+            self._replace()
+
+    def _replace(self) -> None:
+        """Reads on with another consumer, from the same positions: what the former holds is fetched anew."""
+        former, self._consumer = self._consumer, AssignedConsumer(self._section, self._name)
+        self._consumer.assign(self._positions)
+        self._silence.read(self._positions, self._clock.monotonic_s())
+        former.close()
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._positions[topic_partition]

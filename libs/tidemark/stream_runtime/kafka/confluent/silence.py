@@ -1,0 +1,81 @@
+"""Tells when a consumer has stopped reading a partition without saying so.
+
+librdkafka was seen to read nothing more of one partition of several after a broker's restart, for as long as
+the process lived, without an error: the other partitions went on. So a partition from which nothing came for
+a while is compared with its end. A look that finds the end behind the position is not enough, because what
+lies there may have come a moment ago; two looks are, when nothing was waiting to be taken in between.
+
+Example: position 20 680, end 22 943, nothing for ten seconds: the partition is doubted. Ten seconds later,
+after at least one poll that found nothing at all, the position is 20 680 still: it is not being read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+
+QUIET_S: Final = 10.0
+"""After so long without an event a partition is looked at, and again after as long."""
+APART_S: Final = 0.1
+"""Looks are at least so far apart, whatever the number of partitions."""
+
+EndOf = Callable[[TopicPartition], int | None]
+"""partition -> the offset up to which it can be read now; None where Kafka does not say."""
+
+
+class _Doubt(NamedTuple):
+    """``position``: where reading stood; ``empty_polls``: how many polls had found nothing by then."""
+
+    position: int
+    empty_polls: int
+
+
+class Silence:
+    """Of one reader. ``now_s`` is monotonic."""
+
+    def __init__(self) -> None:
+        self._quiet_since_s: dict[TopicPartition, float] = {}
+        self._doubts: dict[TopicPartition, _Doubt] = {}
+        self._empty_polls = 0
+        self._next_look_s = 0.0
+
+    def read(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
+        """Something came from these, or they are read from another position on."""
+        for partition in partitions:
+            self._quiet_since_s[partition] = now_s
+            self._doubts.pop(partition, None)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are read no longer."""
+        for partition in partitions:
+            self._quiet_since_s.pop(partition, None)
+            self._doubts.pop(partition, None)
+
+    def nothing_came(self) -> None:
+        """A poll found no event of any partition."""
+        self._empty_polls += 1
+
+    def stuck(
+        self, position_of: Callable[[TopicPartition], int], end_of: EndOf, now_s: float
+    ) -> TopicPartition | None:
+        """A partition that is certainly not being read; None where none is known to be.
+
+        It looks at one partition at most, so call it after each poll.
+        """
+        if now_s < self._next_look_s or not self._quiet_since_s:
+            return None
+        partition, since_s = min(self._quiet_since_s.items(), key=lambda item: item[1])
+        self._next_look_s = max(now_s + APART_S, since_s + QUIET_S)
+        if now_s - since_s < QUIET_S:
+            return None
+        self._quiet_since_s[partition] = now_s
+        position, end = position_of(partition), end_of(partition)
+        doubt = self._doubts.pop(partition, None)
+        if end is None or end <= position:
+            return None
+        if doubt is not None and doubt.position == position and self._empty_polls > doubt.empty_polls:
+            return partition
+        self._doubts[partition] = _Doubt(position, self._empty_polls)
+        return None

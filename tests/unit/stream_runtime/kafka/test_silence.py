@@ -1,0 +1,93 @@
+"""When a partition from which nothing comes counts as one that is not being read."""
+
+from __future__ import annotations
+
+from tidemark.stream_runtime.kafka.confluent.silence import APART_S, QUIET_S, Silence
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+POSITIONS = {A: 5, B: 5}
+
+
+class Kafka:
+    """Ends of partitions; counts how often they were asked for."""
+
+    def __init__(self, **ends: int | None) -> None:
+        self.ends = {A: ends.get("a"), B: ends.get("b")}
+        self.asked: list[TopicPartition] = []
+
+    def end(self, partition: TopicPartition) -> int | None:
+        self.asked.append(partition)
+        return self.ends[partition]
+
+
+def stuck(silence: Silence, kafka: Kafka, now_s: float) -> TopicPartition | None:
+    return silence.stuck(POSITIONS.__getitem__, kafka.end, now_s)
+
+
+def watched(*partitions: TopicPartition) -> Silence:
+    silence = Silence()
+    silence.read(partitions, 0.0)
+    return silence
+
+
+def test_it_takes_two_looks_and_an_empty_poll_between_them() -> None:
+    silence, kafka = watched(A), Kafka(a=9)
+    assert stuck(silence, kafka, QUIET_S - 0.1) is None
+    assert kafka.asked == []
+    assert stuck(silence, kafka, QUIET_S) is None
+    silence.nothing_came()
+    assert stuck(silence, kafka, 2 * QUIET_S - 0.1) is None
+    assert kafka.asked == [A]
+    assert stuck(silence, kafka, 2 * QUIET_S) == A
+
+
+def test_what_waits_to_be_taken_is_no_silence() -> None:
+    """No poll was empty between the looks: its messages may lie behind those of others."""
+    silence, kafka = watched(A), Kafka(a=9)
+    stuck(silence, kafka, QUIET_S)
+    assert stuck(silence, kafka, 2 * QUIET_S) is None
+    silence.nothing_came()
+    assert stuck(silence, kafka, 3 * QUIET_S) == A, "the second look was the first of another pair"
+
+
+def test_a_partition_that_is_read_to_its_end_is_not_stuck() -> None:
+    silence, kafka = watched(A), Kafka(a=5)
+    for look in range(1, 6):
+        silence.nothing_came()
+        assert stuck(silence, kafka, look * QUIET_S) is None
+    assert len(kafka.asked) == 5
+
+
+def test_something_that_came_between_the_looks_ends_the_doubt() -> None:
+    silence, kafka = watched(A), Kafka(a=9)
+    stuck(silence, kafka, QUIET_S)
+    silence.nothing_came()
+    silence.read([A], QUIET_S + 1.0)
+    assert stuck(silence, kafka, 2 * QUIET_S + 1.0) is None
+    silence.nothing_came()
+    assert stuck(silence, kafka, 3 * QUIET_S + 1.0) == A
+
+
+def test_a_kafka_that_does_not_say_proves_nothing() -> None:
+    silence, kafka = watched(A), Kafka(a=9)
+    stuck(silence, kafka, QUIET_S)
+    silence.nothing_came()
+    kafka.ends[A] = None
+    assert stuck(silence, kafka, 2 * QUIET_S) is None
+    kafka.ends[A] = 9
+    assert stuck(silence, kafka, 3 * QUIET_S) is None, "the doubt of before the outage is gone"
+
+
+def test_partitions_are_looked_at_one_by_one_and_not_more_often_than_allowed() -> None:
+    silence, kafka = watched(A, B), Kafka(a=5, b=5)
+    stuck(silence, kafka, QUIET_S)
+    stuck(silence, kafka, QUIET_S + APART_S / 2)
+    assert kafka.asked == [A]
+    stuck(silence, kafka, QUIET_S + APART_S)
+    assert kafka.asked == [A, B]
+    silence.forget([A])
+    silence.nothing_came()
+    stuck(silence, kafka, 3 * QUIET_S)
+    stuck(silence, kafka, 4 * QUIET_S)
+    assert kafka.asked == [A, B, B, B]
