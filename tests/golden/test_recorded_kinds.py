@@ -80,6 +80,8 @@ BEGUN_WITH_STATS = (
 )
 PASSING = {"freed-lock", "left-lock", "adopt-", "terms", "ended", "store", "schemas", "index-rebuild.json"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
+PARTITIONED = {"lane-function"}
+"""Of a table with a partitioned record index: no table of that kind is served yet."""
 CACHE_KINDS = {
     "LOCATION_PREFIX": "entries",
     "TOMBSTONE_PREFIX": "tombstones",
@@ -271,7 +273,7 @@ def _text(node: ast.AST) -> str:
 def test_every_document_in_the_tables_folder_is_recorded(kinds: Kinds):
     named = documents_of_the_code()
     assert {"table-id", "sign-of-life", "store", "schemas", "verified.json"} <= named, "the search finds none"
-    assert named - PASSING - set(kinds.documents) == set(), "record a table that has these"
+    assert named - PASSING - PARTITIONED - set(kinds.documents) == set(), "record a table that has these"
 
 
 def test_a_switch_to_a_rebuilt_index_that_did_not_end_is_read():

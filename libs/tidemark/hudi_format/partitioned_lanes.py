@@ -10,18 +10,23 @@ groups, and may change. Yet the cached groups of an assigner do not multiply wit
     partition eu: |hash| 3248, 8 shards; 4 lanes       key k1: |hash| 3366, shard 6, lane 6614 mod 4 = 2
                                                        every key of shard 6: lane (6 + 3248) mod 4 = 2
 
-Stored positions in topics belong to lanes, so this function never changes.
+Stored positions in topics belong to lanes, so this function never changes under its name, which is
+stored with the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.hudi_format.record_index_hash import java_hash
+
+LANE_FUNCTION: Final = "java-hash-sum"
+"""Another function takes another name."""
 
 
 def identity_lanes(

@@ -12,13 +12,10 @@ from typing import Final, TypeVar
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
-from tidemark.config import TableConfigFile
 from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.hudi_format.ordering import table_ordering
-from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue, LookupService
@@ -31,14 +28,13 @@ from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.errors import CacheInUseError
 from tidemark.index_assigner.index.limits import limits_of
 from tidemark.index_assigner.index.rocks import RocksTier, check_not_in_use
-from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.table_index import cache_identity, index_kind, table_index
 from tidemark.index_assigner.index.tiered import TieredIndex
-from tidemark.index_assigner.runs.loading import Loads, ThreadedLoads
+from tidemark.index_assigner.runs.loading import ThreadedLoads
 from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.index_assigner.stage_context import StageContext
 from tidemark.ledger_client.table_identity import TABLE_ID
 from tidemark.record_formats.errors import SetupError
-from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.rpc.channel import call
 from tidemark.stream_runtime.rpc.errors import RpcError
@@ -56,10 +52,12 @@ def assign_work(context: StageContext) -> StageWork:
     locations = Locations(_data_partitions(context))
     limits = limits_of(config.state)
     limits.check()
-    identity = f"{table_identity(storage, context.ids)} {facts.num_shards}"
+    kind = index_kind(storage)
+    partitioned = kind is IndexKind.PARTITIONED
+    identity = cache_identity(table_identity(storage, context.ids), kind, facts.num_shards, facts.lanes)
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
     seen, loads = context.observer.tier_read, ThreadedLoads()
-    index = tiered_index(
+    index = table_index(
         config, storage, context.schema, facts.num_shards, rocks, locations, clock, loads, seen
     )
     lanes, ordered, ttl_ms = facts.lanes, context.ordering is not None, config.table.index.tombstone_ttl_ms
@@ -88,12 +86,13 @@ def assign_work(context: StageContext) -> StageWork:
                 ordered,
             ),
             placement=placement,
-            tagger=BatchTagger(index, locations, placement, clock, ordered, ttl_ms),
+            tagger=BatchTagger(index, locations, placement, clock, ordered, ttl_ms, partitioned),
             emitter=Emitter(
                 context.schema,
                 locations,
                 lanes,
                 EmitLimits(config.limits.batch_bytes, config.limits.message_bytes),
+                partitioned,
             ),
             lookups=queue,
             warming=warming,
@@ -102,37 +101,6 @@ def assign_work(context: StageContext) -> StageWork:
             want_rewind=RewindRequester(context.coordinator, config.table.name, context.process_id),
             close_index=lambda: _close(index, rocks),
         )
-    )
-
-
-def tiered_index(
-    config: TableConfigFile,
-    storage: Storage,
-    schema: TableSchema,
-    num_shards: int,
-    rocks: RocksTier,
-    locations: Locations,
-    clock: Clock,
-    loads: Loads,
-    tier_read: Callable[[str, float], None] = lambda tier, seconds: None,
-) -> TieredIndex:
-    """The index of the table over this cache folder. ``schema``: the configured one."""
-    table = read_table_config(storage)
-    mode, field = table_ordering(table, schema)
-    ordered = field is not None
-    deletes_stay = ordered and table.is_merge_on_read
-    return TieredIndex(
-        storage,
-        rocks,
-        locations,
-        num_shards,
-        config.table.index.lanes,
-        ordered,
-        limits_of(config.state),
-        OrderingParts(schema, mode, field, deletes_stay, config.table.index.tombstone_ttl_ms),
-        clock,
-        tier_read,
-        loads,
     )
 
 

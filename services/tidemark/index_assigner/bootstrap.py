@@ -32,6 +32,7 @@ from tidemark.index_assigner.input.deleted_input import read_by
 from tidemark.index_assigner.input.positions import start_of
 from tidemark.index_assigner.input.same_topics import stale_by_record
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.index_assigner.slots.lane_function import keep_lane_function
 from tidemark.index_assigner.slots.membership import Identity, JoinFacts, MembershipClient
 from tidemark.index_assigner.slots.observer import AssignerObserver, CompositeObserver
 from tidemark.index_assigner.slots.pace import TransactionLimits
@@ -227,6 +228,7 @@ class AssignerService:
             admin.close()
         folds = self._caught_up(stop)
         check_same_table(config, ports.storage, facts.ledger, folds.fold.state)
+        keep_lane_function(ports.storage)
         return StageContext(
             config=config,
             topics=self._topics,

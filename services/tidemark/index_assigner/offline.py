@@ -19,19 +19,21 @@ from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics, snapshot_loader
+from tidemark.index_assigner.assign.warming import check_warmed
 from tidemark.index_assigner.assign_stage import (
     check_cache_free,
     open_first_cache,
     table_identity,
-    tiered_index,
 )
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import check_memory, limits_of
 from tidemark.index_assigner.index.ports import WarmProgress
+from tidemark.index_assigner.index.table_index import cache_identity, index_kind, table_index
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.runs.loading import SteppedLoads
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
+from tidemark.index_assigner.slots.lane_function import check_lane_function
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
@@ -51,23 +53,27 @@ def warm_index(
 ) -> WarmProgress:
     """Loads the whole index into the first cache folder; ``say`` is told about once a second how far it is.
 
-    An interrupt costs the shard that is being loaded. Raises CacheInUseError when an assigner has the folder,
-    and what an assigner's start raises: KafkaError, SnapshotBehindError (try again) …
+    An interrupt costs the shard that is being loaded. Raises NotWarmedError for a partitioned index,
+    CacheInUseError when an assigner has the folder, and what an assigner's start raises: KafkaError,
+    SnapshotBehindError (try again) …
     """
+    kind = index_kind(storage)
+    check_warmed(kind)
     topics = TopicNames(config.table.name)
     folds = FoldReader(client, topics.ledger, topics.epochs, snapshot_loader(storage), clock)
     folds.catch_up(_LEDGER_S)
     schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
     snapshot, limits = MetadataTableSnapshot.load(storage), limits_of(config.state)
     limits.check()
-    identity = f"{table_identity(storage, ids)} {snapshot.num_shards}"
+    lanes = config.table.index.lanes
+    identity = cache_identity(table_identity(storage, ids), kind, snapshot.num_shards, lanes)
     rocks = open_first_cache(config.state.path, identity, limits.rocks_memory)
     try:
-        index = tiered_index(
+        index = table_index(
             config, storage, schema, snapshot.num_shards, rocks, Locations(1), clock, SteppedLoads()
         )
         try:
-            for lane in range(config.table.index.lanes):
+            for lane in range(lanes):
                 index.open_lane(lane, snapshot, folds.fold.state.known())
             return _loaded(index, clock, say)
         finally:
@@ -101,6 +107,7 @@ def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> N
     shards = MetadataTableSnapshot.load(storage).num_shards
     table, lanes = read_table_config(storage), config.table.index.lanes
     configured_keyer(config, storage, table, schema, shards, lanes, clock)
+    check_lane_function(storage)
     if config.input.start is InputStart.LATEST:
         recorded_starts(storage)
     check_cache_free(config.state.path)

@@ -87,8 +87,11 @@ def with_shards(batch: KeyedBatch, shards: int) -> KeyedBatch:
     """The batch with the rows' shards in a record index of so many ``shards``.
 
     Rows that were shuffled before the index was rebuilt name their shard in the former one. Their lane is the
-    same in both (`rebuilding.numbers`).
+    same in both (`rebuilding.numbers`). ``shards`` 0: the index is partitioned, and rows name
+    their lane, which a rebuild does not change.
     """
+    if not shards:
+        return batch
     numbers = pa.array(record_index_shard(batch.rows.column(KEY), shards))
     at = batch.rows.schema.get_field_index(SHARD)
     rows = batch.rows.set_column(at, batch.rows.schema.field(at), numbers)

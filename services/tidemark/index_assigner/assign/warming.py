@@ -10,6 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.index_assigner.errors import AssignerError
 from tidemark.index_assigner.index.ports import KeyIndex, WarmProgress
 
@@ -21,6 +22,21 @@ class WarmBusyError(AssignerError):
     """The assign stage did not answer in time: ask again."""
 
     kind = ErrorKind.RETRYABLE
+
+
+class NotWarmedError(AssignerError):
+    """The record index is partitioned: what is asked for is loaded, and never all of it."""
+
+    kind = ErrorKind.INVALID
+
+
+def check_warmed(kind: IndexKind) -> None:
+    """Raises NotWarmedError for a partitioned record index."""
+    if kind is IndexKind.PARTITIONED:
+        raise NotWarmedError(
+            "the record index is partitioned, and `tidemark index warm` is for a global one: an assigner "
+            "opens the parts of a partitioned one when rows of them come (docs/partitioned-index.md)"
+        )
 
 
 class WarmRequests:

@@ -63,7 +63,9 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class AssignParts:
-    """The parts of the stage; `assign_stage.assign_work` makes them for a service."""
+    """The parts of the stage; `assign_stage.assign_work` makes them for a service. ``shards``: of a global
+    record index, 0 with a partitioned one.
+    """
 
     topics: TopicNames
     schema: TableSchema
