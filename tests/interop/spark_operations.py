@@ -118,6 +118,18 @@ class SparkOperations:
         options = {"hoodie.datasource.write.partitions.to.delete": partition}
         self.write(like.slice(0, 0), "delete_partition", **options)
 
+    # ------------------------------------------------------------ secondary indexes
+
+    def create_index(self, name: str, column: str) -> None:
+        """CREATE INDEX: of the rows that are there, beside other writers."""
+        with self._set({**self._settings, **_NO_METADATA_COMPACTION}):
+            self._spark.sql(f"create index {name} on {self._name} ({column})")
+
+    def drop_index(self, name: str) -> None:
+        """DROP INDEX."""
+        with self._set({**self._settings, **_NO_METADATA_COMPACTION}):
+            self._spark.sql(f"drop index {name} on {self._name}")
+
     # ------------------------------------------------------------ table services
 
     def compaction(self, operation: str) -> Rows:

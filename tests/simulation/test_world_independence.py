@@ -38,6 +38,9 @@ ENCODERS = {
     "tidemark.hudi_format.metadata_table.partitions.record_index": {
         "DELETED", "RecordIndexEntries", "record_index_log", "write_record_index_log",
     },
+    "tidemark.hudi_format.metadata_table.partitions.secondary_index": {
+        "SecondaryChanges", "SecondaryIndexPartition",
+    },
     "tidemark.hudi_format.metadata_table.record_schema": {
         "RECORD_TYPE_ALL_PARTITIONS", "RECORD_TYPE_FILES", "metadata_record_schema",
     },

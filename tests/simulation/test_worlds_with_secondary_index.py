@@ -1,9 +1,10 @@
-"""Whole worlds of a table that keeps a secondary index, without the simulated engine, which knows none; and
-that they find what a simpler design would lose.
+"""Whole worlds of a table that keeps a secondary index, or gets one that another engine builds beside our
+epochs; and that they find what a simpler design would lose.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,25 +13,67 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.simulation.world.generate import generate
-from tests.simulation.world.script import Script
+from tests.simulation.world.script import Script, parse
 from tests.simulation.world.serviced import with_services
+from tests.simulation.world.with_secondary import has_secondary
 from tests.simulation.world.world import run_script
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryChanges
 from tidemark.stream_writer import secondary_task
 
 SEEDS = {1: "folders", 2: "objects"}
 WITH_SERVICES = 2
-
-
-@pytest.fixture(autouse=True)
-def _served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
+STEPS = 8
+BUILD = ("foreign", "build")
+# An epoch is planned, written and not decided when the index is defined; its builder dies behind so many
+# steps, or finishes; then there are epochs of ours and commits of the other engine.
+BUILT = """
+setup {setup} shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+round
+round
+feed up k0 d0 1
+feed up k1 d1 2
+hurry
+round
+round
+round
+round
+round
+round
+feed up k0 d0 5
+feed up k3 d1 5
+hurry
+step shuffler-0
+step assigner-0
+wait 300
+step coordinator
+step writer
+foreign build begin
+round
+{steps}
+round
+round
+foreign build {end}
+round
+round
+wait 2500
+feed long k9
+feed up k2 d0 6
+feed del k1 7
+foreign update k0
+foreign delete k3
+hurry
+round
+round
+round
+"""
 
 
 def with_index(script: Script, store: str = "folders") -> Script:
-    ours = tuple(event for event in script.events if event[0] != "foreign")
-    return replace(script, setup=replace(script.setup, secondary=True, store=store), events=ours)
+    return replace(script, setup=replace(script.setup, secondary=True, store=store))
+
+
+def built(steps: int, end: str, setup: str = "type=mor") -> Script:
+    return parse(BUILT.format(setup=setup, steps="foreign build next\n" * (steps - 1), end=end))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -46,6 +89,41 @@ def test_every_guarantee_holds_beside_services() -> None:
     assert outcome.reached["entry of a secondary index"]
 
 
+@pytest.mark.parametrize("setup", ["type=mor", "type=cow", "type=mor store=objects"])
+def test_an_index_that_another_engine_builds_has_all_rows(setup: str) -> None:
+    outcome = run_script(built(1, "finish", setup))
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    assert outcome.reached["entry of a secondary index"]
+    assert outcome.reached["value too long for the index"]
+    assert outcome.epochs > 1
+
+
+@pytest.mark.parametrize("steps", range(1, STEPS))
+def test_what_a_builder_left_that_died_is_taken_out(steps: int) -> None:
+    """It is whole when the table names it no more as being built: then it stays."""
+    outcome = run_script(built(steps, "die"))
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    is_whole = steps == STEPS - 1
+    assert bool(outcome.reached.get("waits until an index is taken out")) is not is_whole
+    assert bool(outcome.reached.get("entry of a secondary index")) is is_whole
+    assert outcome.epochs > 1
+
+
+def test_a_second_builder_goes_on_where_the_first_one_died() -> None:
+    again = ["wait 3605000", "round", "round", "round", "foreign build begin", "foreign build finish"]
+    first = built(5, "die").text() + "\n".join([*again, "feed up k4 d2 9", "hurry", "round", "round"])
+    outcome = run_script(parse(first))
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    assert outcome.reached["entry of a secondary index"]
+
+
+def test_random_worlds_have_builders_that_die_and_that_finish() -> None:
+    """As many as with column stats."""
+    scripts = [generate(seed) for seed in range(5_000, 5_100) if has_secondary(seed)]
+    ends = Counter(event[2] for script in scripts for event in script.events if event[:2] == BUILD)
+    assert min(ends["die"], ends["finish"], sum(script.setup.secondary for script in scripts)) > 0
+
+
 def test_a_delete_that_beats_a_put_loses_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counterexamples 3 and 4 of the design: a row that comes back, or moves, with the value that it had."""
     real = secondary_task.reduced
@@ -58,5 +136,6 @@ def test_a_delete_that_beats_a_put_loses_entries(monkeypatch: pytest.MonkeyPatch
         return SecondaryChanges(puts.filter(pc.invert(pc.is_in(puts, value_set=deletes))), deletes)
 
     monkeypatch.setattr(secondary_task, "reduced", delete_first)
-    outcome = run_script(with_index(generate(1)))
+    script = with_index(generate(1))
+    outcome = run_script(script.of(event for event in script.events if event[0] != "foreign"))
     assert any("the secondary index lacks" in violation for violation in outcome.violations)

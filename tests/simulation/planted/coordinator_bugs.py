@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +15,9 @@ from tidemark.commit_coordinator.commit import (
     attempt_effects,
     commit_effects,
     commit_metadata,
+    served_table,
     timeline_look,
+    unfinished_index,
 )
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.kept_indexes import KeptIndexes
@@ -225,3 +228,21 @@ def stats_of_some_columns_stay(ground: Ground) -> None:
     """
     for module in (attempt_effects, commit_effects):
         ground.replace(module, "leave_stats_of_others", lambda *args: False)
+
+
+@planted("G5")
+def committed_while_an_index_is_built(ground: Ground) -> None:
+    """docs/adr/0018-secondary-indexes.md: no epoch completes while another engine has a secondary index
+    unfinished. Here it does, as if the index were none of ours before the table lists it.
+    """
+    real = served_table.check_still_servable
+    ground.replace(served_table, "check_still_servable", partial(real, unfinished=True))
+
+
+@planted("G5")
+def index_taken_out_while_it_is_built(ground: Ground) -> None:
+    """The same, What a dead builder left: an index is taken out when nobody can be building it any more. Here
+    it is at once, so a builder that lives lists an index without a definition.
+    """
+    ground.replace(unfinished_index, "NOBODY_BUILDS_MS", 0)
+    ground.replace(unfinished_index, "BUILDER_IS_DEAD_MS", 0)

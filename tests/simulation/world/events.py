@@ -35,6 +35,8 @@ from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.errors import RpcError
 
 _OPERATOR_STEP_S: Final = 0.2
+_KEY_BYTES: Final = 32_766
+"""Of a record key that is not too long itself, and is with a dollar and a digit."""
 _TRY_S: Final = 0.1
 _BEGUN_BY: Final = {
     "finish": "begin",
@@ -61,6 +63,8 @@ class Events(Town):
         if kind == "bad":
             self._broken += 1
             self._produce("", None, encoding.broken())
+        elif kind == "long":
+            self._feed_long(key)
         elif kind == "lost":
             place, first, last = self._feed_unread(key, *words)
             self.broker.faults.make_unreadable(place, first, last)
@@ -80,6 +84,17 @@ class Events(Town):
             self._send(change, None, encoding.value({**self._key_fields(key), "ts": at}, True))
         elif not (encoding.is_debezium and self._deletes_last(record_key)):
             self._send(Change(record_key, None, None), encoding.key(key), None)
+
+    def _feed_long(self, key: str) -> None:
+        """A row whose key and value are too long for an entry of the secondary index, and no longer: it is
+        refused where the index is known, which takes a second.
+        """
+        if self.judge.indexes.keeps_secondary and self.clock.monotonic_s() > self._indexed_s:
+            self._broken += 1
+            name = key.ljust(_KEY_BYTES - len(self.layout.record_key("")), "x")
+            document = {**self._key_fields(name), "day": "d0", "zone": zone_of("d0"), "ts": 1, "v": 0}
+            self._produce(self.layout.record_key(name), None, self._encoding.value(document, False))
+            self.reached["value too long for the index"] += 1
 
     def _key_fields(self, key: str) -> dict[str, object]:
         return {"id": key, "sub": SUB}

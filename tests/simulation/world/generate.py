@@ -16,6 +16,7 @@ from tests.simulation.world.foreign_scenes import (
 from tests.simulation.world.long_scenes import long_scene
 from tests.simulation.world.richer import richer
 from tests.simulation.world.script import Event, Script, Setup
+from tests.simulation.world.with_secondary import has_secondary, with_secondary
 from tests.simulation.world.with_stats import keeps_stats, with_stats
 
 _END_FAULTS: Final = ("DUPLICATED_LATE", "DUPLICATED_LATE_UNNOTICED", "LOST_REQUEST", "LOST_ANSWER",
@@ -337,7 +338,8 @@ def generate(seed: int) -> Script:
         left_entries_scene(author, seed)
     setup, events = richer(seed, author.setup, author.events)
     script = Script(setup, tuple(events), seed)
-    return with_stats(script) if keeps_stats(seed) else script
+    script = with_stats(script) if keeps_stats(seed) else script
+    return with_secondary(script) if has_secondary(seed) else script
 
 
 def _setup(dice: Random, seed: int) -> Setup:

@@ -24,7 +24,8 @@ from typing import Final
 Event = tuple[str, ...]
 
 VERBS: Final[Mapping[str, str]] = {
-    "feed": "up KEY DAY AT | del KEY AT | null KEY | bad: one input record; lost KEY [N]: a record batch of "
+    "feed": "up KEY DAY AT | del KEY AT | null KEY | bad: one input record; long KEY: one that is "
+    "too long for the secondary index, where there is one; lost KEY [N]: a record batch of "
     "N records that nobody can read; deadly KEY [N [decoded|fetched]]: one that ends the process that "
     "decodes its first record, or that fetches it",
     "skip": "an operator moves each lane that stands still past what cannot be read",
@@ -104,6 +105,8 @@ FOREIGN: Final[Mapping[str, str]] = {
     "plan-compact-index": "plans that; whoever of them writes the metadata table next carries it out",
     "stats": "off | columns | anew | partition | some: drops the column stats, indexes others, makes them "
     "anew, adds partition stats, or has in its writes stats of some of their columns alone",
+    "build": "begin | next | finish | die: a secondary index of `ts`, by the steps of CREATE INDEX; begin "
+    "takes the first one, finish all that are left",
     "fail-compact-index": "carries it out and dies with half of the base files, the last one cut",
 }
 """What the other engine can do; it leaves out what Hudi would refuse, or lose by its clock."""

@@ -32,5 +32,5 @@ class SwitchedOn:
                 switch_on(cast(Any, self._storage), COLUMNS, GROUPS)
             if self._secondary:
                 kept_secondary.switch_on(cast(Any, self._storage), GROUPS, "ts")
-                self._judge.indexes.keeps_secondary = True
+                self._judge.has_secondary()
         self._waits = False

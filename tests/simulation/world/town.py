@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, cast
 
 import grpc
@@ -53,6 +54,8 @@ _BETWEEN_LEASES: Final = 7
 """Transactions of a process until it hears that it has to rest: a round takes 0.2 s, or more where limits are
 so low that they matter, and a lease is renewed every second; the coordinator looks once a round.
 """
+_READ_S: Final = 1.5
+"""After that every process knows that there is a secondary index."""
 _CURABLE: Final = ("RETRYABLE", "FENCED", "CONFLICT")
 
 
@@ -125,6 +128,7 @@ class Town:
         self._entries = WatchedEntries(self.judge, self.reached)
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
+        self._indexed_s = inf
         self._work = WatchedWork(self.judge, self.storage)
         self._services = WatchedServices(self.judge, ground.reader, self.storage)
         self._stats = SwitchedOn(setup.stats, setup.secondary, self.storage, self.judge)
@@ -222,6 +226,8 @@ class Town:
         """After an event of the script, and after each round at rest."""
         self.judge.happened()
         self._stats.happened()
+        if self.judge.indexes.keeps_secondary:
+            self._indexed_s = min(self._indexed_s, self.clock.monotonic_s() + _READ_S)
         self._work.follow()
         self.takeovers.happened()
         self._stops.happened(self._actors())

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from unittest.mock import patch
 
 from tests.simulation.world.actors import (
     StageActor,
@@ -15,6 +16,7 @@ from tests.simulation.world.checkers.table import BrokenTableError
 from tests.simulation.world.events import Events
 from tests.simulation.world.script import Script
 from tests.simulation.world.settings import inputs_of
+from tidemark.hudi_format import validation
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
@@ -32,6 +34,9 @@ _HARMLESS: Final = frozenset(
 _LEASE_MS: Final = 3_000
 _OWN_PENDING: Final = "rollback of its own pending write"
 _ZOMBIE_STEPS: Final = 3
+_INDEX_ROUNDS: Final = 25
+_BUILDER_MS: Final = 3_600_000
+"""After that nobody builds an index any more whose indexing instant is pending."""
 _CLOCKS_MS: Final = 5_000
 
 
@@ -169,6 +174,11 @@ class World(Events):
                 left, restarts = _ROUNDS_MAX, restarts - 1
             if number % 3 == 0 and self._lost and self._skip():
                 left = _ROUNDS_MAX
+            if number % _INDEX_ROUNDS == 0 and waits is not None and self.foreign.left_an_index:
+                # As long as nothing is committed: then nobody asks.
+                self.reached["waits until an index is taken out"] += 1
+                self._do_wait(str(_BUILDER_MS))
+                left = _ROUNDS_MAX
             if number % 3 == 0 and self._is_settled:
                 waits = self.judge.waits_for(self._input_ends()) or self._services_go_on()
         for _ in range(4):
@@ -240,5 +250,5 @@ def run_script(script: Script) -> Outcome:
 def run_world(world: World) -> Outcome:
     """As `run_script`, from where the world's ground is."""
     logging.getLogger("tidemark").setLevel(logging.CRITICAL + 1)
-    with world.edges.in_place(world.setup):
+    with world.edges.in_place(world.setup), patch.object(validation, "SERVES_SECONDARY", True):
         return world.run()

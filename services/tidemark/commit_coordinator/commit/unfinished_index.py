@@ -6,9 +6,10 @@ would lose its rows: they use an index from its definition on. So while an index
 
 1. an attempt is void, and its instant with its heartbeat goes, for which Spark's CREATE INDEX waits,
 2. no epoch is planned, and `status` says why,
-3. under the lock the definition is taken out once nobody can be building any more: two minutes after it was
-   seen first, or an hour where an indexing instant is pending, which has no heartbeat. Readers and writers
-   leave an index without definition alone.
+3. under the lock the index is taken out once nobody can be building any more: two minutes after it was seen
+   first, or an hour where an indexing instant is pending, which has no heartbeat. The table's properties lose
+   its name first: with a name and no definition the table would be refused, if we died in between. Then the
+   definition goes. Readers and writers leave an index without definition alone.
 
 Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
 Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is
@@ -25,13 +26,20 @@ from tidemark.commit_coordinator.commit.context import Context, UnfinishedIndex
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.errors import IndexUnfinishedError
 from tidemark.hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
     index_definitions_file,
     read_index_definitions,
 )
-from tidemark.hudi_format.table_config import TableConfig
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
+from tidemark.hudi_format.table_config import (
+    PROPERTIES_PATH,
+    TableConfig,
+    properties_file,
+    read_table_config,
+)
 from tidemark.hudi_format.timeline import Action
 
 NOBODY_BUILDS_MS: Final = 120_000
@@ -55,21 +63,45 @@ def check_commits(context: Context, timelines: Timelines) -> TableConfig:
 
 
 def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
-    """Takes the index's definition out if nobody builds it any more; returns whether it did."""
+    """Takes the index out if nobody builds it any more; returns whether it did. ``index``: what is
+    unfinished, several names with commas between them.
+    """
     now_ms, seen = context.clock.now_ms(), context.unfinished
     if seen is None or seen.name != index or now_ms < seen.since_ms:
         seen = context.unfinished = UnfinishedIndex(index, now_ms)
     limit_ms = BUILDER_IS_DEAD_MS if timelines.data.pending(Action.INDEXING) else NOBODY_BUILDS_MS
-    definitions = read_index_definitions(context.storage)
-    if now_ms - seen.since_ms < limit_ms or index not in definitions:
+    names = {name for name in index.split(",") if name.startswith(SECONDARY_PREFIX)}
+    if now_ms - seen.since_ms < limit_ms or not names:
         return False
     context.lock.check()
-    kept = {name: definition for name, definition in definitions.items() if name != index}
-    context.publishing.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(kept))
+    _unlist(context, names)
+    definitions = read_index_definitions(context.storage)
+    kept = {name: definition for name, definition in definitions.items() if name not in names}
+    if len(kept) < len(definitions):
+        context.publishing.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(kept))
     context.unfinished = None
     _log.warning(
-        "%s was defined and not listed for %d s, and nobody builds it: its definition was taken out",
+        "%s was unfinished for %d s, and nobody builds it: its definition was taken out",
         index,
         limit_ms // 1_000,
     )
     return True
+
+
+def _unlist(context: Context, names: set[str]) -> None:
+    """Takes the names out of the properties that say what the table has, and what is being built."""
+    config = read_table_config(context.storage)
+    properties = dict(config.properties)
+    for key, listed in (
+        (keys.METADATA_PARTITIONS, config.metadata_partitions),
+        (keys.METADATA_PARTITIONS_INFLIGHT, config.metadata_partitions_inflight),
+    ):
+        if not listed & names:
+            continue
+        if kept := ",".join(sorted(listed - names)):
+            properties[key] = kept
+        else:
+            del properties[key]
+    if properties != config.properties:
+        context.publishing.replace(PROPERTIES_PATH, properties_file(properties))
+        context.storage.delete(f"{PROPERTIES_PATH}.backup")

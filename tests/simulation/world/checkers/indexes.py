@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tests.simulation.world.checkers.secondary import SecondaryIndex
+from tests.simulation.world.checkers.secondary import (
+    DEFINITIONS,
+    PROPERTIES,
+    SecondaryIndex,
+    unfinished,
+)
 from tests.simulation.world.checkers.services import Entry
 from tests.simulation.world.checkers.stats import ColumnStats
 from tests.simulation.world.checkers.table import Reader, View
@@ -15,7 +20,7 @@ class Indexes:
     """``keeps_secondary``: whether the table has the secondary index by now."""
 
     def __init__(self, reader: Reader, read: Callable[[str], bytes]) -> None:
-        self._reader = reader
+        self._reader, self._read = reader, read
         self.stats, self.secondary, self.keeps_secondary = ColumnStats(reader, read), SecondaryIndex(), False
 
     def faults(
@@ -23,7 +28,14 @@ class Indexes:
     ) -> Iterator[str]:
         """What is wrong with them after a commit, whose metadata is given. ``view``: the table after it."""
         yield from self.stats.faults(instant, commit, decisions)
+        yield from (f"commit {instant}: {fault}" for fault in self.secondary_faults(view))
+
+    def secondary_faults(self, view: View) -> Iterator[str]:
+        """What is wrong with the secondary index, if the table has one."""
         if self.keeps_secondary:
-            rows = self._reader.content(view).rows
-            found = self.secondary.faults(self._reader.secondary(view), rows)
-            yield from (f"commit {instant}: {fault}" for fault in found)
+            yield from self.secondary.faults(self._reader.secondary(view), self._reader.content(view).rows)
+
+    def unfinished(self) -> set[str]:
+        """The secondary indexes that are half made. No epoch may complete meanwhile: it would be in none."""
+        definitions = self._read(DEFINITIONS) if self._reader.has(DEFINITIONS) else b""
+        return unfinished(self._read(PROPERTIES), definitions)

@@ -126,6 +126,12 @@ class Judge:
         except BrokenTableError as error:
             self.say("G1", str(error))
 
+    def has_secondary(self) -> None:
+        """From here on the table has the secondary index, and it holds the rows that are there."""
+        self.indexes.keeps_secondary = True
+        for fault in self.indexes.secondary_faults(self._reader.view(self._reader.data_timeline())):
+            self.say("G5", f"as another engine made it {fault}")
+
     def undone(self, instant: str) -> None:
         """Another engine takes back a commit of its own."""
         self._undone.add(instant)
@@ -157,15 +163,11 @@ class Judge:
         commit.
         """
         file = parse_file(path)
-        if file is None or not self._exists(path):
+        if file is None or not self._reader.has(path):
             return
         if file.instant not in self._timeline.pending | self._reader.rolled_back:
             state = "committed" if file.instant in self._timeline.completed else "not on the timeline"
             self.say("G5", f"{path} appears although its instant is {state}")
-
-    def _exists(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        return name in self._reader._names(folder)
 
     def _follow_timelines(self, is_ours: bool = True) -> None:
         before, self._timeline = self._timeline, self._reader.data_timeline()
@@ -226,10 +228,10 @@ class Judge:
             return
         slow, self._slow = self._slow, None
         cleans, ours = self._reader.cleans(), self.topics.cleans()
-        lost = slow.lost({each: cleans[each] for each in cleans if each in ours}, self._exists)
+        lost = slow.lost({each: cleans[each] for each in cleans if each in ours}, self._reader.has)
         if lost and now_ms - slow.since_ms < retain_ms:
             self.say("G4", f"a slow reader lost {sorted(lost)} after {now_ms - slow.since_ms} ms")
-        if slow.is_late(cleans, self._metadata.compactions, self._exists):
+        if slow.is_late(cleans, self._metadata.compactions, self._reader.has):
             return
         try:
             found = self._reader.content(self._reader.view(slow.timeline))
@@ -252,6 +254,8 @@ class Judge:
                 self._foreign.append(ForeignRow(key, self._applied[key], row, instant))
         elif "tidemark.epoch" in extra:
             self._epoch_committed(instant, extra)
+            for index in sorted(self.indexes.unfinished()):
+                self.say("G5", f"commit {instant} completes while {index} is half made: it is in none of it")
         view = self._reader.view(self._timeline)
         for fault in self.indexes.faults(instant, commit, self.topics.decisions, view):
             self.say("G5", fault)

@@ -8,7 +8,8 @@ lead to, and nothing else:
   staging folder is gone), a job of the writer failed for good, or the broker was away. A pending clustering
   excuses one attempt of an epoch in each term, and one more whose rows are tagged anew: what is only inserted
   goes elsewhere then.
-* A rewind is due for what another engine completed, compactions aside, and no rewind or plan has taken into
+* A rewind is due for what another engine completed, compactions aside (an indexing, too: it may be of the
+  record index), and no rewind or plan has taken into
   account; for a compaction that was archived before anybody looked (the history calls it a commit); for such
   a clustering; for a wish, once.
 * A process ends because another coordinator claimed the table (a coordinator), because the broker was down
@@ -25,7 +26,7 @@ from typing import Any, Final
 
 from tests.hudi_rules.timeline import parse_name, parse_timeline
 
-_MOVES: Final = frozenset({"commit", "deltacommit", "replacecommit", "rollback", "restore"})
+_MOVES: Final = frozenset({"commit", "deltacommit", "replacecommit", "rollback", "restore", "indexing"})
 _ENDS_ATTEMPTS: Final = _MOVES | {"clean"}
 _AWAY: Final = "the broker was away"
 

@@ -6,11 +6,16 @@ with a backslash before backslashes and dollars in both.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tests.simulation.world.checkers.model import Row
 
+PROPERTIES: Final = ".hoodie/hoodie.properties"
+DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
+_PREFIX: Final = "secondary_index_"
+_LISTED: Final = "hoodie.table.metadata.partitions"
 _SHOWN: Final = 5
 
 
@@ -28,6 +33,18 @@ class SecondaryIndex:
             yield f"the secondary index lacks {_some(missing)}: queries by the column lose these rows"
         if more := entries - wanted:
             yield f"the secondary index has {_some(more)}, which no row has"
+
+
+def unfinished(properties: bytes, definitions: bytes) -> set[str]:
+    """The secondary indexes that somebody builds, or left half made: one that the table lists is whole unless
+    it is named as being built as well, one that is defined and not listed never is.
+    """
+    values = dict(line.split("=", 1) for line in properties.decode("latin-1").splitlines() if "=" in line)
+    listed, building = (
+        set(filter(None, values.get(key, "").split(","))) for key in (_LISTED, f"{_LISTED}.inflight")
+    )
+    known = json.loads(definitions)["indexDefinitions"] if definitions else {}
+    return {each for each in {*known, *building} if each.startswith(_PREFIX)} - (listed - building)
 
 
 def _escaped(text: str) -> str:

@@ -129,6 +129,11 @@ class Reader:
             self._listings[folder] = (listed, names)
         return names
 
+    def has(self, path: str) -> bool:
+        """Whether there is such a file."""
+        folder, _, name = path.rpartition("/")
+        return name in self._names(folder)
+
     def data_timeline(self) -> Timeline:
         return self._timeline(DATA_TIMELINE)
 

@@ -19,6 +19,8 @@ from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.table import Merged
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
+from tests.simulation.world.foreign.listed_indexes import LISTED, named_in
+from tests.simulation.world.foreign.secondary_entries import NAME, changed_logs
 from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.file_group.changes import Deletes
@@ -237,8 +239,19 @@ class Bench:
 
     # ------------------------------------------------------------ the metadata table
 
+    @property
+    def has_secondary(self) -> bool:
+        """Whether the table lists the secondary index."""
+        return NAME in named_in(self.storage, LISTED)
+
+    def partitions(self) -> tuple[str, ...]:
+        """What a compaction of the metadata table takes; column stats stay as they are here."""
+        return (*METADATA_PARTITIONS, *((NAME,) if self.has_secondary else ()))
+
     def write_commit(self, write: Write, completion: str) -> None:
-        """The metadata table's deltacommit of a write, with column stats if the table lists them."""
+        """The metadata table's deltacommit of a write, with column stats and entries of the secondary index
+        if the table lists them.
+        """
         records = write.records if _LISTS_STATS in self.storage.read(".hoodie/hoodie.properties") else {}
         names = self.storage.file_names(".hoodie/metadata/column_stats") if records else []
         groups = {file.file_id for file in map(parse_data_file, names) if file is not None}
@@ -247,6 +260,8 @@ class Bench:
             log, data = COLUMN_STATS.log_file(changes, write.instant, group)
             publish_log(Unfenced(self.storage), log, data)
             logs.append(log)
+        if self.has_secondary:
+            logs += changed_logs(self.storage, write.instant, self.look().content.rows, write.changes)
         self.delta_commit(write.instant, file_changes(write.stats), write.places, completion, logs)
 
     def delta_commit(
@@ -308,7 +323,7 @@ class Bench:
     def metadata_files_of(self, instant: str) -> list[str]:
         """Paths of the metadata table's files that an instant wrote."""
         found = []
-        for partition in (*METADATA_PARTITIONS, COLUMN_STATS.name):
+        for partition in (*METADATA_PARTITIONS, COLUMN_STATS.name, NAME):
             folder = f".hoodie/metadata/{partition}"
             for name in self.storage.file_names(folder):
                 file = parse_data_file(name)

@@ -12,6 +12,7 @@ from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Write
 from tests.simulation.world.foreign.clock import HudiClock
+from tests.simulation.world.foreign.index_building import IndexBuilding
 from tests.simulation.world.foreign.index_compaction import IndexCompaction
 from tests.simulation.world.foreign.restoring import Restoring
 from tests.simulation.world.foreign.rows import Rows
@@ -30,7 +31,7 @@ _WORDS: Final = dict.fromkeys(
 )
 _LEAVES_INDEX: Final = frozenset({
     "compact-index", "plan-compact-index", "fail-compact-index", "rollback-service", "plan-compaction",
-    "plan-clustering", "plan-clean", "archive", "savepoint", "delete-savepoints", "die", "stats",
+    "plan-clustering", "plan-clean", "archive", "savepoint", "delete-savepoints", "die", "stats", "build",
 })  # fmt: skip
 """What begins without a look at what is planned for the metadata table, or does it in a way of its own."""
 _PLANS: Final = ("compaction", "clustering", "clean")
@@ -67,6 +68,7 @@ class ForeignEngine:
         self._in_flight: Write | None = None
         self._begun, self._halves, self._lock_left = set[str](), set[str](), False
         self._stats = ForeignStats(bench).change
+        self._building = IndexBuilding(bench, judge.has_secondary)
         self.done = Counter[str]()
         self.said = ""
         self._rows = Rows(layout, at, lambda: bench.has_note)
@@ -98,8 +100,12 @@ class ForeignEngine:
         return not self.said
 
     def _before(self, kind: str) -> None:
-        """Whoever writes the metadata table first carries out what is planned for it."""
+        """Whoever writes the metadata table first carries out what is planned for it. While it builds an
+        index it does nothing else.
+        """
         look = self._judge.look()
+        if self._building.is_on and kind != "build":
+            raise LeftOutError("it builds an index")
         if kind not in _LEAVES_INDEX and self._index.is_pending(look):
             self._index.run(look, clean=False)
             self.done["run-compact-index"] += 1
@@ -246,6 +252,10 @@ class ForeignEngine:
 
     def settle(self) -> bool:
         """What is in flight is finished or rolled back, what is scheduled is carried out; False: not yet."""
+        if self._building.is_on:
+            self.act("build", "finish")
+        if self._building.is_on:
+            return False
         self.act("undo")
         if not self._bench.may():
             return not self._storage.exists(".hoodie/hoodie.properties")
@@ -291,6 +301,8 @@ class ForeignEngine:
         """To its newest savepoint, with commits of its own behind it. Where there is no savepoint to which
         Hudi restores now it first makes all that such a restore needs.
         """
+        if self._bench.has_secondary:
+            raise LeftOutError("what becomes of the secondary index is not known here")
         with self._clock.beyond(max(look.timeline.hudi.newest, look.metadata.hudi.newest)):
             if not self._has_restorable(look):
                 self._prepare_restore()
@@ -328,6 +340,18 @@ class ForeignEngine:
                 done += 1
         if not done:
             raise LeftOutError("there is nothing that it could take back")
+
+    # ------------------------------------------------------------ indexes
+
+    def _build(self, look: Look, what: str) -> None:
+        if what == "begin" and self._in_flight is not None:
+            raise LeftOutError("a write of its own is in flight")
+        self._building.act(look, what)
+
+    @property
+    def left_an_index(self) -> bool:
+        """Whether an index is half made, and nobody goes on with it."""
+        return self._building.is_left()
 
     # ------------------------------------------------------------ services
 

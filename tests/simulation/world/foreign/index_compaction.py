@@ -17,7 +17,7 @@ from tests.hudi_rules.timeline import Instant
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign import instants
-from tests.simulation.world.foreign.bench import METADATA_PARTITIONS, Bench
+from tests.simulation.world.foreign.bench import Bench
 from tests.simulation.world.foreign.services import METRICS
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError
@@ -67,7 +67,7 @@ class IndexCompaction:
         if half:
             raise LeftOutError(f"{half[0].requested} is completed in the metadata table alone")
         operations = []
-        for partition in METADATA_PARTITIONS:
+        for partition in bench.partitions():
             names = bench.storage.file_names(join_path(_TABLE, partition))
             for (_, file_id), files in sorted(groups_of({partition: names}).items()):
                 slices = slices_of(files, metadata, instant)
@@ -161,7 +161,7 @@ class IndexCompaction:
     def _clean(self, look: Look, compaction: str) -> None:
         """The slices before the compaction's."""
         storage, metadata = self._bench.storage, look.metadata.hudi
-        for partition in METADATA_PARTITIONS:
+        for partition in self._bench.partitions():
             folder = join_path(_TABLE, partition)
             for names in groups_of({partition: list(storage.file_names(folder))}).values():
                 slices = slices_of(names, metadata)

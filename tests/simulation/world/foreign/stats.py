@@ -4,13 +4,13 @@ under the lock, and whatever becomes of the write.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench
+from tests.simulation.world.foreign.listed_indexes import LISTED, define, name_in, named_in
 from tests.simulation.world.foreign.writes import LeftOutError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
@@ -18,9 +18,6 @@ from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_co
 
 _STATS: Final = "column_stats"
 _FOLDER: Final = f".hoodie/metadata/{_STATS}"
-_PROPERTIES: Final = ".hoodie/hoodie.properties"
-_LISTED: Final = "hoodie.table.metadata.partitions"
-_DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
 _META_COLUMNS: Final = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
 _COLUMNS: Final = ("id", "ts")
 _GROUPS: Final = 3
@@ -84,38 +81,18 @@ class ForeignStats:
         instants.complete(self._storage, instant, "deltacommit", completion, done, instants.METADATA)
 
     def _listed(self) -> set[str]:
-        found = next((value for key, value in self._properties() if key == _LISTED), "").split(",")
+        found = named_in(self._storage, LISTED)
         if _STATS not in found:
             raise LeftOutError("the table keeps no column stats")
-        return set(found)
+        return found
 
     def _list(self, names: set[str]) -> None:
-        changed = {**dict(self._properties()), _LISTED: ",".join(sorted(names))}
-        text = "".join(f"{key}={value}\n" for key, value in changed.items())
-        self._storage.replace(_PROPERTIES, text.encode("latin-1"))
-
-    def _properties(self) -> list[tuple[str, str]]:
-        """Keys and values as they are written, comments left out."""
-        lines = self._storage.read(_PROPERTIES).decode("latin-1").splitlines()
-        pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
-        return [(key, value) for key, _, value in pairs]
+        name_in(self._storage, LISTED, names)
 
     def _define(self, columns: tuple[str, ...] | None) -> None:
         """Sets the columns of their definition; None takes it out."""
-        document: dict[str, Any] = json.loads(self._storage.read(_DEFINITIONS))
-        found = document["indexDefinitions"]
-        found.pop(_STATS, None)
-        if columns is not None:
-            fields = [*_META_COLUMNS, *columns]
-            found[_STATS] = {
-                "indexName": _STATS,
-                "indexType": _STATS,
-                "indexFunction": _STATS,
-                "sourceFields": fields,
-                "indexOptions": {},
-                "version": "V2",
-            }
-        self._storage.replace(_DEFINITIONS, json.dumps(document, indent=2).encode())
+        fields = None if columns is None else (*_META_COLUMNS, *columns)
+        define(self._storage, _STATS, fields, _STATS, _STATS)
 
 
 STATS_CHANGES: Final[Mapping[str, Callable[[ForeignStats, Look], None]]] = {

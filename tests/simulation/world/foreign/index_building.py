@@ -1,0 +1,140 @@
+"""How the engine builds the secondary index of the column `ts`: the steps of Spark's CREATE INDEX, between
+any two of which whoever builds it may die, or anybody else may act.
+
+It builds from the rows as they are at its indexing instant. Then it waits for writes that are pending and
+have a heartbeat; what is completed by that time and has a deltacommit in the metadata table it passes over,
+so a commit of ours that completed meanwhile is in no index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.foreign import instants
+from tests.simulation.world.foreign.bench import Bench
+from tests.simulation.world.foreign.listed_indexes import (
+    BUILDING,
+    LISTED,
+    define,
+    definitions,
+    name_in,
+    named_in,
+)
+from tests.simulation.world.foreign.secondary_entries import COLUMN, FOLDER, NAME, entries_of, logs_of
+from tests.simulation.world.foreign.writes import LeftOutError
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+
+_GROUPS: Final = 2
+_INDEXING: Final = "indexing"
+_WRITES: Final = ("commit", "deltacommit", "replacecommit", "clustering", "compaction")
+
+
+class IndexBuilding:
+    """``listed()`` is told when the table has the index. Raises LeftOutError."""
+
+    def __init__(self, bench: Bench, listed: Callable[[], None]) -> None:
+        self._bench, self._storage, self._listed = bench, bench.storage, listed
+        self._left: list[Callable[[Look], None]] = []
+        self._rows: Mapping[str, Row] = {}
+        self._instant = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether somebody is building one, and lives."""
+        return bool(self._left)
+
+    def is_left(self) -> bool:
+        """Whether a dead one's is defined, and not whole."""
+        if self.is_on or not self._storage.exists(".hoodie/hoodie.properties"):
+            return False
+        is_listed = NAME in named_in(self._storage, LISTED) - named_in(self._storage, BUILDING)
+        return NAME in definitions(self._storage) and not is_listed
+
+    def act(self, look: Look, what: str) -> None:
+        """``begin``, and takes the first step; ``next``; ``finish``: all that are left; ``die``."""
+        if what == "die":
+            self._check_on()
+            self._left = []
+        elif what == "begin":
+            self._begin(look)
+        elif what == "next":
+            self._check_on()
+            self._step(look)
+        else:
+            self._check_on()
+            while self._left:
+                self._step(self._bench.look())
+
+    def _begin(self, look: Look) -> None:
+        if self.is_on or NAME in definitions(self._storage) or NAME in named_in(self._storage, LISTED):
+            raise LeftOutError("there is one, or somebody builds it")
+        self._left = [
+            self._define, self._request, self._start, self._name, self._write, self._list, self._wait,
+            self._end,
+        ]  # fmt: skip
+        self._step(look)
+
+    def _check_on(self) -> None:
+        if not self.is_on:
+            raise LeftOutError("nobody builds an index")
+
+    def _step(self, look: Look) -> None:
+        self._left[0](look)
+        self._left = self._left[1:]
+
+    # ------------------------------------------------------------ the steps
+
+    def _define(self, _: Look) -> None:
+        define(self._storage, NAME, (COLUMN,), "secondary_index", "identity")
+
+    def _request(self, look: Look) -> None:
+        self._instant = self._bench.instant(look)
+        instants.request(self._storage, self._instant, _INDEXING)
+        self._rows = dict(look.content.rows)
+
+    def _start(self, _: Look) -> None:
+        instants.start(self._storage, self._instant, _INDEXING)
+
+    def _name(self, _: Look) -> None:
+        name_in(self._storage, BUILDING, {NAME})
+
+    def _write(self, look: Look) -> None:
+        """The partition, by an instant of the metadata table alone, which completes above all that is there;
+        what a former builder left of it goes.
+        """
+        storage, data, metadata = self._storage, look.timeline.hudi, look.metadata.hudi
+        storage.delete_tree(FOLDER)
+        instant = f"{sum(each < '1' for each in metadata.instants):017d}"
+        with self._bench.clock.beyond(max(data.newest, metadata.newest)):
+            completion = self._bench.instant(look)
+        logs = logs_of(storage, instant, entries_of(self._rows), (), _GROUPS)
+        for group in set(range(_GROUPS)) - {int(log.shard) for log in logs}:
+            name = LogFileName(f"{NAME.replace('_', '-')}-{group:04d}-0", instant, 1, "0-0-0")
+            storage.create(join_path(FOLDER, str(name)), empty_log(instant))
+        storage.replace(f"{FOLDER}/.hoodie_partition_metadata", b"commitTime=0\npartitionDepth=1\n")
+        instants.request(storage, instant, "deltacommit", root=instants.METADATA)
+        instants.start(storage, instant, "deltacommit", root=instants.METADATA)
+        done = encode_commit_metadata(CommitMetadata())
+        instants.complete(storage, instant, "deltacommit", completion, done, instants.METADATA)
+
+    def _list(self, _: Look) -> None:
+        name_in(self._storage, LISTED, named_in(self._storage, LISTED) | {NAME})
+
+    def _wait(self, look: Look) -> None:
+        """For all that was pending when it began."""
+        storage = self._storage
+        for each in look.timeline.hudi.pending(*_WRITES):
+            alive = storage.exists(instants.heartbeat(each.requested))
+            if each.requested < self._instant and alive:
+                raise LeftOutError(f"{each.name} is pending, and its writer lives")
+        name_in(storage, BUILDING, set())
+        self._listed()
+
+    def _end(self, look: Look) -> None:
+        instants.complete(self._storage, self._instant, _INDEXING, self._bench.instant(look), b"")

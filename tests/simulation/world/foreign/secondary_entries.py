@@ -1,0 +1,71 @@
+"""Entries of the secondary index of the column `ts`, as the engine makes them by Hudi's rule: the value's
+text, a dollar, the record key, with a backslash before backslashes and dollars in both. All entries of a
+value are in one file group, by Java's hash of what stands before the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tests.hudi_rules.slices import parse_data_file
+from tests.simulation.world.checkers.model import Row
+from tidemark.hudi_format.metadata_table.delta_commit import publish_log
+from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
+    SecondaryChanges,
+    SecondaryIndexPartition,
+)
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.publication.unfenced import Unfenced
+
+NAME: Final = "secondary_index_by_ts"
+FOLDER: Final = f".hoodie/metadata/{NAME}"
+COLUMN: Final = "ts"
+Entry = tuple[str, str]
+"""What all entries of a value begin with, and the key's part."""
+
+
+def entries_of(rows: Mapping[str, Row]) -> set[Entry]:
+    """One for each row."""
+    return {(f"{_escaped(str(row.at))}$", _escaped(key)) for key, row in rows.items()}
+
+
+def changed_logs(
+    storage: Any, instant: str, before: Mapping[str, Row], changes: Mapping[str, Row | None]
+) -> list[MetadataLogFile]:
+    """The log files of a commit that changes these rows, published."""
+    was = entries_of({key: before[key] for key in changes if key in before})
+    now = entries_of({key: row for key, row in changes.items() if row is not None})
+    groups = len({file.file_id for file in map(parse_data_file, storage.file_names(FOLDER)) if file})
+    return logs_of(storage, instant, now - was, was - now, groups)
+
+
+def logs_of(
+    storage: Any, instant: str, puts: Iterable[Entry], deletes: Iterable[Entry], groups: int
+) -> list[MetadataLogFile]:
+    """The log files with these entries, published."""
+    found: dict[int, tuple[list[str], list[str]]] = {}
+    for entries, place in ((puts, 0), (deletes, 1)):
+        for prefix, key in sorted(entries):
+            found.setdefault(_group(prefix, groups), ([], []))[place].append(prefix + key)
+    logs = []
+    for group, (put, deleted) in sorted(found.items()):
+        changes = SecondaryChanges(pa.array(put, pa.string()), pa.array(deleted, pa.string()))
+        log, data = SecondaryIndexPartition(NAME).log_file(changes, instant, ShardId(group))
+        publish_log(Unfenced(storage), log, data)
+        logs.append(log)
+    return logs
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("$", "\\$")
+
+
+def _group(prefix: str, groups: int) -> int:
+    value = 0
+    for character in prefix:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return abs(value - (value >> 31 << 32)) % groups
