@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -42,11 +42,16 @@ from tidemark.hudi_format.metadata_table.index_creation import (
     next_build_instant,
     unlist_indexes,
 )
-from tidemark.hudi_format.metadata_table.partitions.partition import LOG_VERSION, METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.partitions.partition import (
+    LOG_VERSION,
+    METADATA_TABLE_PATH,
+    MetadataLogFile,
+)
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     SECONDARY_PREFIX,
     SecondaryChanges,
     SecondaryIndexPartition,
+    secondary_index_log,
 )
 from tidemark.hudi_format.model import ShardId, shard_ids
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -109,24 +114,37 @@ def create_secondary_index(
     instant = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
     folder = join_path(METADATA_TABLE_PATH, partition.name)
     storage.create(join_path(folder, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
-    for group in shard_ids(content.groups):
-        file_id = partition.file_id(group)
-        if (path := content.bases.get(group)) is not None:
-            name = str(BaseFileName(file_id, INITIAL_TOKEN, instant, "hfile"))
-            with pa.memory_map(str(path)) as file:
-                storage.create(join_path(folder, name), memoryview(file.read_buffer()))
-        changes = content.changes.get(group)
-        data = empty_log(instant) if changes is None else partition.log_file(changes, instant, group)[1]
-        name = str(LogFileName(file_id, instant, LOG_VERSION, INITIAL_TOKEN))
-        storage.create(join_path(folder, name), data)
+    for group, path in content.bases.items():
+        name = str(BaseFileName(partition.file_id(group), INITIAL_TOKEN, instant, "hfile"))
+        with pa.memory_map(str(path)) as file:
+            storage.create(join_path(folder, name), memoryview(file.read_buffer()))
+    logs = [_write_log(storage, partition, content, instant, group) for group in shard_ids(content.groups)]
     hit(SecondaryFailpoint.AFTER_SECONDARY_WRITTEN)
-    complete_build(storage, instant, completion())
+    complete_build(storage, instant, completion(), logs)
     hit(SecondaryFailpoint.AFTER_SECONDARY_COMPLETED)
     definitions = read_index_definitions(storage)
     definition = secondary_index_definition(partition.name, column)
     write_index_definitions(storage, {**definitions, partition.name: definition})
     hit(SecondaryFailpoint.AFTER_SECONDARY_DEFINED)
     list_index(storage, partition.name)
+
+
+def _write_log(
+    storage: Storage,
+    partition: SecondaryIndexPartition,
+    content: IndexContent,
+    instant: str,
+    group: ShardId,
+) -> MetadataLogFile:
+    """The group's first log file, which each has."""
+    if (changes := content.changes.get(group)) is not None:
+        log, data = partition.log_file(changes, instant, group)
+    else:
+        data = empty_log(instant)
+        log = secondary_index_log(partition.name, instant, group, len(data), 0, 0)
+    log = replace(log, name=str(LogFileName(log.file_id, instant, LOG_VERSION, INITIAL_TOKEN)))
+    storage.create(log.path, data)
+    return log
 
 
 def drop_secondary_index(
