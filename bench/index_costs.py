@@ -2,8 +2,10 @@
 
     python -m bench.index_costs                      Tidemark and Hudi on Spark, about 20 minutes
     python -m bench.index_costs --only tidemark --batches 1000 --repeat 15
+    python -m bench.index_costs --only tidemark --secondary ts
 
-The index is column stats, of 13 columns or of all where there are fewer. Both tables are served at once, each
+The index is column stats, of 13 columns or of all where there are fewer; or a secondary index of one column,
+which is made of the empty table. Both tables are served at once, each
 by a `tidemark run` of its own with two Spark slots, and take turns, so that whatever else the machine does
 disturbs both alike. Of each batch: seconds from the commit of the input to that of the table, and CPU seconds
 of all processes of the run over that time, Kafka and Spark among them. Hudi: upserts of Parquet files by one
@@ -104,12 +106,23 @@ def in_turn(sides: Mapping[str, Side], workload: WideWorkload, options: Any, wha
 class OneRun:
     """A `tidemark run` of its own."""
 
-    def __init__(self, stack: ExitStack, folder: Path, workload: WideWorkload, stats: Sequence[str]) -> None:
+    def __init__(
+        self,
+        stack: ExitStack,
+        folder: Path,
+        workload: WideWorkload,
+        stats: Sequence[str],
+        secondary: str | None = None,
+    ) -> None:
         settings = configuration("100ms", 4)
         settings["table"]["index"]["column_stats"] = list(stats)
         settings["table_services"] = _OFF
         settings["services"]["web"] = "off"
         self.run = TidemarkRun(folder, settings, avro_schema(workload.schema()))
+        if secondary is not None:
+            self.run.write_configuration()
+            self.run.command("table", "create")
+            self.run.command("index", "create", f"by_{secondary}", "--column", secondary)
         stack.enter_context(self.run)
         self._watch = stack.enter_context(CommitWatch(self.run.table, TOPIC))
         # Samples on its thread matter to nobody; each batch is sampled at once.
@@ -147,11 +160,11 @@ class OneRun:
 def tidemark(options: argparse.Namespace, columns: int, folder: Path) -> dict[str, Any]:
     """Both tables with so many columns; returns off and on -> rows of a batch -> figures."""
     workload = WideWorkload(options.keys, columns, options.seed)
-    stats = indexed(workload.schema().names)
+    stats = [] if options.secondary else indexed(workload.schema().names)
     with ExitStack() as stack:
         runs = {
             "off": OneRun(stack, folder / f"off-{columns}", workload, []),
-            "on": OneRun(stack, folder / f"on-{columns}", workload, stats),
+            "on": OneRun(stack, folder / f"on-{columns}", workload, stats, options.secondary),
         }
         for run in runs.values():
             run.load(workload)
@@ -160,7 +173,8 @@ def tidemark(options: argparse.Namespace, columns: int, folder: Path) -> dict[st
         for name, run in runs.items():
             run.add_steps(sides[name].taken)
         verified = {name: run.run.command("verify") for name, run in runs.items()}
-    return {"columns": columns, "indexed": len(stats), "verified": verified, **_figures(sides)}
+    index = _told(stats) if options.secondary is None else f"a secondary index of {options.secondary}"
+    return {"columns": columns, "index": index, "verified": verified, **_figures(sides)}
 
 
 def hudi(options: argparse.Namespace, columns: int, folder: Path) -> dict[str, Any]:
@@ -178,7 +192,11 @@ def hudi(options: argparse.Namespace, columns: int, folder: Path) -> dict[str, A
             table.create(workload)
             sides[name] = Side(_upserts(table))
         in_turn(sides, workload, options, f"Hudi, {columns} columns")
-    return {"columns": columns, "indexed": len(stats), **_figures(sides)}
+    return {"columns": columns, "index": _told(stats), **_figures(sides)}
+
+
+def _told(stats: Sequence[str]) -> str:
+    return f"{len(stats)} with stats"
 
 
 def _upserts(table: HudiTable) -> Callable[[Any], tuple[float, float, list[int]]]:
@@ -216,7 +234,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
             for size, on in case["on"].items():
                 off = case["off"][size]
                 yield (
-                    f"{side}: {case['columns']} columns, {case['indexed']} with stats, {size} rows: "
+                    f"{side}: {case['columns']} columns, {case['index']}, {size} rows: "
                     f"{_beside(off, on, 'median_s', 's')}, {_beside(off, on, 'median_cpu_s', 'CPU s')}"
                 )
                 yield from _steps(off["median_steps_ms"], on["median_steps_ms"])
@@ -244,11 +262,15 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--keys", type=int, default=200_000, help="rows of the table before the first batch")
     add("--batches", type=_numbers, default=[1_000, 10_000, 100_000], help="rows of a batch")
     add("--columns", type=_numbers, default=[3, 32], help="columns of the table")
+    add("--secondary", metavar="COLUMN", help="a secondary index of this column; with --only tidemark")
     add("--repeat", type=int, default=9, help="batches of each size")
     add("--seed", type=int, default=17452)
     add("--work", type=Path, help="folder for tables and Kafka; what is made there is removed at the end")
     add("--out", type=Path, help="the report as JSON")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.secondary is not None and options.only != "tidemark":
+        parser.error("--secondary goes with --only tidemark")
+    return options
 
 
 def _numbers(text: str) -> list[int]:

@@ -79,10 +79,14 @@ class TidemarkRun:
         self._state = folder / "state"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> TidemarkRun:
+    def write_configuration(self) -> None:
+        """The table's configuration and schema, for a command before the run."""
         self.folder.mkdir(exist_ok=True)
         self.file.write_text(yaml.safe_dump(dict(self.settings), sort_keys=False))
         (self.folder / "bench.avsc").write_text(json.dumps(self._schema))
+
+    def __enter__(self) -> TidemarkRun:
+        self.write_configuration()
         self._process = child.spawn([*COMMAND, "run", "-c", str(self.file)], self.folder / "run.log")
         return self
 

@@ -18,7 +18,7 @@ from tests.unit.table_files import new_table, table_schema, write_config
 from tidemark.commit_coordinator.offline.secondary_index import create_index
 from tidemark.config import load_config
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format import secondary_index_scan, validation
+from tidemark.hudi_format import secondary_index_scan
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
@@ -72,7 +72,6 @@ def check(judge: HudiJudge, table: Path, expected: dict[str, set[str]], files_ma
 def test_spark_looks_rows_up_and_keeps_the_index(
     judge: HudiJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
     monkeypatch.setattr(secondary_index_scan, "ENTRIES_PER_GROUP", 9)
     table = tmp_path / "table"
     writer = new_table(table)

@@ -22,7 +22,6 @@ from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
 from tests.simulation.scripted_tagger import Row, Tagged
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.metadata_table.secondary_creation import create_secondary_index, secondary_partition
 from tidemark.hudi_format.model import InstantGenerator
@@ -184,11 +183,9 @@ CASES: Final = [
 def test_spark_finds_rows_by_what_epochs_keep(
     judge: HudiJudge,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     table_type: TableType,
     columns: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
     asked = Asked(judge, Town(tmp_path / "t", table_type), columns)
     life = asked.life
     life.epochs_of_ours(4)

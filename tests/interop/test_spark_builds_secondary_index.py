@@ -17,7 +17,6 @@ from tests.interop.judge import HudiJudge
 from tests.interop.spark_operations import COMPACTS_INDEX
 from tests.interop.test_secondary_index_of_epochs_with_hudi import Asked, Town
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.table_verification.verify import verify_table
 
@@ -34,10 +33,9 @@ BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 
 @BOTH_TYPES
 def test_spark_builds_an_index_while_epochs_are_written(
-    judge: HudiJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: TableType
+    judge: HudiJudge, tmp_path: Path, table_type: TableType
 ) -> None:
     """On MERGE_ON_READ a compaction of ours is planned and not executed before the index is there."""
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
     asked = Asked(judge, Town(tmp_path / "t", table_type), ("city",))
     life = asked.life
     life.epochs_of_ours(4)

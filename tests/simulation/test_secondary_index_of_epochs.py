@@ -20,7 +20,6 @@ from tidemark.commit_coordinator.errors import EntriesLeftOutError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.kept_indexes import KeptSecondary
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.errors import FencedOutError
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.table_config import TableType
@@ -34,11 +33,6 @@ from tidemark.stream_writer.tasks import run_task
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 GROUPS = 2
 NULL = "\0"
-
-
-@pytest.fixture(autouse=True)
-def _served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
 
 
 def with_index(folder: Path, table_type: TableType, groups: int = GROUPS) -> CommitPath:

@@ -14,17 +14,11 @@ from tests.simulation.kept_secondary import NAME, changes, define, switch_on
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tidemark.commit_coordinator.commit.unfinished_index import BUILDER_IS_DEAD_MS, NOBODY_BUILDS_MS
 from tidemark.hudi_format import table_keys as keys
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.index_definitions import read_index_definitions
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.table_config import TableType, update_properties
 
 SOON_S = 3.0
-
-
-@pytest.fixture(autouse=True)
-def _served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
 
 
 def second_written(folder: Path) -> CommitPath:

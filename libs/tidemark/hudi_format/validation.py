@@ -77,9 +77,8 @@ UNSAFE_PENDING: Final = (
 )
 _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
 
-SERVES_SECONDARY = False
 SERVES_PARTITIONED = False
-"""Whether tables with secondary indexes, and those with a partitioned record index, are served."""
+"""Whether tables with a partitioned record index are served."""
 
 
 def as_it_is(config: TableConfig) -> TableConfig:
@@ -382,7 +381,7 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             f"the metadata table keeps {', '.join(sorted(found.names))}, which Tidemark does not maintain",
             "Run `tidemark table adopt`, or `tidemark table adopt --drop-stats`",
         )
-    served = {name for name in other_indexes if SERVES_SECONDARY and name.startswith(SECONDARY_PREFIX)}
+    served = {name for name in other_indexes if name.startswith(SECONDARY_PREFIX)}
     if unknown := other_indexes - STATS_PARTITIONS - served:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",

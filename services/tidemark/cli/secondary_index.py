@@ -11,7 +11,6 @@ from tidemark.cli.tables import refuse_while_served_elsewhere, refuse_while_serv
 from tidemark.commit_coordinator.offline import secondary_index as offline
 from tidemark.config import TableConfigFile
 from tidemark.console.errors import CliError
-from tidemark.hudi_format import validation
 from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 
@@ -22,11 +21,8 @@ Say = Callable[[str], None]
 def create(config: TableConfigFile, name: str, column: str, say: Say) -> Answer:
     """Makes a secondary index of a table whose services do not run; returns the answer as document and lines.
 
-    Raises CliError while services of the table run, and where this release does not keep such an index up to
-    date; and as `offline.create_index`.
+    Raises CliError while services of the table run, and as `offline.create_index`.
     """
-    if not validation.SERVES_SECONDARY:
-        raise CliError("this release does not keep secondary indexes up to date yet, and makes none")
     clock = _unserved(config, say)
     return _answer(offline.create_index(config, clock, SystemIds(), name, column, say))
 

@@ -40,11 +40,13 @@ def adopt_table(
     """Adopts the table and returns the answer of `offline.adoption.adopt_table`. Call `check_adoptable`
     before.
     """
-    document, pinned, dropped, kept = adoption.adopt_table(config, clock, ids, stats, pending_allowed)
+    adopted = adoption.adopt_table(config, clock, ids, stats, pending_allowed)
+    document, pinned, dropped, kept, secondary = adopted
     lines = [_can_be_served(document)]
     lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
     lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
     lines += kept.lines
+    lines += [f"{name} is kept as it is: run `tidemark verify`" for name in secondary]
     stats_of = {"columns": list(kept.columns), "wrong": [list(wrong) for wrong in kept.wrong]}
     return document | {"timezone_set": pinned, "dropped": dropped, "column_stats": stats_of}, lines
 

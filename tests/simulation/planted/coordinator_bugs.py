@@ -24,6 +24,7 @@ from tidemark.commit_coordinator.commit.kept_indexes import KeptIndexes
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook
 from tidemark.commit_coordinator.domain.actions import Decide, Finish, Plan
 from tidemark.epoch_protocol.entries import EpochCommitted, EpochPlanned
+from tidemark.hudi_format import validation
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import FileContent, Storage, parent_of
 from tidemark.hudi_format.timeline import Action, Instant
@@ -235,7 +236,7 @@ def committed_while_an_index_is_built(ground: Ground) -> None:
     """docs/adr/0018-secondary-indexes.md: no epoch completes while another engine has a secondary index
     unfinished. Here it does, as if the index were none of ours before the table lists it.
     """
-    real = served_table.check_still_servable
+    real = validation.check_still_servable
     ground.replace(served_table, "check_still_servable", partial(real, unfinished=True))
 
 

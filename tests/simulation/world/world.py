@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-from unittest.mock import patch
 
 from tests.simulation.world.actors import (
     StageActor,
@@ -16,7 +15,6 @@ from tests.simulation.world.checkers.table import BrokenTableError
 from tests.simulation.world.events import Events
 from tests.simulation.world.script import Script
 from tests.simulation.world.settings import inputs_of
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
@@ -250,5 +248,5 @@ def run_script(script: Script) -> Outcome:
 def run_world(world: World) -> Outcome:
     """As `run_script`, from where the world's ground is."""
     logging.getLogger("tidemark").setLevel(logging.CRITICAL + 1)
-    with world.edges.in_place(world.setup), patch.object(validation, "SERVES_SECONDARY", True):
+    with world.edges.in_place(world.setup):
         return world.run()

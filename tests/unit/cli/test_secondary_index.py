@@ -9,14 +9,12 @@ import pytest
 
 from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.index_definitions import read_index_definitions
 from tidemark.hudi_format.storage.local import LocalStorage
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", True)
+def file(tmp_path: Path) -> Path:
     new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1), ("k2", "2026-01-02", 2)))
     return write_config(tmp_path)
 
@@ -46,8 +44,8 @@ def test_a_name_and_a_column_go_together(file: Path, capsys, wrong: list[str]) -
     assert "give --column-stats, or a name and --column" in capsys.readouterr().err
 
 
-def test_none_is_made_where_it_would_not_be_kept(file: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "SERVES_SECONDARY", False)
-    assert main(["index", "create", "-c", str(file), "by_at", "--column", "at"]) == 1
-    assert "makes none" in capsys.readouterr().err
-    assert names(file) == {"record_index"}
+def test_adopting_a_table_names_the_indexes_that_nobody_compared_with_the_rows(file: Path, capsys) -> None:
+    assert main(["index", "create", "-c", str(file), "by_at", "--column", "at"]) == 0
+    capsys.readouterr()
+    assert main(["table", "adopt", "-c", str(file)]) == 0
+    assert "secondary_index_by_at is kept as it is: run `tidemark verify`" in capsys.readouterr().out

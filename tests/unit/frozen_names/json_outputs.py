@@ -34,7 +34,6 @@ from tidemark.demo.flights import StreamCounts
 from tidemark.demo.report import Check, DemoReport, UpkeepAction, UpkeepSetting
 from tidemark.demo.session import DemoOptions, _tell
 from tidemark.epoch_protocol.input_topics import InputTopic, InputTopics, encode_input_topics
-from tidemark.hudi_format import validation
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 
@@ -150,12 +149,10 @@ def _offline(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, A
     yield _run("verify", *old)
     yield _run("table", "adopt", *old)
     yield _run("index", "create", *old, "--column-stats", "at")
-    with patched.context() as kept:
-        kept.setattr(validation, "SERVES_SECONDARY", True)
-        yield _run("index", "create", *old, "by_at", "--column", "at")
-        yield _run("index", "repair", *old, "by_at")
-        yield _run("lookup", *old, "--where", "at=1", "--limit", "1")
-        yield _run("index", "drop", *old, "by_at")
+    yield _run("index", "create", *old, "by_at", "--column", "at")
+    yield _run("index", "repair", *old, "by_at")
+    yield _run("lookup", *old, "--where", "at=1", "--limit", "1")
+    yield _run("index", "drop", *old, "by_at")
     with patched.context() as doubled:
         client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
         doubled.setattr(ConfluentKafkaClient, "from_config", lambda *_, **__: client)

@@ -56,14 +56,16 @@ def add(commands: Commands) -> None:
         group,
         "index create",
         run_create,
-        "make column stats, by which readers pass over files; no service may run",
+        "make column stats or a secondary index, by which readers pass over files; no service may run",
         "  tidemark index create -c flights.yaml --column-stats day,price\n\n"
         "Reads these columns of all files, and writes the least and the greatest value of each file into\n"
         "the metadata table; from then on each commit of Tidemark's adds those of its files. In place of\n"
         "column stats that are there, if any. Killed, it leaves the table without: run it again.\n"
         "docs/column-stats.md says what Hudi's readers make of them.\n\n"
-        "With a name and --column: a secondary index. This release does not keep such an index up to date\n"
-        "yet, and refuses to make one (docs/secondary-index.md).",
+        "  tidemark index create -c flights.yaml by_city --column city\n\n"
+        "With a name and --column: a secondary index, by which readers find the rows of a value. Reads the\n"
+        "column of all rows; from then on each commit of Tidemark's keeps it. Killed, it leaves the table\n"
+        "without the index, or refused: run it again (docs/secondary-index.md).",
     )
     create.add_argument("name", nargs="?", metavar="NAME", help="of the secondary index")
     create.add_argument("--column", help="the secondary index's column")

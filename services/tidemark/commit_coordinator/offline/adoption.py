@@ -14,6 +14,7 @@ from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_tab
 from tidemark.config import TableConfigFile
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import LockLostError
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
@@ -37,13 +38,15 @@ class AdoptionError(CoordinatorError):
 
 class Adopted(NamedTuple):
     """`table`: a document like that of `create_table`. `pinned`: the table's time zone was set. `dropped`:
-    the stats that were switched off. `stats`: what was done to those that stay.
+    the stats that were switched off. `stats`: what was done to those that stay. `secondary`: the secondary
+    indexes, which nobody compared with the rows.
     """
 
     table: dict[str, Any]
     pinned: bool
     dropped: list[str]
     stats: AdoptedStats
+    secondary: list[str]
 
 
 def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
@@ -88,7 +91,9 @@ def adopt_table(
         dropped = sorted(drop_stats(storage)) if stats else []
         adopted = AdoptedStats() if kept is None else kept.adopt(clock)
     opened = open_table(config, storage, clock, _pending(storage, pending_allowed))
-    return Adopted(_summary(config, opened), pinned, dropped, adopted)
+    names = opened.config.metadata_partitions
+    secondary = sorted(name for name in names if name.startswith(SECONDARY_PREFIX))
+    return Adopted(_summary(config, opened), pinned, dropped, adopted, secondary)
 
 
 def check_moved(config: TableConfigFile, clock: Clock) -> dict[str, Any]:

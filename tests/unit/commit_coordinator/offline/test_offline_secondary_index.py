@@ -17,6 +17,7 @@ from tidemark.hudi_format import secondary_index_scan
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import read_index_definitions
+from tidemark.hudi_format.metadata_table.index_history import newest_index_build
 from tidemark.hudi_format.metadata_table.log_records import slice_entries
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryIndexPartition
@@ -33,7 +34,7 @@ from tidemark.hudi_format.schema import SchemaError
 from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import read_table_config
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 
@@ -98,6 +99,14 @@ def test_the_index_has_an_entry_of_each_live_row(file: Path, monkeypatch: pytest
     definition = read_index_definitions(storage_of(file))[PARTITION.name]
     assert (definition["sourceFields"], definition["version"]) == (["note"], "V2")
     assert read_lock(storage_of(file)) is None
+
+
+def test_caches_of_the_record_index_stay(file: Path) -> None:
+    """A build that names no files may be one of the record index."""
+    storage = storage_of(file)
+    before = newest_index_build(storage, load_timeline(storage, METADATA_TABLE_ROOT))
+    make(file)
+    assert newest_index_build(storage, load_timeline(storage, METADATA_TABLE_ROOT)) == before
 
 
 def test_what_is_committed_during_the_scan_is_scanned_under_the_lock(file: Path) -> None:
