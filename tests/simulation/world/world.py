@@ -172,7 +172,7 @@ class World(Events):
                 left, restarts = _ROUNDS_MAX, restarts - 1
             if number % 3 == 0 and self._lost and self._skip():
                 left = _ROUNDS_MAX
-            if number % _INDEX_ROUNDS == 0 and waits is not None and self.foreign.left_an_index:
+            if number % _INDEX_ROUNDS == 0 and waits is not None and self.foreign.building.is_left():
                 # As long as nothing is committed: then nobody asks.
                 self.reached["waits until an index is taken out"] += 1
                 self._do_wait(str(_BUILDER_MS))

@@ -28,14 +28,21 @@ class Indexes:
     ) -> Iterator[str]:
         """What is wrong with them after a commit, whose metadata is given. ``view``: the table after it."""
         yield from self.stats.faults(instant, commit, decisions)
-        yield from (f"commit {instant}: {fault}" for fault in self.secondary_faults(view))
+        yield from (f"commit {instant}: {fault}" for fault in self._secondary_faults(view))
+        if "tidemark.epoch" in (commit.get("extraMetadata") or {}):
+            for index in sorted(self._unfinished()):
+                yield f"commit {instant} completes while {index} is half made: it is in none of it"
 
-    def secondary_faults(self, view: View) -> Iterator[str]:
-        """What is wrong with the secondary index, if the table has one."""
+    def begin_secondary(self, view: View) -> Iterator[str]:
+        """The table has the secondary index from here on; what is wrong with it as it was made."""
+        self.keeps_secondary = True
+        yield from (f"as it was made {fault}" for fault in self._secondary_faults(view))
+
+    def _secondary_faults(self, view: View) -> Iterator[str]:
         if self.keeps_secondary:
             yield from self.secondary.faults(self._reader.secondary(view), self._reader.content(view).rows)
 
-    def unfinished(self) -> set[str]:
+    def _unfinished(self) -> set[str]:
         """The secondary indexes that are half made. No epoch may complete meanwhile: it would be in none."""
         definitions = self._read(DEFINITIONS) if self._reader.has(DEFINITIONS) else b""
         return unfinished(self._read(PROPERTIES), definitions)

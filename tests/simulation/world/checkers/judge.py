@@ -127,10 +127,9 @@ class Judge:
             self.say("G1", str(error))
 
     def has_secondary(self) -> None:
-        """From here on the table has the secondary index, and it holds the rows that are there."""
-        self.indexes.keeps_secondary = True
-        for fault in self.indexes.secondary_faults(self._reader.view(self._reader.data_timeline())):
-            self.say("G5", f"as another engine made it {fault}")
+        """From here on the table has the secondary index, with all rows that are there."""
+        for fault in self.indexes.begin_secondary(self.look().view):
+            self.say("G5", fault)
 
     def undone(self, instant: str) -> None:
         """Another engine takes back a commit of its own."""
@@ -214,8 +213,9 @@ class Judge:
         """The table as it is now, for who acts on it."""
         timeline = self._reader.data_timeline()
         view = self._reader.view(timeline)
-        metadata, content = self._reader.metadata_timeline(), self._reader.content(view)
-        return Look(timeline, metadata, view, content, self._reader)
+        return Look(
+            timeline, self._reader.metadata_timeline(), view, self._reader.content(view), self._reader
+        )
 
     def reader_begins(self, now_ms: int) -> None:
         """A slow reader lists the data timeline."""
@@ -254,8 +254,6 @@ class Judge:
                 self._foreign.append(ForeignRow(key, self._applied[key], row, instant))
         elif "tidemark.epoch" in extra:
             self._epoch_committed(instant, extra)
-            for index in sorted(self.indexes.unfinished()):
-                self.say("G5", f"commit {instant} completes while {index} is half made: it is in none of it")
         view = self._reader.view(self._timeline)
         for fault in self.indexes.faults(instant, commit, self.topics.decisions, view):
             self.say("G5", fault)

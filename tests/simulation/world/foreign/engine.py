@@ -68,7 +68,12 @@ class ForeignEngine:
         self._in_flight: Write | None = None
         self._begun, self._halves, self._lock_left = set[str](), set[str](), False
         self._stats = ForeignStats(bench).change
-        self._building = IndexBuilding(bench, judge.has_secondary)
+        self.building = IndexBuilding(bench, judge.has_secondary, lambda: self._in_flight is not None)
+        self._build, self._savepoint = self.building.act, self._restoring.savepoint
+        self._rollback_own, self._run_clean = self._undoing.roll_back_newest, self._tidying.run_clean
+        services = self._services
+        self._plan_compaction, self._run_compaction = services.plan_compaction, services.run_compaction
+        self._plan_clustering, self._run_clustering = services.plan_clustering, services.run_clustering
         self.done = Counter[str]()
         self.said = ""
         self._rows = Rows(layout, at, lambda: bench.has_note)
@@ -104,7 +109,7 @@ class ForeignEngine:
         index it does nothing else.
         """
         look = self._judge.look()
-        if self._building.is_on and kind != "build":
+        if self.building.is_on and kind != "build":
             raise LeftOutError("it builds an index")
         if kind not in _LEAVES_INDEX and self._index.is_pending(look):
             self._index.run(look, clean=False)
@@ -252,9 +257,9 @@ class ForeignEngine:
 
     def settle(self) -> bool:
         """What is in flight is finished or rolled back, what is scheduled is carried out; False: not yet."""
-        if self._building.is_on:
+        if self.building.is_on:
             self.act("build", "finish")
-        if self._building.is_on:
+        if self.building.is_on:
             return False
         self.act("undo")
         if not self._bench.may():
@@ -286,13 +291,7 @@ class ForeignEngine:
         if instant in self._begun:
             self.done["rollback of its own pending write"] += 1
 
-    def _rollback_own(self, look: Look) -> None:
-        self._undoing.roll_back_newest(look)
-
     # ------------------------------------------------------------ savepoints
-
-    def _savepoint(self, look: Look) -> None:
-        self._restoring.savepoint(look)
 
     def _delete_savepoints(self, _: Look) -> None:
         self._restoring.delete_savepoints()
@@ -341,25 +340,7 @@ class ForeignEngine:
         if not done:
             raise LeftOutError("there is nothing that it could take back")
 
-    # ------------------------------------------------------------ indexes
-
-    def _build(self, look: Look, what: str) -> None:
-        if what == "begin" and self._in_flight is not None:
-            raise LeftOutError("a write of its own is in flight")
-        self._building.act(look, what)
-
-    @property
-    def left_an_index(self) -> bool:
-        """Whether an index is half made, and nobody goes on with it."""
-        return self._building.is_left()
-
     # ------------------------------------------------------------ services
-
-    def _plan_compaction(self, look: Look) -> None:
-        self._services.plan_compaction(look)
-
-    def _run_compaction(self, look: Look) -> None:
-        self._services.run_compaction(look)
 
     def _fail_compaction(self, look: Look, where: str = "files") -> None:
         if not look.timeline.hudi.pending("compaction"):
@@ -370,12 +351,6 @@ class ForeignEngine:
     def _compact(self, look: Look, *_: str) -> None:
         self._services.plan_compaction(look)
         self._services.run_compaction(self._judge.look())
-
-    def _plan_clustering(self, look: Look, day: str) -> None:
-        self._services.plan_clustering(look, day)
-
-    def _run_clustering(self, look: Look) -> None:
-        self._services.run_clustering(look)
 
     def _fail_clustering(self, look: Look, day: str, where: str = "files") -> None:
         if not look.timeline.hudi.pending("clustering"):
@@ -401,9 +376,6 @@ class ForeignEngine:
     def _plan_clean(self, look: Look, policy: str, keep: str) -> None:
         self._tidying.plan_clean(look, policy, int(keep))
         self._clock.wait()
-
-    def _run_clean(self, look: Look) -> None:
-        self._tidying.run_clean(look)
 
     def _compact_index(self, look: Look, *words: str) -> None:
         if not self._index.is_pending(look):

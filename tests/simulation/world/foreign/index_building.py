@@ -36,10 +36,12 @@ _WRITES: Final = ("commit", "deltacommit", "replacecommit", "clustering", "compa
 
 
 class IndexBuilding:
-    """``listed()`` is told when the table has the index. Raises LeftOutError."""
+    """``listed()`` is told when the table has the index; ``writes()``: whether a write of the engine's own is
+    in flight. Raises LeftOutError.
+    """
 
-    def __init__(self, bench: Bench, listed: Callable[[], None]) -> None:
-        self._bench, self._storage, self._listed = bench, bench.storage, listed
+    def __init__(self, bench: Bench, listed: Callable[[], None], writes: Callable[[], bool]) -> None:
+        self._bench, self._storage, self._listed, self._writes = bench, bench.storage, listed, writes
         self._left: list[Callable[[Look], None]] = []
         self._rows: Mapping[str, Row] = {}
         self._instant = ""
@@ -74,6 +76,8 @@ class IndexBuilding:
     def _begin(self, look: Look) -> None:
         if self.is_on or NAME in definitions(self._storage) or NAME in named_in(self._storage, LISTED):
             raise LeftOutError("there is one, or somebody builds it")
+        if self._writes():
+            raise LeftOutError("a write of its own is in flight")
         self._left = [
             self._define, self._request, self._start, self._name, self._write, self._list, self._wait,
             self._end,
