@@ -1,5 +1,4 @@
-"""Holds the guarantees G1 to G8 of ARCHITECTURE.md: after every storage step, after every event, and at the
-end.
+"""Holds the guarantees G1 to G8 of ARCHITECTURE.md: after each storage step and each event, and at the end.
 
 A violation is remembered, not raised: whoever runs the world asks for it after each event, so that no
 `except` of the product can swallow one.
@@ -213,9 +212,8 @@ class Judge:
         """The table as it is now, for who acts on it."""
         timeline = self._reader.data_timeline()
         view = self._reader.view(timeline)
-        return Look(
-            timeline, self._reader.metadata_timeline(), view, self._reader.content(view), self._reader
-        )
+        metadata, content = self._reader.metadata_timeline(), self._reader.content(view)
+        return Look(timeline, metadata, view, content, self._reader)
 
     def reader_begins(self, now_ms: int) -> None:
         """A slow reader lists the data timeline."""
