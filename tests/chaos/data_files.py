@@ -30,11 +30,15 @@ def files_there(table: Path) -> set[str]:
 def files_due(table: Path, commits: Iterable[Commit]) -> set[str]:
     """Paths of those that have to be there. `commits`: epochs that were seen, also such as are archived."""
     named = {name for commit in commits for name in commit.files}
-    for document in _documents(table, _WRITE):
-        named |= written_files(document)
+    named |= named_by_writes(table)
     for document in _documents(table, _DELETION):
         named -= set(_deleted_files(document))
     return named
+
+
+def named_by_writes(table: Path, timeline: str = DATA_TIMELINE) -> set[str]:
+    """Paths that completed writes of a timeline name, those of compactions and replacecommits too."""
+    return {name for document in _documents(table, _WRITE, timeline) for name in written_files(document)}
 
 
 def _deleted_files(document: Any) -> Iterator[str]:
@@ -44,7 +48,7 @@ def _deleted_files(document: Any) -> Iterator[str]:
             yield "/".join(filter(None, (partition, name.rpartition("/")[2])))
 
 
-def _documents(table: Path, names: re.Pattern[str]) -> Iterator[Any]:
-    for file in (table / DATA_TIMELINE).iterdir():
+def _documents(table: Path, names: re.Pattern[str], timeline: str = DATA_TIMELINE) -> Iterator[Any]:
+    for file in (table / timeline).iterdir():
         if names.fullmatch(file.name):
             yield decoded(file)

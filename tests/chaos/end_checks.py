@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.chaos.cluster import TABLE
-from tests.chaos.data_files import files_due, files_there
+from tests.chaos.data_files import files_due, files_there, named_by_writes
 from tests.chaos.table_views import by_key, read_rows
 from tests.chaos.timeline_watch import Commit, completed, pending
 from tests.input_model import Row
@@ -23,6 +23,7 @@ from tests.input_model import Row
 _COMMAND_S: Final = 180.0
 _KAFKA_S: Final = 30.0
 _METADATA_ROOT: Final = ".hoodie/metadata"
+_LOG_FILE: Final = re.compile(r"\..*_(.*)\.log\.\d+_.*")
 
 
 def check_rows(table: Path, expected: Mapping[str, Row]) -> Iterator[str]:
@@ -59,13 +60,22 @@ def check_files(table: Path, commits: list[Commit]) -> Iterator[str]:
 
 
 def _check_metadata_files(table: Path) -> Iterator[str]:
-    """Log files of the metadata table name their instant: one that was committed, or of the bootstrap."""
-    instants = completed(table, f"{_METADATA_ROOT}/.hoodie/timeline")
-    for partition in ("files", "record_index", "column_stats"):
-        for file in sorted((table / _METADATA_ROOT / partition).glob(".*.log.*")):
-            name = re.fullmatch(r"\..*_(\d{17,20})\.log\.\d+_.*", file.name)
-            if name is None or name[1] not in instants:
+    """Log files of the metadata table name their instant: one that was committed, or of the bootstrap. Its
+    base files are named by the write that made them, a compaction mostly.
+    """
+    root, timeline = table / _METADATA_ROOT, f"{_METADATA_ROOT}/.hoodie/timeline"
+    instants, named = completed(table, timeline), named_by_writes(table, timeline)
+    for partition in _partitions(root):
+        for file in sorted((root / partition).iterdir()):
+            log = _LOG_FILE.fullmatch(file.name)
+            is_known = log[1] in instants if log else f"{partition}/{file.name}" in named
+            if (log or file.suffix == ".hfile") and not is_known:
                 yield f"orphan: {partition}/{file.name} of the metadata table belongs to no commit"
+
+
+def _partitions(root: Path) -> list[str]:
+    """`files`, `record_index`, and whatever indexes the table keeps besides."""
+    return sorted(each.name for each in root.iterdir() if each.is_dir() and each.name != ".hoodie")
 
 
 def check_transactions(bootstrap: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import signal
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -184,11 +185,14 @@ def damage_cache(world: World, name: str) -> Steps:
 
 
 def lose_state(world: World, name: str) -> Steps:
-    """All local state of a service is gone: caches, or Spark's checkpoint and scratch."""
+    """All local state of a service is gone: caches, or Spark's checkpoint and scratch. A service that was
+    killed a moment ago may have none yet: it gets the time to make some.
+    """
+    folder = world.cluster.state / name
+    yield world.until(f"state in {folder}", lambda: _holds_something(folder), 120.0)
     seat = _down(world, name)
     yield world.rest(1.0)
-    folder = world.cluster.state / name
-    if not any(folder.rglob("*")):
+    if not _holds_something(folder):
         raise AssertionError(f"lose-state {name}: there is no state in {folder}")
     shutil.rmtree(folder, ignore_errors=True)
     seat.down = False
@@ -198,7 +202,7 @@ def lose_state(world: World, name: str) -> Steps:
 def lose_checkpoint(world: World, _: str) -> Steps:
     """Spark's checkpoint disappears under the running writer."""
     folder = world.cluster.state / WRITER / "writer" / "checkpoint"
-    yield world.until(f"a checkpoint in {folder}", lambda: folder.is_dir() and any(folder.iterdir()), 120.0)
+    yield world.until(f"a checkpoint in {folder}", lambda: _holds_something(folder), 120.0)
     shutil.rmtree(folder, ignore_errors=True)
     yield world.rest(1.0)
 
@@ -309,6 +313,12 @@ def _down(world: World, name: str) -> Seat:
     seat.down = True
     seat.kill()
     return seat
+
+
+def _holds_something(folder: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return any(folder.iterdir())
+    return False
 
 
 def _spark(seat: Seat, what: str) -> list[psutil.Process]:

@@ -50,7 +50,16 @@ DELETION = fastavro.parse_schema(
         ],
     }
 )
+METADATA = ".hoodie/metadata"
 LOG, BASE = "r0/.g_10.log.1_0-0-0", "r0/g_1-0-0_20.parquet"
+
+
+def written(paths: Iterable[str]) -> Mapping[str, Any]:
+    """What a completed write says that it wrote."""
+    stats: dict[str, list[Mapping[str, str]]] = {}
+    for path in paths:
+        stats.setdefault(path.split("/")[0], []).append({"path": path})
+    return {"partitionToWriteStats": stats}
 
 
 class Table:
@@ -64,22 +73,29 @@ class Table:
 
     def put(self, *paths: str) -> None:
         for path in paths:
-            (self.root / path).parent.mkdir(exist_ok=True)
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_bytes(b"rows")
 
     def write(self, number: int, paths: Iterable[str], action: str = "deltacommit", plan: str = "") -> None:
-        stats: dict[str, list[Mapping[str, str]]] = {}
-        for path in paths:
-            stats.setdefault(path.split("/")[0], []).append({"path": path})
-        self._complete(number, action, COMMIT, {"partitionToWriteStats": stats}, plan or action)
+        self._complete(number, action, COMMIT, written(paths), plan or action)
+
+    def write_metadata(
+        self, number: int, paths: Iterable[str], action: str = "deltacommit", plan: str = ""
+    ) -> None:
+        """The same in the metadata table, below whose folder ``paths`` are."""
+        timeline = self.root / METADATA / ".hoodie/timeline"
+        self._complete(number, action, COMMIT, written(paths), plan or action, timeline)
 
     def delete(self, number: int, action: str, partition: str, names: list[str]) -> None:
         document = {"partitionMetadata": {partition: {"successDeleteFiles": names}}}
         self._complete(number, action, DELETION, document, action)
 
-    def _complete(self, number: int, action: str, schema: Any, document: Any, plan: str) -> None:
-        (self.timeline / f"{10 * number:017}.{plan}.requested").touch()
-        with (self.timeline / f"{10 * number:017}_{10 * number + 1:017}.{action}").open("wb") as out:
+    def _complete(
+        self, number: int, action: str, schema: Any, document: Any, plan: str, timeline: Path | None = None
+    ) -> None:
+        timeline = timeline or self.timeline
+        (timeline / f"{10 * number:017}.{plan}.requested").touch()
+        with (timeline / f"{10 * number:017}_{10 * number + 1:017}.{action}").open("wb") as out:
             fastavro.writer(out, schema, [document])
 
     def found(self, *seen: str) -> list[str]:
@@ -148,3 +164,29 @@ def test_files_of_a_table_without_partitions_are_deleted_by_name(tmp_path: Path)
     assert table.found() == []
     table.delete(2, "clean", "", ["g_1-0-0_10.parquet"])
     assert table.found() == ["orphan: g_1-0-0_10.parquet belongs to no commit"]
+
+
+INDEX_BASE = f"record_index/record-index-0000-0_0-1-2_{20:017}.hfile"
+
+
+@pytest.mark.parametrize("folder", ["files", "record_index", "column_stats", "an_index_that_is_new"])
+def test_a_planted_log_file_of_the_metadata_table_is_found(table: Table, folder: str):
+    name = f"{folder}/.f-0000-0_{10:017}.log.1_0-0-0"
+    table.put(f"{METADATA}/{name}")
+    assert table.found(LOG) == [f"orphan: {name} of the metadata table belongs to no commit"]
+    table.write_metadata(1, [name])
+    assert table.found(LOG) == []
+
+
+def test_a_planted_base_file_of_the_metadata_table_is_found(table: Table):
+    """Beside one of a completed compaction: the same instant is not enough, the compaction has to name it."""
+    table.put(f"{METADATA}/{INDEX_BASE}", f"{METADATA}/record_index/.hoodie_partition_metadata")
+    orphan = [f"orphan: {INDEX_BASE} of the metadata table belongs to no commit"]
+    assert table.found(LOG) == orphan
+    (table.root / METADATA / ".hoodie/timeline" / f"{20:017}.compaction.requested").touch()
+    assert table.found(LOG) == orphan
+    table.write_metadata(2, [INDEX_BASE], "commit", plan="compaction")
+    assert table.found(LOG) == []
+    another = INDEX_BASE.replace("0-1-2", "0-9-9")
+    table.put(f"{METADATA}/{another}")
+    assert table.found(LOG) == [f"orphan: {another} of the metadata table belongs to no commit"]

@@ -26,7 +26,8 @@ from tidemark.stream_runtime.platform.errors import BrokerFailedError
 from tidemark.stream_runtime.platform.jars import class_path
 
 _JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError")
-_FORMAT_TIMEOUT_S: Final = 60.0
+_FORMAT_TIMEOUT_S: Final = 240.0
+"""A deadline alone, as long as that of a start: a busy machine needs long for what else takes a second."""
 _POLL_S: Final = 0.05
 _METADATA_TIMEOUT_S: Final = 1.0
 _PORT_ATTEMPTS_MAX: Final = 3
