@@ -14,7 +14,11 @@ import pytest
 from xdist.remote import Producer
 
 from tests.longest_first import Together, in_this_order
+from tests.simulation.commit_path import CommitPath
+from tests.simulation.configured_path import config_of
 from tests.simulation.reached_states import ReachedStates
+from tidemark.config import TableConfigFile
+from tidemark.hudi_format.table_config import TableType
 
 LONGEST_FIRST = (
     "test_cut_anywhere.py",
@@ -38,6 +42,17 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="tidemark-", dir=_MEMORY) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> CommitPath:
+    return CommitPath(tmp_path / "table", TableType.MERGE_ON_READ, ordered=True)
+
+
+@pytest.fixture
+def config(tmp_path: Path, path: CommitPath) -> TableConfigFile:
+    """Of the table of `path`, which a module may make otherwise."""
+    return config_of(path, tmp_path)
 
 
 _STATES = ReachedStates()

@@ -9,16 +9,15 @@ import pytest
 from hudi import HudiTableBuilder
 
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.configured_path import config_of
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, check_end, first_epoch, row, second_epoch
-from tests.simulation.scripted_tagger import SCHEMA, TABLE
-from tests.simulation.test_recover_and_new_ledger import CONFIG
+from tests.simulation.scripted_tagger import TABLE
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.offline.recovery import recover
 from tidemark.commit_coordinator.opening.takeover import take_over
-from tidemark.config import load_config
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.errors import LockLostError
@@ -120,11 +119,9 @@ def test_recover_refuses_the_ledger_of_another_table(tmp_path: Path) -> None:
     for _ in range(6):
         other.start_coordinator()
         other.crash()
-    (tmp_path / "t.avsc").write_text(SCHEMA.avro_json)
-    file = tmp_path / "t.yaml"
-    file.write_text(CONFIG.replace("TABLE", path.storage.base_uri))
+    config = config_of(path, tmp_path)
     with pytest.raises(DivergedError, match=r"epoch 1 .*the decisions end with epoch 0"):
-        recover(load_config(file), other.client, path.storage, path.clock, path.ids)
+        recover(config, other.client, path.storage, path.clock, path.ids)
 
 
 class _FrozenAfterItsClaim(DecisionsLog):

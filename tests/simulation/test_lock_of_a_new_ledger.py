@@ -5,34 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
-from pathlib import Path
 
 import pytest
 
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.points import Points
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
-from tests.simulation.scripted_tagger import SCHEMA
-from tests.simulation.test_recover_and_new_ledger import CONFIG, die_at, go_on, lose_topics
+from tests.simulation.test_recover_and_new_ledger import die_at, go_on, lose_topics
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.offline.new_ledger import new_ledger
-from tidemark.config import TableConfigFile, load_config
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.publication.locate import read_lock
-from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import load_timeline
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> CommitPath:
-    return CommitPath(tmp_path / "table", TableType.MERGE_ON_READ, ordered=True)
-
-
-@pytest.fixture
-def config(tmp_path: Path, path: CommitPath) -> TableConfigFile:
-    (tmp_path / "t.avsc").write_text(SCHEMA.avro_json)
-    file = tmp_path / "t.yaml"
-    file.write_text(CONFIG.replace("TABLE", path.storage.base_uri))
-    return load_config(file)
 
 
 class LockWatch(Points):

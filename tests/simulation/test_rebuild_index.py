@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,7 @@ import tests.simulation.scripted_tagger as tagger_module
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
-from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE
-from tests.simulation.test_recover_and_new_ledger import CONFIG
+from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tests.unit.index_rebuilds import KilledError, killed_at
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.offline.index_rebuild import (
@@ -24,11 +22,10 @@ from tidemark.commit_coordinator.offline.index_rebuild import (
     rebuild_index,
 )
 from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
-from tidemark.config import TableConfigFile, load_config
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.errors import TimelineConflictError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import open_publication, read_lock
-from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.table_services.rebuilding.documents import (
     ShardFile,
     begun_rebuild,
@@ -46,21 +43,13 @@ Hit = Callable[[RebuildFailpoint], None]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> CommitPath:
-    path = CommitPath(tmp_path / "table", TableType.MERGE_ON_READ, ordered=True)
+def path(path: CommitPath) -> CommitPath:
+    """The table has an epoch, and nobody runs."""
     path.client.admin().create_topics([TopicSpec(path.topics.tombstones, 1)])
     first_epoch(path)
     path.run_until_idle()
     path.crash()
     return path
-
-
-@pytest.fixture
-def config(tmp_path: Path, path: CommitPath) -> TableConfigFile:
-    (tmp_path / "t.avsc").write_text(SCHEMA.avro_json)
-    file = tmp_path / "t.yaml"
-    file.write_text(CONFIG.replace("TABLE", path.storage.base_uri))
-    return load_config(file)
 
 
 def built_here(path: CommitPath) -> Build:

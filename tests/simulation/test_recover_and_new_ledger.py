@@ -15,7 +15,7 @@ import tidemark.commit_coordinator.offline.new_ledger as new_ledger_module
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
-from tests.simulation.scripted_tagger import SCHEMA, TABLE
+from tests.simulation.scripted_tagger import TABLE
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS
@@ -26,7 +26,7 @@ from tidemark.commit_coordinator.offline.recovery import recover
 from tidemark.commit_coordinator.opening.ledger_identity import MovedOrCopiedError, ledger_id, location_of
 from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
 from tidemark.commit_coordinator.opening.takeover import take_over
-from tidemark.config import InputStart, TableConfigFile, load_config
+from tidemark.config import InputStart, TableConfigFile
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
@@ -37,7 +37,7 @@ from tidemark.epoch_protocol.input_topics import (
 from tidemark.hudi_format.errors import LockHeldError, UnsupportedTableError
 from tidemark.hudi_format.publication.locate import open_publication, read_lock
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableType
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.validation import check_servable
 from tidemark.ledger_client.fold_reader import FoldReader
@@ -46,19 +46,6 @@ from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 from tidemark.stream_runtime.kafka.ports import MissingTopicError, TopicPartition, TopicSpec
 from tidemark.table_verification.verify import verify_table
 
-CONFIG = f"""\
-table:
-  name: {TABLE}
-  path: TABLE
-  record_key: [id]
-  partition: [day]
-  ordering: ts
-  schema: t.avsc
-  index: {{shards: 2, lanes: 1}}
-input: {{topics: [in], partitions: 1}}
-kafka: {{bootstrap.servers: "127.0.0.1:1"}}
-state: {{path: ./state}}
-"""
 BETWEEN_EPOCHS = (
     CoordinatorFailpoint.AFTER_VOIDED,
     CoordinatorFailpoint.AFTER_ROLLED_BACK,
@@ -72,19 +59,6 @@ DECIDED = (
     CoordinatorFailpoint.AFTER_DATA_COMMIT,
     CoordinatorFailpoint.BEFORE_EPOCH_COMMITTED,
 )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> CommitPath:
-    return CommitPath(tmp_path / "table", TableType.MERGE_ON_READ, ordered=True)
-
-
-@pytest.fixture
-def config(tmp_path: Path, path: CommitPath) -> TableConfigFile:
-    (tmp_path / "t.avsc").write_text(SCHEMA.avro_json)
-    file = tmp_path / "t.yaml"
-    file.write_text(CONFIG.replace("TABLE", path.storage.base_uri))
-    return load_config(file)
 
 
 def die_at(path: CommitPath, failpoint: CoordinatorFailpoint) -> None:

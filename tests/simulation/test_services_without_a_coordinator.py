@@ -8,15 +8,13 @@ import pytest
 
 from tests.simulation.noop_service import USELESS, Noop
 from tests.simulation.scripted_epochs import check_traces
-from tests.simulation.scripted_tagger import SCHEMA
 from tests.simulation.service_path import ServicePath
-from tests.simulation.test_recover_and_new_ledger import CONFIG
 from tests.simulation.test_service_protocol import begun
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.offline import open_services
 from tidemark.commit_coordinator.offline.new_ledger import new_ledger
 from tidemark.commit_coordinator.offline.recovery import recover
-from tidemark.config import TableConfigFile, load_config
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceVoided
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 
@@ -38,14 +36,6 @@ COMPLETED = [
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServicePath:
     monkeypatch.setattr(open_services, "handlers_of", lambda *_: [Noop()])
     return begun(tmp_path / "table", beside_epoch=False)
-
-
-@pytest.fixture
-def config(tmp_path: Path, path: ServicePath) -> TableConfigFile:
-    (tmp_path / "t.avsc").write_text(SCHEMA.avro_json)
-    file = tmp_path / "t.yaml"
-    file.write_text(CONFIG.replace("TABLE", path.storage.base_uri))
-    return load_config(file)
 
 
 def dead_at(path: ServicePath, failpoint: CoordinatorFailpoint) -> str:

@@ -41,7 +41,6 @@ from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.config import Address, load_config
 from tidemark.config.run_file import RunFile
 from tidemark.epoch_protocol.entries import Stage, TransactionBegun, encode_entry
-from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_writer.tasks import run_task
@@ -53,11 +52,6 @@ from tidemark.table_status.warnings import StatusWarning, WarningKind
 NOWHERE = Address("127.0.0.1", 1)
 KAFKA_S = 60.0
 FACTS = Facts(TABLE, SHARDS, 1, 3_000, 1)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> CommitPath:
-    return CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
 
 
 def test_the_slot_of_the_oldest_open_transaction_is_named_until_it_ends(path: CommitPath) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from tests.unit.index_assigner.index_world import MANY, DataTable
+from tests.unit.page.page_world import FACTS, PageWorld
+from tests.unit.typed_status import typed_status
 from tidemark.index_assigner.assign.warming import WarmBusyError, WarmRequests
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier, WarmProgress
 from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.page.overview import overview
 
 
 @pytest.fixture
@@ -46,6 +50,30 @@ def test_all_shards_are_loaded_without_a_look_up_and_answer_from_their_runs(assi
     assert one.index.stats()["blocks_read"] == 0
     assert loaded(one.index).loaded == table.shards
     assert one.index.stats()["runs_loaded"] == table.shards
+
+
+def test_a_load_that_goes_on_is_on_the_page_and_in_status_until_it_is_done(assigners, table) -> None:
+    """By the figures of a real index, which an assigner tells with each of its reports."""
+    one, world, shown = assigners(table).open(), PageWorld(), []
+    one.index.warm(start=True)
+    while one.index.warm(start=False).left:
+        one.index.load_on()
+        told = on_the_page(world, one.index.stats())
+        shown.append((told["loading"], told["loading_of"]))
+    under_way = [(done, all_) for done, all_ in shown if all_]
+    assert any(done for done, _ in under_way), "no load was seen under way"
+    assert all(0 <= done <= all_ <= len(MANY) for done, all_ in under_way)
+    assert on_the_page(world, one.index.stats())["loading_of"] == 0
+
+
+def on_the_page(world: PageWorld, figures: dict[str, float]) -> dict[str, Any]:
+    """What the page says of run files when `status` has these figures of one assigner."""
+    member = {"slot": 0, "process": "a", "address": "h:1", "lanes": ["0"], "uncommitted_entries": 0}
+    world.status["services"]["assign"] = [{**member, "figures": figures}]
+    status = typed_status(world.status)
+    assert status.services.assign[0].figures["run_loading_entries"] == figures["run_loading_entries"]
+    (told,) = [each for each in overview(FACTS, status, [], {}, 0)["tiers"] if each["tier"] == "run"]
+    return told
 
 
 def test_shards_without_a_base_file_need_no_run(assigners) -> None:
