@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.index_assigner.index.test_index_beside_services import rebuild_index, superseded
+from tests.unit.index_assigner.index.test_index_beside_services import (
+    archive_table,
+    rebuild_index,
+    superseded,
+)
 from tests.unit.index_assigner.index_world import BIG, MANY, Assigner, Change, DataTable, load_runs, promoted
 from tests.unit.page.page_world import PageWorld
 from tidemark.cli.commands.admin import status_lines
@@ -75,6 +79,36 @@ def test_a_shard_that_is_read_is_loaded_and_its_run_outlives_the_process_compact
     assert stats["run_shards"] == table.shards
     assert stats["run_entries"] == len(MANY)
     assert stats["run_bytes"] == sum(path.stat().st_size for path in run_files(two))
+
+
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("compactions", [1, 2])
+def test_a_complete_run_is_right_after_commits_compactions_and_cleans_of_others_while_nobody_was_there(
+    assigners, table, compactions: int, archived: bool
+) -> None:
+    """Compacted once its log files are gone, twice its base file too. The answers take longer, and are right:
+    what was moved, deleted, made, and deleted and made again, and what the run alone still knows.
+    """
+    one = assigners(table).open(table.known())
+    load_runs(one, list(MANY))
+    assert one.index.stats()["run_entries"] == len(MANY)
+    one.close()
+    table.commit_rows({"k0002": (7, 10_000), "new": (8, 10_001)}, {"k0001": 10_002, "k0003": 10_003})
+    table.compact_index(clean=True)
+    table.commit_rows({"k0003": (9, 10_004)}, {"k0004": 10_005})
+    for value in range(10_006, 10_010):
+        table.commit_rows({f"later-{value}": (1, value)})
+    for _ in range(compactions - 1):
+        table.compact_index(clean=True)
+    if archived:
+        archive_table(table, 1)
+    two = assigners(table).open(table.known())
+    for _ in range(2):
+        assert groups(two, [*MANY, *table.rows, "never"]) == {
+            **dict.fromkeys(MANY),
+            **{key: group for key, (group, _) in table.rows.items()},
+            "never": None,
+        }
 
 
 def test_a_shard_of_which_little_was_read_is_not_loaded(assigners, monkeypatch: pytest.MonkeyPatch) -> None:
