@@ -1,7 +1,7 @@
 """Chooses the fixed seeds of `make simulation`: few worlds that together reach every required state, rare
 ones several times, so that a change of the product that costs one world its state does not fail the level.
 
-    python -m tests.simulation.choose_seeds [--first 0] [--count 1000] [--keep 300] [--jobs 2]
+    python -m tests.simulation.choose_seeds [--first 0] [--count 1000] [--keep 150] [--jobs 2]
 
 runs ``count`` seeds and writes ``fixed_seeds.txt``. To be run again where a change takes a state away.
 """
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.choose_seeds")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1_000, help="so many seeds are run")
-    parser.add_argument("--keep", type=int, default=300, help="so many are written")
+    parser.add_argument("--keep", type=int, default=150, help="so many are written")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     last = options.first + options.count
