@@ -72,6 +72,7 @@ def on_the_page(world: PageWorld, figures: dict[str, float]) -> dict[str, Any]:
     world.status["services"]["assign"] = [{**member, "figures": figures}]
     status = typed_status(world.status)
     assert status.services.assign[0].figures["run_loading_entries"] == figures["run_loading_entries"]
+    told: dict[str, Any]
     (told,) = [each for each in overview(FACTS, status, [], {}, 0)["tiers"] if each["tier"] == "run"]
     return told
 
