@@ -35,6 +35,7 @@ from tidemark.epoch_protocol.entries import (
 from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
 from tidemark.epoch_protocol.kept_indexes import KeptSecondary, KeptStats
 from tidemark.epoch_protocol.state import FoldState, VoidedAttempt
+from tidemark.hudi_format.index_definitions import read_index_definitions, record_index_kind
 from tidemark.hudi_format.metadata_table.checked_index import (
     CHECKED_INDEX,
     checked_replacecommits,
@@ -78,6 +79,8 @@ BEGUN_WITH_STATS = (
     b'tabase":"","schema":null},"shards":1,"completions":["20250615150640000","20250615150640001","202'
     b'50615150640002"],"stats":["id"]}'
 )
+"""The creation of a table with a partitioned record index; it exists for moments, too."""
+BEGUN_PARTITIONED = BEGUN_WITH_STATS[:-1] + b',"kind":"partitioned"}'
 PASSING = {"freed-lock", "left-lock", "adopt-", "terms", "ended", "store", "schemas", "index-rebuild.json"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 PARTITIONED = {"lane-function"}
@@ -314,7 +317,7 @@ def test_every_field_of_a_document_is_recorded(kinds: Kinds, path: str, made_by:
     msgspec.json.decode(content, type=made_by)
     kinds.hold(path, json.loads(content))
     if path == CREATION:
-        kinds.hold(path, json.loads(BEGUN_WITH_STATS))
+        kinds.hold(path, json.loads(BEGUN_PARTITIONED))
     assert lacking(kinds, path, made_by) == set()
 
 
@@ -348,13 +351,15 @@ def test_what_a_commit_says_of_its_epoch_is_recorded(kinds: Kinds):
     assert [key for key in keys if not any(key.encode() in commit for commit in commits)] == []
 
 
-def test_a_begun_table_with_column_stats_is_finished():
+@pytest.mark.parametrize("document", [BEGUN_WITH_STATS, BEGUN_PARTITIONED], ids=["global", "partitioned"])
+def test_a_begun_table_with_column_stats_is_finished(document: bytes):
     storage = InMemoryStorage()
-    storage.create(CREATION, BEGUN_WITH_STATS)
-    begun = msgspec.json.decode(BEGUN_WITH_STATS, type=Creation)
-    assert msgspec.json.encode(begun) == BEGUN_WITH_STATS
-    create_or_finish(storage, begun.definition, begun.shards, SystemClock(), begun.stats)
+    storage.create(CREATION, document)
+    begun = msgspec.json.decode(document, type=Creation)
+    assert msgspec.json.encode(begun) == document
+    create_or_finish(storage, begun.definition, begun.shards, SystemClock(), begun.stats, begun.kind)
     assert kept_stats_columns(storage, read_table_config(storage)) == ["id"]
+    assert record_index_kind(read_index_definitions(storage)) is begun.kind
 
 
 def test_a_recorded_half_made_table_is_finished(kinds: Kinds):

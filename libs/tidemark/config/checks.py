@@ -11,6 +11,7 @@ from typing import Final
 
 from tidemark.config.errors import ConfigError, Problems
 from tidemark.config.model import (
+    ConfiguredIndexKind,
     IndexConfig,
     InputConfig,
     InputFormat,
@@ -99,10 +100,10 @@ _SMALLER_FIRST: Final = (
 
 def with_lanes(file: Path, index: IndexConfig) -> IndexConfig:
     """Returns the section with the number of lanes filled in. Raises ConfigError for more lanes than
-    shards.
+    shards, where a lane is a set of shards: with a global record index.
     """
     lanes = index.lanes or min(index.shards, _LANES_DEFAULT_MAX)
-    if lanes > index.shards:
+    if lanes > index.shards and index.kind is ConfiguredIndexKind.GLOBAL:
         raise ConfigError(
             str(file),
             "table.index.lanes",

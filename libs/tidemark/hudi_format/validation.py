@@ -122,8 +122,8 @@ def check_servable(
     config = check_still_servable(storage, accepted, changed, unfinished=own_pending is None)
     if own_pending is not None:
         _check_pending(storage, own_pending)
-    check_files(storage)
     timeline = load_timeline(storage)
+    check_files(storage, timeline)
     metadata = load_timeline(storage, METADATA_TABLE_ROOT)
     check_index_is_of_the_rows(storage, timeline, metadata)
     ReplacedEntries(storage).check(timeline, metadata)

@@ -36,7 +36,6 @@ FAULTS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("limits", "batch_bytes"), "32MiB", "limits.batch_bytes: must be below limits.message_bytes"),
     (("limits", "record_bytes"), "16300KiB", "limits.record_bytes: must be at least 128 KiB below"),
     (("limits", "transaction_interval"), "1h", "limits.transaction_interval: must be below"),
-    (("table", "index", "lanes"), 9, "table.index.lanes: 9 lanes need at least as many shards"),
     (("table", "index", "column_stats"), ["day", "nostats"], "no column stats for nostats (the table has no"),
     (("table", "record_key"), ["id", "nokey", "price"], "has no field nokey"),
     (("table", "partition"), ["day", "nopart", "price"], "has no field nopart"),

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.index_definitions import (
+    IndexKind,
+    read_index_definitions,
+    record_index_kind,
+)
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.timeline import Timeline
 
 
 def check_folder(storage: Storage) -> None:
@@ -18,8 +24,13 @@ def check_folder(storage: Storage) -> None:
         raise _missing(f"its folder {RECORD_INDEX_FOLDER} is gone")
 
 
-def check_files(storage: Storage) -> None:
-    """Lists the folder. Raises UnsupportedTableError where it has no file of the index."""
+def check_files(storage: Storage, data: Timeline) -> None:
+    """Lists the folder. Raises UnsupportedTableError where it has no file of the index. A partitioned one has
+    none before the first commit on the timeline ``data``, which begins the first partitions.
+    """
+    kind = record_index_kind(read_index_definitions(storage))
+    if kind is IndexKind.PARTITIONED and data.newest_completion() is None:
+        return
     if not any(parse_data_file(info.name) is not None for info in storage.list(RECORD_INDEX_FOLDER)):
         raise _missing(f"its folder {RECORD_INDEX_FOLDER} has no file of it")
 

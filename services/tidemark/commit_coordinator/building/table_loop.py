@@ -21,6 +21,7 @@ from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
 from tidemark.commit_coordinator.table_services.kinds import service_runner
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Topic
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.timeline import Action
@@ -69,6 +70,7 @@ def make_context(parts: Parts, opened: Opened, term: Term) -> Context:
             opened.schemas.united,
             InputPositions(sharded),
             config.table.accept_properties,
+            config.table.index.shards if table.kind is IndexKind.PARTITIONED else 0,
         ),
         publishing=term,
         clock=ports.clock,

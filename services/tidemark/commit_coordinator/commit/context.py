@@ -72,6 +72,9 @@ class TableFacts:
     inputs: InputPositions = field(default_factory=InputPositions)
     accepted_properties: Collection[str] = ()
     """`table.accept_properties`: names that hoodie.properties may have besides those that we know."""
+    partition_shards: int = 0
+    """With a partitioned record index: how many file groups a commit of ours begins for a data partition that
+    has none. 0 with a global one, whose shards are ``num_shards``."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,9 @@ class Context:
         self.steps = StepTimes(self.clock)
         self.rollbacks = Rollbacks(self.storage)
         self.replaced_entries = ReplacedEntries(self.storage)
-        self.shards = IndexShards(self.storage, self.table.num_shards)
+        self.shards = IndexShards(
+            self.storage, self.table.num_shards, is_partitioned=bool(self.table.partition_shards)
+        )
         self.stats = StatsLayouts(self.storage)
         self.indexes = IndexLayouts(self.storage, self.stats)
 

@@ -10,6 +10,9 @@ insert, and k would have two rows.
 
 So a coordinator's claim names the number. A start with another number is refused, and a running coordinator
 stops before it plans, decides or rewinds with such an index.
+
+Of a partitioned index the number of a data partition's shards is read anew by each epoch, and no topic is
+made for it. What must not change is that it is partitioned, because rows are identified by that.
 """
 
 from __future__ import annotations
@@ -42,8 +45,9 @@ def check_number(topics: int, index: int) -> None:
 class IndexShards:
     """Checks the number of shards whenever the index may have been built anew."""
 
-    def __init__(self, storage: Storage, topics: int) -> None:
+    def __init__(self, storage: Storage, topics: int, *, is_partitioned: bool = False) -> None:
         self._storage = storage
+        self._is_partitioned = is_partitioned
         self._topics = topics
         self._build: str | None = None
 
@@ -55,5 +59,20 @@ class IndexShards:
         """
         build = newest_build(metadata)
         if anew or build != self._build:
-            check_number(self._topics, MetadataTableSnapshot.load(self._storage).num_shards)
+            shards = MetadataTableSnapshot.load(self._storage).num_shards
+            if self._is_partitioned:
+                _check_partitioned(shards)
+            else:
+                check_number(self._topics, shards)
             self._build = build
+
+
+def _check_partitioned(shards: int) -> None:
+    """``shards``: of a global index that the table has now."""
+    if shards:
+        raise UnsupportedTableError(
+            f"the record index was partitioned, and is a global one of {shards} shards now: another engine "
+            "built it anew. A key may have a row in each of several partitions, and that index knows one",
+            "With Hudi on Spark drop the record index and build the partitioned one anew "
+            "(docs/partitioned-index.md)",
+        )

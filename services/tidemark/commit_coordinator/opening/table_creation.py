@@ -1,8 +1,9 @@
 """Creates a new table, so that a process that is killed on the way leaves a table that the next one finishes.
 
-1. Create `creation.json` in the table's folder: the table's definition, the number of shards, the columns of
-   its column stats, the completion times of the metadata table's first commits. It is created exclusively, so
-   of two processes that create the table at the same time both carry out the same document.
+1. Create `creation.json` in the table's folder: the table's definition, the kind of its record index, the
+   number of shards, the columns of its column stats, the completion times of the metadata table's first
+   commits. It is created exclusively, so of two processes that create the table at the same time both carry
+   out the same document.
 2. Make the table by that document alone: `hoodie.properties`, the metadata table, then its partitions in the
    properties. Whoever does it, and however often, makes the same files.
 3. Delete the temporary files of killed processes, then the document.
@@ -24,6 +25,7 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table.bootstrap import (
     bootstrap_metadata_table,
     bootstrapped_partitions,
@@ -51,15 +53,17 @@ class CreationError(CoordinatorError):
     kind = ErrorKind.INVALID
 
 
-class Creation(msgspec.Struct, frozen=True):
+class Creation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The document. ``completions``: completion times of the bootstrap commits of files, record_index and, if
-    there are any, column stats. ``stats``: their columns.
+    there are any, column stats. ``stats``: their columns. ``shards`` is not used for a partitioned index,
+    which begins without any. Earlier versions wrote neither ``stats`` nor ``kind``.
     """
 
     definition: TableDefinition
     shards: int
     completions: list[str]
     stats: list[str] = []
+    kind: IndexKind = IndexKind.GLOBAL
 
 
 def is_half_made(storage: Storage, definition: TableDefinition) -> bool:
@@ -70,15 +74,20 @@ def is_half_made(storage: Storage, definition: TableDefinition) -> bool:
 
 
 def create_or_finish(
-    storage: Storage, definition: TableDefinition, shards: int, clock: Clock, stats: Sequence[str] = ()
+    storage: Storage,
+    definition: TableDefinition,
+    shards: int,
+    clock: Clock,
+    stats: Sequence[str] = (),
+    kind: IndexKind = IndexKind.GLOBAL,
 ) -> None:
-    """Creates an empty table with its record index and with column stats of the columns ``stats``, or
-    finishes one.
+    """Creates an empty table with a record index of this kind and with column stats of the columns ``stats``,
+    or finishes one.
 
     Raises CreationError for a folder in use, and for a creation that was begun with another configuration.
     """
     left = [info.path for info in storage.walk(".hoodie") if is_temporary(info.name)]
-    creation = _begun(storage, definition, shards, clock, list(stats))
+    creation = _begun(storage, clock, Creation(definition, shards, [], list(stats), kind))
     if not storage.exists(PROPERTIES_PATH):
         with contextlib.suppress(AlreadyExistsError):
             create_table(storage, creation.definition)
@@ -87,6 +96,7 @@ def create_or_finish(
             storage,
             creation.shards,
             InstantGenerator(clock),
+            kind=creation.kind,
             completions=creation.completions,
             stats=creation.stats,
         )
@@ -97,15 +107,14 @@ def create_or_finish(
     storage.sync_dir(ROOT)
 
 
-def _begun(
-    storage: Storage, definition: TableDefinition, shards: int, clock: Clock, stats: list[str]
-) -> Creation:
+def _begun(storage: Storage, clock: Clock, wanted: Creation) -> Creation:
+    """The creation that was begun here, or else ``wanted``, which lacks its times, with times of now."""
     begun = _read(storage)
     if begun is None:
         _refuse_folder_in_use(storage)
         instants = InstantGenerator(clock)
-        completions = [instants.next() for _ in bootstrapped_partitions(stats)]
-        mine = Creation(definition, shards, completions, stats)
+        completions = [instants.next() for _ in bootstrapped_partitions(wanted.stats)]
+        mine = msgspec.structs.replace(wanted, completions=completions)
         if not storage.exists(PROPERTIES_PATH):
             # A creation of an earlier version was killed after it made this, and before it made the table.
             storage.delete_tree(_METADATA_TABLE)
@@ -114,10 +123,11 @@ def _begun(
         begun = _read(storage)
     if begun is None:
         raise CreationError(f"{storage.base_uri}: another process is creating this table now: try again")
-    if (begun.definition, begun.shards, begun.stats) != (definition, shards, stats):
+    if msgspec.structs.replace(begun, completions=[]) != wanted:
         raise CreationError(
             f"the creation of a table in {storage.base_uri} was begun with another configuration "
-            f"({begun.shards} shards, key {', '.join(begun.definition.record_key_fields)}, column stats of "
+            f"({begun.kind} index, {begun.shards} shards, "
+            f"key {', '.join(begun.definition.record_key_fields)}, column stats of "
             f"{', '.join(begun.stats) or 'no column'}): finish it with that one, or delete the folder, which "
             "holds no row yet"
         )

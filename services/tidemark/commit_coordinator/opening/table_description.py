@@ -9,6 +9,11 @@ from tidemark.config import TableConfigFile
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options, procedure_options
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.index_definitions import (
+    IndexKind,
+    read_index_definitions,
+    record_index_kind,
+)
 from tidemark.hudi_format.metadata_table.missing_index import check_shards
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -90,7 +95,8 @@ def _why_not(storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collec
     try:
         pending = [instant.requested for instant in snapshot.data_timeline.pending()]
         check_servable(storage, pending, accepted)
-        check_shards(snapshot.num_shards)
+        if record_index_kind(read_index_definitions(storage)) is IndexKind.GLOBAL:
+            check_shards(snapshot.num_shards)
     except (UnsupportedTableError, SchemaError) as error:
         return str(error)
     return None

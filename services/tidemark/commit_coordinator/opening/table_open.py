@@ -22,6 +22,11 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format import validation
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
+from tidemark.hudi_format.index_definitions import (
+    IndexKind,
+    read_index_definitions,
+    record_index_kind,
+)
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.metadata_table import missing_index
 from tidemark.hudi_format.metadata_table.scanned_ranges import check_stats_columns
@@ -52,8 +57,10 @@ class TableMismatchError(CoordinatorError):
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """The opened table. ``schema``: the union of the table's schema and of `table.schema`, whose columns are
-    ``configured``. ``created``: this call made it. ``logs``: checks log files that other engines add.
+    """The opened table. ``num_shards``: of a global record index; 0 where it is partitioned, because each
+    data partition has shards of its own, and their number belongs to nobody. ``schema``: the union of the
+    table's schema and of `table.schema`, whose columns are ``configured``. ``created``: this call made it.
+    ``logs``: checks log files that other engines add.
     """
 
     config: TableConfig
@@ -62,6 +69,7 @@ class OpenedTable:
     created: bool
     logs: ReadableLogs
     configured: Sequence[str] = ()
+    kind: IndexKind = IndexKind.GLOBAL
 
     def keep_columns(self, term: Term) -> None:
         """Records the configured columns for the next start. Raises FencedOutError when the term is over."""
@@ -85,7 +93,8 @@ def open_table(
         _check_columns(file, configured)
         index = file.table.index
         check_stats_columns(configured, index.column_stats)
-        create_or_finish(storage, definition, index.shards, clock, index.column_stats)
+        kind = configured_kind(file)
+        create_or_finish(storage, definition, index.shards, clock, index.column_stats, kind)
     changed = without_stats if own_pending is None else as_it_is
     return replace(read_table(file, storage, own_pending, changed), created=created)
 
@@ -103,16 +112,18 @@ def read_table(
     configured = _configured(file)
     config = check_servable(storage, own_pending, file.table.accept_properties, changed)
     check_same(file, config)
+    kind = _same_kind(file, storage)
     check_columns_kept(file, storage, configured)
     schema = union_with_table(file, storage, config, configured)
     _check_columns(file, schema)
     snapshot = MetadataTableSnapshot.load(storage)
-    missing_index.check_shards(snapshot.num_shards)
-    check_shards(file, snapshot.num_shards)
+    if kind is IndexKind.GLOBAL:
+        missing_index.check_shards(snapshot.num_shards)
+        check_shards(file, snapshot.num_shards)
     logs = ReadableLogs(storage, config.ordering_field)
     view = TableView.of(storage, snapshot.data_timeline)
     logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
-    return OpenedTable(config, snapshot.num_shards, schema, False, logs, configured.arrow.names)
+    return OpenedTable(config, snapshot.num_shards, schema, False, logs, configured.arrow.names, kind)
 
 
 def _configured(file: TableConfigFile) -> TableSchema:
@@ -120,6 +131,24 @@ def _configured(file: TableConfigFile) -> TableSchema:
     if file.table.index.kind is ConfiguredIndexKind.PARTITIONED and not validation.SERVES_PARTITIONED:
         raise TableMismatchError("table.index.kind: partitioned is not served yet: use global")
     return TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
+
+
+def configured_kind(file: TableConfigFile) -> IndexKind:
+    """`table.index.kind`."""
+    return IndexKind(file.table.index.kind.value)
+
+
+def _same_kind(file: TableConfigFile, storage: Storage) -> IndexKind:
+    """The kind of the table's record index. Raises TableMismatchError when another one is configured: what
+    identifies a row follows from it.
+    """
+    kind, wanted = record_index_kind(read_index_definitions(storage)), configured_kind(file)
+    if kind is not wanted:
+        raise TableMismatchError(
+            f"{file.file}: table.index.kind is {wanted}, the record index of {file.table.path} is {kind}. "
+            f"The kind counts only when the index is made, so set it to {kind}"
+        )
+    return kind
 
 
 def open_beside_predecessor(
