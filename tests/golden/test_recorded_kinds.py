@@ -33,7 +33,7 @@ from tidemark.epoch_protocol.entries import (
     encode_entry,
 )
 from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
-from tidemark.epoch_protocol.kept_indexes import KeptSecondary, KeptStats
+from tidemark.epoch_protocol.kept_indexes import KeptPartitioned, KeptSecondary, KeptStats
 from tidemark.epoch_protocol.state import FoldState, VoidedAttempt
 from tidemark.hudi_format.index_definitions import read_index_definitions, record_index_kind
 from tidemark.hudi_format.metadata_table.checked_index import (
@@ -72,6 +72,8 @@ PLANNED_WITH_STATS = (
 PLANNED_WITH_INDEXES = PLANNED_WITH_STATS[:-1] + (
     b',"secondary":[{"name":"secondary_index_city","column":"city","groups":4}]}'
 )
+"""The same of a table with a partitioned record index."""
+PLANNED_PARTITIONED = PLANNED_WITH_INDEXES[:-1] + (b',"partitioned":{"begun":2,"build":"20261127000000001"}}')
 """The creation of a table with column stats; it exists for moments."""
 BEGUN_WITH_STATS = (
     b'{"definition":{"name":"t","table_type":"MERGE_ON_READ","record_key_fields":["id"],"partition_fie'
@@ -185,7 +187,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Kinds:
         with tarfile.open(SERVICE_RECORDINGS / name / "recording.tar.xz") as archive:
             archive.extractall(place, filter="tar")
         found.take_services(place / "expected")
-    planned = json.loads(PLANNED_WITH_INDEXES)
+    planned = json.loads(PLANNED_PARTITIONED)
     found.hold(planned["type"], planned)
     found.hold("fold", {"planned": planned})
     return found
@@ -219,7 +221,9 @@ def test_an_epoch_of_a_table_with_further_indexes_is_read():
     assert decode_decision(PLANNED_WITH_STATS) == planned
     planned = msgspec.structs.replace(planned, secondary=[city])
     assert decode_decision(PLANNED_WITH_INDEXES) == planned
-    assert encode_entry(planned) == PLANNED_WITH_INDEXES
+    planned = msgspec.structs.replace(planned, partitioned=KeptPartitioned(2, "20261127000000001"))
+    assert decode_decision(PLANNED_PARTITIONED) == planned
+    assert encode_entry(planned) == PLANNED_PARTITIONED
 
 
 def constants(module: Any, prefix: str) -> dict[str, str]:

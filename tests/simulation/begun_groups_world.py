@@ -257,7 +257,7 @@ class World:
         return [
             file_id
             for (_, file_id), names in groups.items()
-            if begins_with_uncommitted(names, lambda instant: _counts(instant, data, metadata))
+            if begins_with_uncommitted(names, lambda instant: instant_counts(instant, data, metadata))
         ]
 
     def _entries_seen(self, data: Timeline, metadata: Timeline) -> Iterator[tuple[Row, str]]:
@@ -268,13 +268,13 @@ class World:
             files = [file for name in names if (file := parse_data_file(name)) is not None]
             entries: dict[str, tuple[str, str]] = {}
             for file in sorted(files, key=lambda file: (file.instant, file.version, file.token)):
-                if _counts(file.instant, data, metadata):
+                if instant_counts(file.instant, data, metadata):
                     _fold(entries, self.storage.read(f"{FOLDER}/{file.name}"))
             for key, (path, place) in entries.items():
                 yield (path, key), place
 
 
-def _counts(instant: str, data: Timeline, metadata: Timeline) -> bool:
+def instant_counts(instant: str, data: Timeline, metadata: Timeline) -> bool:
     found = metadata.instants.get(instant)
     return found is not None and found.completion is not None and data.counts(instant)
 

@@ -38,6 +38,7 @@ from tidemark.commit_coordinator.table_services.runner import ServiceRules, Serv
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator, ShardId
@@ -72,7 +73,7 @@ class MemoryWorker:
 
 class CommitPath:
     """One table under test. `ordered`: it has the ordering field ``ts``. `stats`: columns of its column
-    stats.
+    stats. `partition_shards`: of a new data partition in a partitioned record index; 0: the index is global.
     """
 
     def __init__(
@@ -84,8 +85,9 @@ class CommitPath:
         seed: int = 7,
         stats: Sequence[str] = (),
         schema: TableSchema = SCHEMA,
+        partition_shards: int = 0,
     ) -> None:
-        self.schema = schema
+        self.schema, self.partition_shards = schema, partition_shards
         self.clock = ManualClock(1_750_000_000_000)
         self.ids = SeededIds(seed)
         self.failpoints = FailpointRegistry(CoordinatorFailpoint)
@@ -121,7 +123,9 @@ class CommitPath:
             schema=self.schema.avro_json,
         )
         create_table(self.storage, definition)
-        bootstrap_metadata_table(self.storage, SHARDS, InstantGenerator(self.clock), stats=stats)
+        kind = IndexKind.PARTITIONED if self.partition_shards else IndexKind.GLOBAL
+        instants = InstantGenerator(self.clock)
+        bootstrap_metadata_table(self.storage, SHARDS, instants, kind=kind, stats=stats)
 
     def fold_reader(self) -> FoldReader:
         """A reader of its own."""
@@ -150,7 +154,14 @@ class CommitPath:
         schemas = SchemaRegistry(storage, TABLE, self.schema, ["id"])
         schemas.register(self.schema.avro_json)
         self.context = Context(
-            table=TableFacts(TABLE, self.action, self.topics.keyed, SHARDS, schemas.united),
+            table=TableFacts(
+                TABLE,
+                self.action,
+                self.topics.keyed,
+                0 if self.partition_shards else SHARDS,
+                schemas.united,
+                partition_shards=self.partition_shards,
+            ),
             publishing=term,
             clock=self.clock,
             ids=self.ids,
@@ -219,6 +230,7 @@ class CommitPath:
             tuple(logs),
             files_without_stats=sum(outcome.files_without_stats for outcome in outcomes),
             secondary_groups=touched_groups(outcomes),
+            begun=tuple(file for outcome in outcomes for file in outcome.begun),
         )
         return self.attempts.report(epoch, attempt, instant, report)
 

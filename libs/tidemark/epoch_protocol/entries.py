@@ -22,7 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from tidemark.epoch_protocol.errors import UnknownEntryError
-from tidemark.epoch_protocol.kept_indexes import KeptSecondary, KeptStats
+from tidemark.epoch_protocol.kept_indexes import KeptPartitioned, KeptSecondary, KeptStats
 from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
     ServiceDecided,
@@ -208,11 +208,10 @@ class CoordinatorClaimed(msgspec.Struct, frozen=True, tag="coordinator_claimed")
 class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):
     """The epoch is the counting transactions with a ledger offset in (previous through, through].
 
-    ``instant`` is None for an epoch that has progress but no rows. Writers read the file slices as of
-    ``as_of``, the completion time of the newest completed data instant ("0" when there is none). ``schema``
-    is the table's Avro schema for this commit. ``planned_ms`` is wall clock, for people only.
-    ``column_stats`` and ``secondary``: what the table kept under the lock; None and none for a table without,
-    and in entries of earlier versions.
+    ``instant`` is None without rows. Writers read the file slices as of ``as_of``, the completion time of the
+    newest completed data instant ("0": none). ``schema`` is the table's Avro schema for this commit.
+    ``planned_ms`` is wall clock, for people only. ``column_stats``, ``secondary``, ``partitioned``: what the
+    table kept under the lock; None and none for a table without, and in entries of earlier versions.
     """
 
     term: int
@@ -226,6 +225,7 @@ class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):
     planned_ms: int
     column_stats: KeptStats | None = None
     secondary: list[KeptSecondary] = []
+    partitioned: KeptPartitioned | None = None
 
 
 class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):

@@ -1,5 +1,5 @@
-"""The indexes that a table keeps beside the record index, as a plan's entry has them: what a commit writes
-into them, and into how many file groups of the index's partition in the metadata table.
+"""The indexes that a table keeps, as a plan's entry has them: what a commit writes into them, and into how
+many file groups of the index's partition in the metadata table. Of a global record index a plan says nothing.
 """
 
 from __future__ import annotations
@@ -20,3 +20,13 @@ class KeptSecondary(msgspec.Struct, frozen=True):
     name: str
     column: str
     groups: int
+
+
+class KeptPartitioned(msgspec.Struct, frozen=True):
+    """A record index that is divided by data partition. ``begun``: how many file groups a data partition gets
+    if the commit is the first that writes into it. Which partitions these are follows from the rows and from
+    the table, so the writer says it. ``build``: completion time of the newest build of an index, "" for none.
+    """
+
+    begun: int
+    build: str

@@ -8,9 +8,13 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 from tidemark.config.model import Address
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
-from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX,
+    parse_record_index_file_id,
+)
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from tidemark.stream_writer.task_outcome import TaskSucceeded
@@ -84,6 +88,7 @@ class GrpcCoordinator:
     def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
         # Each index has a field of its own in the message.
         logs = [_log_message(log) for log in written.metadata_logs]
+        logs += [piece for file in written.begun for piece in _pieces(file)]
         base = commit_pb2.ReportWrittenRequest(
             table=self._table,
             writer_id=self._writer_id,
@@ -120,7 +125,13 @@ class GrpcCoordinator:
         self._channel.close()
 
 
-LogMessage: TypeAlias = commit_pb2.RecordIndexFile | commit_pb2.ColumnStatsFile | commit_pb2.SecondaryFile
+LogMessage: TypeAlias = (
+    commit_pb2.RecordIndexFile
+    | commit_pb2.ColumnStatsFile
+    | commit_pb2.SecondaryFile
+    | commit_pb2.PartitionedIndexFile
+    | commit_pb2.BegunFile
+)
 
 
 def report_parts(
@@ -147,6 +158,10 @@ def report_parts(
             part.column_stats.append(entry)
         elif isinstance(entry, commit_pb2.SecondaryFile):
             part.secondary.append(entry)
+        elif isinstance(entry, commit_pb2.PartitionedIndexFile):
+            part.partitioned_index.append(entry)
+        elif isinstance(entry, commit_pb2.BegunFile):
+            part.begun.append(entry)
         else:
             part.record_index.append(entry)
     yield part
@@ -172,6 +187,22 @@ def _log_message(log: MetadataLogFile) -> LogMessage:
         return commit_pb2.SecondaryFile(
             index=log.partition, group=log.shard, size=log.size, puts=log.upserts, deletes=log.deletes
         )
+    path = parse_record_index_file_id(log.file_id).partition_path
+    if path is not None:
+        return commit_pb2.PartitionedIndexFile(
+            partition_path=path, shard=log.shard, size=log.size, upserts=log.upserts, deletes=log.deletes
+        )
     return commit_pb2.RecordIndexFile(
         shard=log.shard, size=log.size, upserts=log.upserts, deletes=log.deletes
     )
+
+
+def _pieces(file: BegunFile) -> Iterator[commit_pb2.BegunFile]:
+    """A file of a group that the commit begins, in pieces that fit a part."""
+    for start in range(0, len(file.content), _PART_BYTES):
+        yield commit_pb2.BegunFile(
+            name=file.name,
+            content=file.content[start : start + _PART_BYTES],
+            upserts=file.upserts,
+            deletes=file.deletes,
+        )

@@ -70,7 +70,8 @@ class PartitionWork(msgspec.Struct, frozen=True):
 class EpochTask(msgspec.Struct, frozen=True, tag="epoch"):
     """One Spark task. ``staging_dir`` is the token of the attempt: once the attempt is closed, no file can be
     made with it. ``stats_columns``: of which columns the table keeps stats, none without any. ``secondary``:
-    the secondary indexes that it keeps.
+    the secondary indexes that it keeps. ``is_partitioned``: whether its record index is divided by data
+    partition.
     """
 
     table: TableFacts
@@ -84,6 +85,7 @@ class EpochTask(msgspec.Struct, frozen=True, tag="epoch"):
     work: list[PartitionWork]
     stats_columns: list[str] = []
     secondary: list[KeptSecondary] = []
+    is_partitioned: bool = False
 
 
 class StatsTask(msgspec.Struct, frozen=True, tag="stats"):
@@ -111,8 +113,29 @@ class SecondaryTask(msgspec.Struct, frozen=True, tag="secondary"):
     parts: list[bytes]
 
 
-IndexTask: TypeAlias = StatsTask | SecondaryTask
-"""A task that writes one log file of an index from what all tasks of the epoch's job found."""
+class ChangedPartition(msgspec.Struct, frozen=True):
+    """A data partition whose entries change in a partitioned record index; ``parts``: the entries that the
+    tasks of the epoch's job have for it (`partition_task`).
+    """
+
+    path: str
+    parts: list[bytes]
+
+
+class PartitionsTask(msgspec.Struct, frozen=True, tag="partitions"):
+    """A task that writes the log files of some data partitions in a partitioned record index. ``begun``: how
+    many file groups a partition gets that has none. ``token``: as ``staging_dir``.
+    """
+
+    base_uri: str
+    instant: str
+    token: str
+    begun: int
+    partitions: list[ChangedPartition]
+
+
+IndexTask: TypeAlias = StatsTask | SecondaryTask | PartitionsTask
+"""A task that writes log files of an index from what all tasks of the epoch's job found."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(EpochTask | IndexTask)
@@ -164,6 +187,7 @@ def task_planner(table: TableFacts) -> PlanTasks:
                     secondary=[
                         KeptSecondary(index.name, index.column, index.groups) for index in begun.secondary
                     ],
+                    is_partitioned=begun.HasField("partitioned"),
                 )
             )
             for share in spread(work, task_count(work, slots))
@@ -175,15 +199,15 @@ def task_planner(table: TableFacts) -> PlanTasks:
 def index_tasks(
     begun: commit_pb2.BeginResponse, first: Sequence[bytes], outcomes: Sequence[TaskSucceeded]
 ) -> list[bytes]:
-    """The tasks of column stats and secondary indexes. ``first``: those of the job, ``outcomes``: what came
-    of all of them.
+    """The tasks of column stats, secondary indexes and a partitioned record index. ``first``: those of the
+    job, ``outcomes``: what came of all of them.
 
     Records and their groups follow from the epoch's rows and the table's slices alone, so each run of the
     writer writes the same.
     """
     records = {key: value for outcome in outcomes for key, value in outcome.stats.items()}
-    parts = entries_by_group(outcomes)
-    if not records and not parts:
+    parts, partitions = entries_by_group(outcomes), entries_by_partition(outcomes)
+    if not records and not parts and not partitions:
         return []
     task = decode_task(first[0])
     assert isinstance(task, EpochTask)
@@ -197,6 +221,10 @@ def index_tasks(
         SecondaryTask(uri, task.instant, token, index, group, parts[index, group])
         for index, group in sorted(parts)
     ]
+    tasks += [
+        PartitionsTask(uri, task.instant, token, begun.partitioned.begun, share)
+        for share in _shares(partitions, len(first))
+    ]
     return [_encoder.encode(later) for later in tasks]
 
 
@@ -207,6 +235,23 @@ def entries_by_group(outcomes: Iterable[TaskSucceeded]) -> dict[tuple[str, int],
         for entries in outcome.entries:
             parts.setdefault((entries.index, entries.group), []).append(entries.changes)
     return parts
+
+
+def entries_by_partition(outcomes: Iterable[TaskSucceeded]) -> list[ChangedPartition]:
+    """The data partitions of a partitioned record index that change, from the largest to the smallest."""
+    parts: dict[str, list[bytes]] = {}
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        for entries in outcome.partition_entries:
+            parts.setdefault(entries.path, []).append(entries.changes)
+            counts[entries.path] += entries.count
+    largest_first = sorted(parts, key=lambda path: (-counts[path], path))
+    return [ChangedPartition(path, parts[path]) for path in largest_first]
+
+
+def _shares(partitions: Sequence[ChangedPartition], shares_max: int) -> list[list[ChangedPartition]]:
+    """The partitions in at most so many shares, none of them empty."""
+    return [list(partitions[start::shares_max]) for start in range(min(shares_max, len(partitions)))]
 
 
 def touched_groups(outcomes: Sequence[TaskSucceeded]) -> dict[str, int]:

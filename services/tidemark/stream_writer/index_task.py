@@ -29,14 +29,14 @@ def write_index_partition(
     """Makes one log file for each shard that changes and has it prepared. Returns, for each, the file with
     its counts of keys, and its ticket.
     """
-    rows = _changes(batches)
+    rows = last_changes(batches)
     if rows is None:
         return []
     shards = rows.column(SHARD).to_numpy()
     instant_ms = instant_to_ms(task.instant)
     files: list[Future[MetadataLogFile]] = []
     for shard in np.unique(shards):
-        entries = _entries(rows.take(np.flatnonzero(shards == shard)), instant_ms)
+        entries = entries_of(rows.take(np.flatnonzero(shards == shard)), instant_ms)
         log, data = RECORD_INDEX.log_file(entries, task.instant, ShardId(int(shard)))
         files.append(publishers.submit(_prepare, attempt, log, data))
     return files
@@ -46,8 +46,10 @@ def _prepare(attempt: Attempt, log: MetadataLogFile, data: bytes) -> MetadataLog
     return log.prepared(prepare_file(attempt, log.path, data))
 
 
-def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:
-    """The last change of each key, in the order of the rows; None if no key changes."""
+def last_changes(batches: Sequence[NamedBatch], *, by_partition: bool = False) -> pa.Table | None:
+    """The last change of each key, or of each (partition, key), in the order of the rows; None if none
+    changes.
+    """
     tables = []
     for named in batches:
         table = pa.Table.from_batches([named.batch]).select([KEY, SHARD, PARTITION, FILE_ID, OP])
@@ -55,14 +57,19 @@ def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:
     if not any(table.num_rows for table in tables):
         return None
     rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-    codes = pc.dictionary_encode(rows.column(KEY).combine_chunks()).indices.to_numpy(zero_copy_only=False)
+    keys = pc.dictionary_encode(rows.column(KEY).combine_chunks())
+    codes = keys.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if by_partition:
+        partitions = rows.column(PARTITION).combine_chunks().indices.to_numpy(zero_copy_only=False)
+        # Each (partition, key) as one number.
+        codes += partitions.astype(np.int64) * len(keys.dictionary)
     # `np.unique` returns the first index of each code; of the reversed codes that is the last row of the key.
     # Example: codes 0 1 0 -> indexes from the end 0 (code 0) and 1 (code 1) -> rows 2 and 1.
     _, from_end = np.unique(codes[::-1], return_index=True)
     return rows.take(np.sort(len(codes) - 1 - from_end))
 
 
-def _entries(rows: pa.Table, instant_ms: int) -> RecordIndexEntries:
+def entries_of(rows: pa.Table, instant_ms: int) -> RecordIndexEntries:
     """The rows as entries of the record index. A delete has location id -1 and instant 0."""
     partitions = rows.column(PARTITION).combine_chunks()
     files = rows.column(FILE_ID).combine_chunks()

@@ -41,6 +41,7 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.port import Attempt
 from tidemark.stream_writer.epoch_tasks import SecondaryTask
+from tidemark.stream_writer.packed_rows import packed, unpacked
 from tidemark.stream_writer.publishing import prepare_file
 from tidemark.stream_writer.task_outcome import GroupEntries, TaskSucceeded
 
@@ -81,11 +82,11 @@ class SecondaryEntries:
 
     def packed(self) -> tuple[GroupEntries, ...]:
         """All of it, by file group."""
-        packed = []
+        by_group = []
         for index, group in sorted(self._parts):
-            parts = self._parts[index, group]
-            packed.append(GroupEntries(index, group, sum(part.num_rows for part in parts), _packed(parts)))
-        return tuple(packed)
+            part = pa.Table.from_batches(self._parts[index, group], _PART)
+            by_group.append(GroupEntries(index, group, part.num_rows, packed(part)))
+        return tuple(by_group)
 
 
 def _refuse_too_long(index: KeptSecondary, puts: ValuePairs) -> None:
@@ -116,18 +117,3 @@ def reduced(parts: Sequence[pa.Table]) -> SecondaryChanges:
     keys, is_put = entries.column(_KEY).combine_chunks(), entries.column(_IS_PUT).combine_chunks()
     puts, deletes = keys.filter(is_put).unique(), keys.filter(pc.invert(is_put)).unique()
     return SecondaryChanges(puts, deletes.filter(pc.invert(pc.is_in(deletes, value_set=puts))))
-
-
-def _packed(parts: Sequence[pa.RecordBatch]) -> bytes:
-    table = pa.Table.from_batches(parts, _PART).combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _PART, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-def unpacked(part: bytes) -> pa.Table:
-    """The entries of a part."""
-    with pa.ipc.open_stream(part) as stream:
-        return stream.read_all()

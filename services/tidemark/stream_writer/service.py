@@ -2,8 +2,9 @@
 
 1. Ask the coordinator for an attempt, and wait.
 2. Begin it: the coordinator says what the epoch covers.
-3. Run one Spark job, which makes the files. Where the table keeps column stats or secondary indexes, make the
-   log files of those from what the job's tasks found, here or, if it is very much, in another job.
+3. Run one Spark job, which makes the files. Where the table keeps column stats, secondary indexes or a
+   partitioned record index, make the log files of those from what the job's tasks found, here or, if it is
+   very much, in another job.
 4. Report the files, or the failure.
 
 Every step may fail and be repeated, because the loop keeps no state of an epoch. After a failure the
@@ -150,7 +151,7 @@ class WriterService:
         self, planned: PlannedEpoch, begun: commit_pb2.BeginResponse, tasks: Sequence[bytes]
     ) -> list[TaskOutcome] | None:
         outcomes = self._run_job(planned, tasks)
-        if outcomes is None or not (begun.HasField("column_stats") or begun.secondary):
+        if outcomes is None or not _has_more(begun):
             return outcomes
         succeeded = [outcome for outcome in outcomes if isinstance(outcome, TaskSucceeded)]
         # With the records of some tasks only a log file would lack the others for ever: its first content
@@ -218,6 +219,11 @@ class WriterService:
         )
 
 
+def _has_more(begun: commit_pb2.BeginResponse) -> bool:
+    """Whether the table keeps an index whose log files follow from what all tasks found."""
+    return begun.HasField("column_stats") or bool(begun.secondary) or begun.HasField("partitioned")
+
+
 def describe_job(begun: commit_pb2.BeginResponse, tasks: int) -> str:
     """A text for Spark's web page and the log: `epoch 12 attempt 1, 4000 rows in 2 tasks`."""
     rows = sum(named.records for partition in begun.data for named in partition.ranges)
@@ -238,4 +244,5 @@ def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
         tickets=tuple(ticket for outcome in outcomes for ticket in outcome.tickets),
         files_without_stats=sum(outcome.files_without_stats for outcome in outcomes),
         secondary_groups=touched_groups(outcomes),
+        begun=tuple(file for outcome in outcomes for file in outcome.begun),
     )

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from tidemark.errors import ErrorKind, kind_of
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.publication.tickets import Ticket
 
@@ -29,6 +30,16 @@ class GroupEntries(msgspec.Struct, frozen=True):
     changes: bytes
 
 
+class PartitionEntries(msgspec.Struct, frozen=True):
+    """What a task's rows change in one data partition of a partitioned record index: so many entries, in the
+    form of `partition_task`.
+    """
+
+    path: str
+    count: int
+    changes: bytes
+
+
 class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     """The files of a task: `write_stats` has for each data file its HoodieWriteStat as JSON, `tickets` the
     tickets of those data files that are not visible yet; a log file of the metadata table has its own.
@@ -37,6 +48,9 @@ class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     `files_without_stats`: how many files with rows have none, because a column has no range there. `entries`:
     of secondary indexes, which the second job writes, too; `secondary_groups`: of each of these indexes, how
     many file groups get entries.
+
+    `partition_entries`: of a partitioned record index, which the second job writes, too; `begun`: all files
+    of the groups that the commit begins there, which nobody has made.
 
     `timings_ms`: step -> milliseconds. `worker_rss_bytes`: the worker's resident memory after the task.
     """
@@ -51,11 +65,14 @@ class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     files_without_stats: int = 0
     entries: tuple[GroupEntries, ...] = ()
     secondary_groups: dict[str, int] = {}
+    partition_entries: tuple[PartitionEntries, ...] = ()
+    begun: tuple[BegunFile, ...] = ()
 
     @property
     def records_kept(self) -> int:
-        """How many records of column stats and entries of secondary indexes the task leaves to be written."""
-        return len(self.stats) + sum(entries.count for entries in self.entries)
+        """How many records of column stats and entries of other indexes the task leaves to be written."""
+        of_indexes = sum(entries.count for entries in self.entries)
+        return len(self.stats) + of_indexes + sum(entries.count for entries in self.partition_entries)
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag="failed"):

@@ -25,10 +25,11 @@ from tidemark.stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_
 from tidemark.stream_writer.errors import TableNotSeenError
 from tidemark.stream_writer.group_task import write_group
 from tidemark.stream_writer.index_task import write_index_partition
+from tidemark.stream_writer.partition_task import packed_partitions
 from tidemark.stream_writer.publishing import Publishers
 from tidemark.stream_writer.secondary_task import SecondaryEntries
 from tidemark.stream_writer.stats_task import FileStats
-from tidemark.stream_writer.task_outcome import TaskSucceeded
+from tidemark.stream_writer.task_outcome import PartitionEntries, TaskSucceeded
 from tidemark.stream_writer.worker_context import Worker
 
 
@@ -70,6 +71,7 @@ def _write(
     view = TableView.load(storage)
     stats: list[Future[tuple[WriteStat, Ticket]]] = []
     logs: list[Future[MetadataLogFile]] = []
+    partitions: list[PartitionEntries] = []
     if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
         # Without this check the attempt would look void, because its folder is missing, too.
         raise TableNotSeenError.at(task.table.base_uri)
@@ -82,6 +84,8 @@ def _write(
                     task, attempt, view, publishers, work.partition, file_stats, entries
                 )
                 stats += writer.write(batches)
+            elif task.is_partitioned:
+                partitions += packed_partitions(batches)
             else:
                 logs += write_index_partition(task, attempt, publishers, batches)
         # Before the waits for the disk.
@@ -95,4 +99,5 @@ def _write(
         files_without_stats=file_stats.files_without,
         entries=packed,
         secondary_groups={kept.name: 0 for kept in task.secondary},
+        partition_entries=tuple(partitions),
     )

@@ -19,7 +19,8 @@ from tidemark.stream_writer.epoch_tasks import (
     task_planner,
     touched_groups,
 )
-from tidemark.stream_writer.secondary_task import SecondaryEntries, reduced, unpacked
+from tidemark.stream_writer.packed_rows import unpacked
+from tidemark.stream_writer.secondary_task import SecondaryEntries, reduced
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 
 CITY = KeptSecondary("secondary_index_city", "city", 3)

@@ -1,5 +1,5 @@
 """The file groups with which a commit begins partitions of a partitioned record index: which of the commit's
-files are theirs, when these appear, and how they go. No service calls this yet.
+files are theirs, when these appear, and how they go.
 
 Hudi's readers take a group's first log file as the beginning of its only slice. If the instant of that file
 is never completed, they pass over the slice, with the log files of all later commits in it:
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tidemark.hudi_format.errors import TimelineConflictError
+from tidemark.hudi_format.errors import CorruptFileError, TimelineConflictError
 from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
 from tidemark.hudi_format.metadata_table.partitioned_index import (
     PartitionedEntries,
@@ -31,7 +31,11 @@ from tidemark.hudi_format.metadata_table.partitioned_index import (
     initial_logs,
 )
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
-from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    RECORD_INDEX_PARTITION,
+    parse_record_index_file_id,
+)
 from tidemark.hudi_format.publication.port import Publisher
 from tidemark.hudi_format.publication.tickets import Lease
 
@@ -93,6 +97,58 @@ def take_back_begun(by: Publisher, begun: Iterable[MetadataLogFile]) -> None:
     for log in begun:
         by.storage.delete(log.path)
     by.storage.sync_dir(RECORD_INDEX_FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class BegunFile:
+    """A file of a group that a commit begins, as it travels from the task to the commit: its name below
+    `RECORD_INDEX_FOLDER`, its content, and how many entries it has.
+    """
+
+    name: str
+    content: bytes
+    upserts: int = 0
+    deletes: int = 0
+
+    @classmethod
+    def of(cls, log: MetadataLogFile, data: bytes) -> BegunFile:
+        """The file as it travels."""
+        return cls(log.name, data, log.upserts, log.deletes)
+
+    @property
+    def log(self) -> MetadataLogFile:
+        """The file as a deltacommit names it. Raises CorruptFileError for a name that is none of the
+        index's.
+        """
+        parsed = parse_data_file(self.name)
+        if not isinstance(parsed, LogFileName):
+            raise CorruptFileError(f"{self.name!r} is no log file")
+        shard = parse_record_index_file_id(parsed.file_id).shard
+        size, upserts, deletes = len(self.content), self.upserts, self.deletes
+        return MetadataLogFile(
+            RECORD_INDEX_PARTITION, shard, parsed.file_id, self.name, size, upserts, deletes
+        )
+
+
+def begun_by(names: Iterable[str], instant: str) -> list[MetadataLogFile]:
+    """The files of the groups that `instant` begins. `names`: of all files in the folder.
+
+    A group that has a base file, or a file of an earlier instant, is none of them.
+    """
+    logs: dict[str, list[LogFileName]] = {}
+    for name in names:
+        parsed = parse_data_file(name)
+        if isinstance(parsed, LogFileName):
+            logs.setdefault(parsed.file_id, []).append(parsed)
+        elif parsed is not None:
+            logs[parsed.file_id] = []
+    return [
+        BegunFile(str(log), b"").log
+        for file_id in sorted(logs)
+        if logs[file_id] and min(logs[file_id], key=lambda log: log.order).instant == instant
+        for log in logs[file_id]
+        if log.instant == instant
+    ]
 
 
 def hidden_groups(names: Iterable[str], counts: Callable[[str], bool]) -> dict[str, str]:

@@ -239,7 +239,7 @@ def _divided(
 def initial_logs(groups: Iterable[IndexGroup], instant: str) -> list[tuple[MetadataLogFile, bytes]]:
     """The files of 80 bytes with which these groups begin in the deltacommit `instant`."""
     data = empty_log(instant)
-    return [(_log(group, instant, INITIAL_TOKEN, data), data) for group in groups]
+    return [(_log(group, instant, INITIAL_TOKEN, len(data), 0, 0), data) for group in groups]
 
 
 def commit_logs(
@@ -252,18 +252,20 @@ def commit_logs(
     for group, entries in changes.by_group(layout).items():
         deletes = int((entries.location_ids < 0).sum())
         data = write_record_index_log(entries, instant)
-        log = _log(group, instant, f"{group.shard}-0-1", data, len(entries) - deletes, deletes)
-        logs.append((log, data))
+        logs.append((commit_log(group, instant, len(data), len(entries) - deletes, deletes), data))
     return logs
 
 
+def commit_log(group: IndexGroup, instant: str, size: int, upserts: int, deletes: int) -> MetadataLogFile:
+    """The log file with entries of a group in the deltacommit `instant`; `size` in bytes."""
+    return _log(group, instant, f"{group.shard}-0-1", size, upserts, deletes)
+
+
 def _log(
-    group: IndexGroup, instant: str, token: str, data: bytes, upserts: int = 0, deletes: int = 0
+    group: IndexGroup, instant: str, token: str, size: int, upserts: int, deletes: int
 ) -> MetadataLogFile:
     name = str(LogFileName(group.file_id, instant, LOG_VERSION, token))
-    return MetadataLogFile(
-        RECORD_INDEX_PARTITION, group.shard, group.file_id, name, len(data), upserts, deletes
-    )
+    return MetadataLogFile(RECORD_INDEX_PARTITION, group.shard, group.file_id, name, size, upserts, deletes)
 
 
 def layout_of(snapshot: MetadataTableSnapshot) -> PartitionedLayout:

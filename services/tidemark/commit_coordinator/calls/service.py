@@ -21,7 +21,7 @@ from tidemark.commit_coordinator.calls.placement import Placement, Want
 from tidemark.commit_coordinator.calls.service_calls import ServiceCalls
 from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.stored_report import report_of
+from tidemark.commit_coordinator.commit.stored_report import joined_files, report_of
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.skips import InputSkips
@@ -248,6 +248,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
 def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> pb.BeginResponse:
     """The open attempt as its writer needs it: instant, schema, token, and the ranges of batches to read."""
     planned, stats = view.planned, view.planned.column_stats
+    partitioned = planned.partitioned
     return pb.BeginResponse(
         epoch=planned.epoch,
         attempt=planned.attempt,
@@ -264,6 +265,7 @@ def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> 
             pb.KeptSecondary(name=index.name, column=index.column, groups=index.groups)
             for index in planned.secondary
         ],
+        partitioned=None if partitioned is None else pb.KeptPartitioned(begun=partitioned.begun),
     )
 
 
@@ -319,6 +321,8 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
         request.files_without_stats,
         request.secondary,
         dict(request.secondary_groups),
+        request.partitioned_index,
+        joined_files(request.begun),
     )
 
 

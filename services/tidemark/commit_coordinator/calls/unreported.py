@@ -37,9 +37,10 @@ def unreported(
     instant = view.planned.instant or ""
     behind = [
         *(_data(storage, instant, topics.data, partition) for partition in _partitions(view, Topic.DATA)),
+        # A partitioned index is written by tasks that follow, in groups that only the rows tell.
         *(
             _index(storage, instant, topics.index, lane, _shards(lane, facts))
-            for lane in _partitions(view, Topic.INDEX)
+            for lane in (_partitions(view, Topic.INDEX) if view.planned.partitioned is None else [])
         ),
     ]
     named = [text for text in behind if text is not None]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
+from tidemark.commit_coordinator.commit.begun_partitions import take_back_voided
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
 from tidemark.commit_coordinator.commit.served_table import leave_stats_of_others
@@ -154,6 +155,9 @@ def close_empty(context: Context, action: CloseEmpty) -> None:
 def void_attempt(context: Context, action: VoidAttempt) -> None:
     """Appends that the attempt will never commit; with ``rewind`` the rewind is in the same transaction."""
     planned = action.planned
+    if planned.partitioned is not None and action.revokes:
+        # What a decision published in groups that it begins goes under the lock.
+        context.lock.acquire(context.lock_wait_ms)
     voided = AttemptVoided(
         context.term, planned.epoch, planned.attempt, action.reason, undecides=action.revokes
     )
@@ -233,6 +237,7 @@ def free_lock(context: Context) -> None:
         return
     try:
         if context.lock.is_held or context.lock.try_acquire():
+            take_back_voided(context)
             context.lock.release(context.instants.taken_ms or context.clock.now_ms())
         context.lock.free()
     except LockLostError as error:
@@ -284,8 +289,11 @@ def refuse_rolled_back(context: Context, timelines: Timelines, instant: str) -> 
 
 
 def give_back(context: Context) -> None:
-    """Releases the lock. A lock that was lost is only logged: what was done under it is over already."""
+    """Releases the lock, after what void attempts published is gone that must not outlive it. A lock that was
+    lost is only logged: what was done under it is over already.
+    """
     try:
+        take_back_voided(context)
         context.lock.release(context.instants.taken_ms)
     except (LockLostError, OSError) as error:
         _log.warning("%s", error)
@@ -357,6 +365,7 @@ def _planned(
         planned_ms=context.clock.now_ms(),
         column_stats=kept.column_stats,
         secondary=kept.entries,
+        partitioned=kept.partitioned,
     )
 
 

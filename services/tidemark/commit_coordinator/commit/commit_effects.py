@@ -2,7 +2,7 @@
 
 1. `decide`: check the attempt, choose the completion times, store the report, append `CommitDecided`
 2. `finish`: publish the data and log files that the report has tickets of (none on a file system, where files
-   are visible at once)
+   are visible at once), and those of groups that the commit begins in a partitioned record index
 3. make the metadata table's deltacommit
 4. make the data table's commit, by which readers see the epoch
 5. release the lock; delete markers and heartbeat, close the attempt; append `EpochCommitted`
@@ -26,6 +26,7 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
     refuse_rolled_back,
     refuse_surprises,
 )
+from tidemark.commit_coordinator.commit.begun_partitions import publish_begun_files, refuse_begun
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.kept_indexes import refuse_other_indexes
@@ -78,6 +79,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
             config = check_commits(context, timelines)
         refuse_other_indexes(planned, context.indexes.current(config, timelines))
         refuse_taken_groups(context, timelines, report)
+        refuse_begun(context, planned, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
             path, sha256 = store_document(context.storage, report_document(report))
@@ -211,6 +213,7 @@ def _why_lost(
     try:
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
+        refuse_begun(context, planned, timelines, report)
         if newer or planned.column_stats is not None or planned.secondary:
             config = check_commits(context, timelines)
             context.shards.check(timelines.metadata)
@@ -231,11 +234,12 @@ def _lost_with_the_lock(lost: AttemptLostError | None, newer: Sequence[str]) -> 
 
 def _publish_files(context: Context, report: Report) -> None:
     tickets = report.unpublished()
-    if not tickets:
+    if not tickets and not report.begun:
         return
     with context.steps.step("commit_files"):
         try:
             context.publishing.publish(tickets, context.lock.lease())
+            publish_begun_files(context, report)
         except (TimelineConflictError, FencedOutError) as error:
             context.log.check_term()
             raise AttemptLostError(f"the epoch's files cannot be published: {error}", rewind=True) from error

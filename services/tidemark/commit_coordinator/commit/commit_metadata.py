@@ -90,7 +90,8 @@ def metadata_commit(
     publishing = context.publishing
     inflight = begin_delta_commit(publishing, planned.instant)
     files = publish_files_log(publishing, planned.instant, file_changes(report.data))
-    logs = sorted(report.metadata_logs, key=lambda log: (log.partition, log.shard))
+    begun = [begun.log for begun in report.begun]
+    logs = sorted([*report.metadata_logs, *begun], key=lambda log: (log.partition, log.shard, log.name))
     metadata = delta_commit_metadata(planned.instant, [files, *logs], origin(context, planned))
     context.hit(CoordinatorFailpoint.BEFORE_METADATA_COMPLETED)
     lease = context.lock.lease()

@@ -15,6 +15,7 @@ from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.fold import Fold
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
@@ -35,7 +36,8 @@ class Report(msgspec.Struct, frozen=True):
     ``tickets``: for the data files that become visible only when they are published; none on a file system.
     ``files_without_stats``: how many data files have rows and no column stats, because a column has no range
     there. ``secondary_groups``: each secondary index that the writer was told of -> how many of its file
-    groups got entries. `stored_report` has the form in which a report is stored.
+    groups got entries. ``begun``: all files of the groups of a partitioned record index that the commit
+    begins, which nobody has made yet. `stored_report` has the form in which a report is stored.
     """
 
     data: tuple[WriteStat, ...]
@@ -44,6 +46,7 @@ class Report(msgspec.Struct, frozen=True):
     tickets: tuple[Ticket, ...] = ()
     files_without_stats: int = 0
     secondary_groups: dict[str, int] = {}
+    begun: tuple[BegunFile, ...] = ()
 
     def logs_of(self, partition: str) -> list[MetadataLogFile]:
         """The log files of one partition of the metadata table."""
@@ -136,7 +139,7 @@ class Context:
             self.storage, self.table.num_shards, is_partitioned=bool(self.table.partition_shards)
         )
         self.stats = StatsLayouts(self.storage)
-        self.indexes = IndexLayouts(self.storage, self.stats)
+        self.indexes = IndexLayouts(self.storage, self.stats, self.table.partition_shards)
 
     @property
     def storage(self) -> Storage:

@@ -1,5 +1,5 @@
-"""Which indexes a commit of ours has to write beside the record index, and how they are laid out: read under
-the table's lock before a plan, and again before the decision.
+"""Which indexes a commit of ours has to write beside a global record index, and how they are laid out: read
+under the table's lock before a plan, and again before the decision.
 
 Example: an epoch is planned while the stats have column a. Another engine's write adds column b to the
 definition at once and completes later. The epoch's files have no records of b, and readers leave out each
@@ -7,6 +7,9 @@ file that has a record of a and none of b. So the attempt is void, and is planne
 
 Likewise a secondary index that Spark builds from the table's slices while the epoch is written would lack the
 epoch's rows for ever, if the epoch were committed without entries for it.
+
+A partitioned record index that was built anew may divide a partition into another number of file groups, and
+the epoch's entries are in those of the former number.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Final
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import EpochPlanned
-from tidemark.epoch_protocol.kept_indexes import KeptSecondary, KeptStats
+from tidemark.epoch_protocol.kept_indexes import KeptPartitioned, KeptSecondary, KeptStats
 from tidemark.hudi_format.index_definitions import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
@@ -60,6 +63,7 @@ class KeptIndexes:
 
     stats: StatsLayout | None
     secondary: tuple[SecondaryLayout, ...]
+    partitioned: KeptPartitioned | None = None
 
     @property
     def column_stats(self) -> KeptStats | None:
@@ -84,8 +88,9 @@ NO_INDEXES: Final = KeptIndexes(None, ())
 class IndexLayouts:
     """Reads the layouts of all indexes."""
 
-    def __init__(self, storage: Storage, stats: StatsLayouts) -> None:
-        self._storage, self._stats = storage, stats
+    def __init__(self, storage: Storage, stats: StatsLayouts, partition_shards: int = 0) -> None:
+        """``partition_shards``: as in `TableFacts`."""
+        self._storage, self._stats, self._partition_shards = storage, stats, partition_shards
 
     def current(self, config: TableConfig, timelines: Timelines) -> KeptIndexes:
         """The layouts as of ``timelines`` and of ``config``, which was just read.
@@ -94,7 +99,9 @@ class IndexLayouts:
         """
         validity = InstantValidity(timelines.data, timelines.metadata)
         secondary = secondary_layouts(self._storage, config, validity)
-        return KeptIndexes(self._stats.current(config, timelines), secondary)
+        begun, build = self._partition_shards, newest_build(timelines.metadata)
+        partitioned = KeptPartitioned(begun, build) if begun else None
+        return KeptIndexes(self._stats.current(config, timelines), secondary, partitioned)
 
 
 def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes) -> None:
@@ -114,6 +121,15 @@ def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes) -> None:
             f"planned, {_listed(kept.entries)} now",
             rewind=False,
         )
+    if _build_of(kept.partitioned) != _build_of(planned.partitioned):
+        raise AttemptLostError(
+            "an index was built since the epoch was planned: the record index may have other file groups now",
+            rewind=False,
+        )
+
+
+def _build_of(partitioned: KeptPartitioned | None) -> str | None:
+    return None if partitioned is None else partitioned.build
 
 
 def _told(stats: KeptStats | None) -> str:

@@ -1,21 +1,29 @@
 """The report of an attempt as the writer sends it and as it is stored, and the `Report` in between.
 
-Both forms name a log file of the record index by its shard, and one of another index by its group, because
-its path follows from the instant; and both have one list with the tickets of all files. In a `Report` each
-log file has its path and its ticket.
+Both forms name a log file of the record index by its shard (in a partitioned one also by its partition), and
+one of another index by its group, because its path follows from the instant; and both have one list with the
+tickets of all files. In a `Report` each log file has its path and its ticket. Files of groups that the commit
+begins are there with their bytes: nobody else keeps them until the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Protocol
 
 import msgspec
 
 from tidemark.commit_coordinator.commit.context import Report
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
+from tidemark.hudi_format.metadata_table.partitioned_index import IndexGroup, commit_log
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, column_stats_log
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
-from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, record_index_log
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX,
+    parse_record_index_file_id,
+    record_index_log,
+)
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import secondary_index_log
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.tickets import Ticket
@@ -61,6 +69,26 @@ class SecondaryGroupFile(Protocol):
     def deletes(self) -> int: ...
 
 
+class PartitionFile(IndexShardFile, Protocol):
+    """A log file of a partitioned record index as both forms have it."""
+
+    @property
+    def partition_path(self) -> str: ...
+
+
+class FilePiece(Protocol):
+    """A file of a group that the commit begins, or a piece of it, as the writer sends it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def upserts(self) -> int: ...
+    @property
+    def deletes(self) -> int: ...
+
+
 class _StoredShardFile(msgspec.Struct, frozen=True):
     shard: int
     size: int
@@ -82,9 +110,17 @@ class _StoredSecondaryFile(msgspec.Struct, frozen=True):
     deletes: int
 
 
+class _StoredPartitionFile(msgspec.Struct, frozen=True):
+    partition_path: str
+    shard: int
+    size: int
+    upserts: int
+    deletes: int
+
+
 class _StoredReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The document's fields; former versions stored none named ``tickets``, and none of other indexes than
-    the record index.
+    a global record index.
     """
 
     data: tuple[WriteStat, ...]
@@ -95,6 +131,8 @@ class _StoredReport(msgspec.Struct, frozen=True, omit_defaults=True):
     files_without_stats: int = 0
     secondary: tuple[_StoredSecondaryFile, ...] = ()
     secondary_groups: dict[str, int] = {}
+    partitioned_index: tuple[_StoredPartitionFile, ...] = ()
+    begun: tuple[BegunFile, ...] = ()
 
 
 def report_of(
@@ -107,6 +145,8 @@ def report_of(
     files_without_stats: int = 0,
     secondary: Sequence[SecondaryGroupFile] = (),
     secondary_groups: dict[str, int] | None = None,
+    partitioned_index: Sequence[PartitionFile] = (),
+    begun: Sequence[BegunFile] = (),
 ) -> Report:
     """The report of the attempt that writes ``instant``, from the fields that both forms have."""
     of_path = {ticket.path: ticket for ticket in tickets}
@@ -114,21 +154,36 @@ def report_of(
         *(_log_file(instant, file) for file in record_index),
         *(_stats_file(instant, file) for file in column_stats),
         *(_secondary_file(instant, file) for file in secondary),
+        *(_partition_file(instant, file) for file in partitioned_index),
     ]
     logs = [_with_ticket(log, of_path) for log in files]
     paths = {log.path for log in logs}
     of_data = tuple(ticket for ticket in tickets if ticket.path not in paths)
-    return Report(tuple(data), tuple(logs), timings_ms, of_data, files_without_stats, secondary_groups or {})
+    groups = secondary_groups or {}
+    return Report(tuple(data), tuple(logs), timings_ms, of_data, files_without_stats, groups, tuple(begun))
+
+
+def joined_files(pieces: Iterable[FilePiece]) -> list[BegunFile]:
+    """Files from their pieces; those of one file follow each other."""
+    files = []
+    for name, of_file in groupby(pieces, key=lambda piece: piece.name):
+        parts = list(of_file)
+        content = b"".join(part.content for part in parts)
+        files.append(BegunFile(name, content, parts[0].upserts, parts[0].deletes))
+    return files
 
 
 def report_document(report: Report) -> bytes:
     """The report as it is stored. Equal reports give equal bytes; a report whose files are all visible has no
     field ``tickets``.
     """
-    index, stats = report.logs_of(RECORD_INDEX.name), report.logs_of(COLUMN_STATS.name)
+    stats = report.logs_of(COLUMN_STATS.name)
+    index = [
+        (parse_record_index_file_id(e.file_id).partition_path, e) for e in report.logs_of(RECORD_INDEX.name)
+    ]
     stored = _StoredReport(
         report.data,
-        tuple(_StoredShardFile(e.shard, e.size, e.upserts, e.deletes) for e in index),
+        tuple(_StoredShardFile(e.shard, e.size, e.upserts, e.deletes) for path, e in index if path is None),
         report.timings_ms,
         report.unpublished(),
         tuple(_StoredGroupFile(e.shard, e.size, e.upserts) for e in stats),
@@ -139,6 +194,12 @@ def report_document(report: Report) -> bytes:
             for e in report.logs_of(name)
         ),
         report.secondary_groups,
+        tuple(
+            _StoredPartitionFile(path, e.shard, e.size, e.upserts, e.deletes)
+            for path, e in index
+            if path is not None
+        ),
+        report.begun,
     )
     return msgspec.json.encode(stored, order="deterministic")
 
@@ -156,7 +217,14 @@ def read_report(document: bytes, instant: str) -> Report:
         stored.files_without_stats,
         stored.secondary,
         stored.secondary_groups,
+        stored.partitioned_index,
+        stored.begun,
     )
+
+
+def _partition_file(instant: str, file: PartitionFile) -> MetadataLogFile:
+    group = IndexGroup(file.partition_path, ShardId(file.shard))
+    return commit_log(group, instant, file.size, file.upserts, file.deletes)
 
 
 def _log_file(instant: str, file: IndexShardFile) -> MetadataLogFile:

@@ -18,6 +18,8 @@ from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.config import Address
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
+from tidemark.hudi_format.metadata_table.partitioned_index import IndexGroup, commit_log, initial_logs
 from tidemark.hudi_format.metadata_table.partitions.column_stats import column_stats_log
 from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
 from tidemark.hudi_format.model import ShardId, shard_ids
@@ -87,6 +89,29 @@ def test_report_of_any_size_arrives_whole_and_once(served: tuple[Attempts, RpcSe
     assert report.files_without_stats == files
     assert report.tickets == tickets
     assert report.unpublished() == (*tickets, *(log.ticket for log in logs[1:]))
+
+
+def test_files_of_begun_groups_arrive_whole_and_are_stored_with_their_bytes(
+    served: tuple[Attempts, RpcServer],
+) -> None:
+    """One has several times the size of a part. The decided document keeps them, whatever becomes of the
+    writer.
+    """
+    attempts, server = served
+    present = commit_log(IndexGroup("us/ca", ShardId(1)), EPOCH.instant, 10, 2, 1)
+    firsts = initial_logs([IndexGroup("eu", ShardId(0)), IndexGroup("eu", ShardId(1))], EPOCH.instant)
+    large = bytes(range(256)) * 14_000
+    log = commit_log(IndexGroup("eu", ShardId(1)), EPOCH.instant, len(large), 7, 0)
+    begun = tuple(BegunFile.of(each, data) for each, data in (*firsts, (log, large)))
+    writer = client(server)
+    try:
+        writer.report_written(EPOCH, TaskSucceeded((), (present,), begun=begun))
+    finally:
+        writer.close()
+    ((_, _, _, report),) = attempts.reports
+    assert (report.metadata_logs, report.begun) == ((present,), begun)
+    assert [file.log for file in report.begun] == [firsts[0][0], firsts[1][0], log]
+    assert read_report(report_document(report), EPOCH.instant) == report
 
 
 def test_report_above_the_limit_is_refused_by_name(served: tuple[Attempts, RpcServer]) -> None:
