@@ -105,7 +105,7 @@ class LivedTable(ServicePath):
     """`keys` keys in `groups` file groups; each epoch writes a row or a delete to every file group.
 
     `model`: key -> row, `places`: key -> number of its file group, both of what is committed. `task_s`: the
-    seconds that a worker needs for each operation.
+    seconds that a worker needs for each operation. `partition_shards`: as in `CommitPath`.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class LivedTable(ServicePath):
         task_s: float = 0.0,
         table_type: TableType = TableType.MERGE_ON_READ,
         schema: TableSchema = SCHEMA,
+        partition_shards: int = 0,
     ) -> None:
         self.placement = Placement(1 << 20, SeededIds(seed))
         self.services_config, self._task_s = config, task_s
@@ -126,7 +127,13 @@ class LivedTable(ServicePath):
             ServiceKind.COMPACT_INDEX: merge,
         }
         super().__init__(
-            folder, lambda _: self._handlers(), work, seed=seed, table_type=table_type, schema=schema
+            folder,
+            lambda _: self._handlers(),
+            work,
+            seed=seed,
+            table_type=table_type,
+            schema=schema,
+            partition_shards=partition_shards,
         )
         self.draw = Random(seed)
         self.group_ids = [f"00000000-0000-4000-8000-{number:012d}-0" for number in range(groups)]

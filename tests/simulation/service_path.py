@@ -47,8 +47,11 @@ class ServicePath(CommitPath):
         seed: int = 7,
         table_type: TableType = TableType.MERGE_ON_READ,
         schema: TableSchema = SCHEMA,
+        partition_shards: int = 0,
     ) -> None:
-        super().__init__(folder, table_type, ordered=True, seed=seed, schema=schema)
+        super().__init__(
+            folder, table_type, ordered=True, seed=seed, schema=schema, partition_shards=partition_shards
+        )
         self.handlers, self._work = handlers, work
         self.service_rules = ServiceRules(enabled=True, step_ms=50, clock_skew_ms=SKEW_MS)
         self.works = True

@@ -4,6 +4,7 @@ that they begin, and what happens when another engine begins the same one, or a 
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from tests.hudi_rules.slices import begins_with_uncommitted, groups_of
 from tests.hudi_rules.timeline import parse_timeline
 from tests.simulation.begun_groups_world import instant_counts
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.lived_table import LivedTable
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import (
     EXPECTED,
@@ -24,12 +26,14 @@ from tests.simulation.scripted_epochs import (
     row,
     second_epoch,
 )
+from tests.simulation.watched_life import SOON
 from tidemark.commit_coordinator.commit.attempt_effects import free_lock
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.errors import EntriesLeftOutError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.kept_indexes import KeptPartitioned
+from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind
 from tidemark.hudi_format import validation
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested, delete_pending
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
@@ -49,6 +53,7 @@ from tidemark.hudi_format.timeline.avro_records import (
 )
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 from tidemark.stream_writer.task_outcome import TaskSucceeded
+from tidemark.table_verification.verify import verify_table
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 AFTER_THE_DECISION = [
@@ -246,6 +251,30 @@ def test_groups_of_an_attempt_that_is_taken_back_go_before_the_lock_does(
     second_epoch(path)
     finish(path)
     check_end(path)
+
+
+def test_services_compact_and_clean_groups_of_each_partition(tmp_path: Path) -> None:
+    """Three partitions with two groups each, for as long as each of these services runs several times."""
+    life = LivedTable(tmp_path, SOON, groups=3, keys=30, seed=3, partition_shards=2)
+    for _ in range(25):
+        life.second()
+    life.settle()
+    ended = [number for number, end in life.ended().items() if isinstance(end, ServiceCommitted)]
+    kinds = Counter(life.planned_services()[number].kind for number in ended)
+    several = (
+        ServiceKind.COMPACT_DATA,
+        ServiceKind.COMPACT_INDEX,
+        ServiceKind.CLEAN_DATA,
+        ServiceKind.CLEAN_INDEX,
+    )
+    assert min(kinds[kind] for kind in several) >= 2, kinds
+    assert life.rows() == life.model
+    found = verify_table(life.storage, lambda _: None)
+    assert found.agrees, found.findings
+    assert (found.shards, found.entries) == (6, len(life.model))
+    bases = [name for name in life.storage.names(RECORD_INDEX_FOLDER) if name.endswith(".hfile")]
+    groups = {name.partition("_")[0] for name in bases}
+    assert groups == {f"record-index-d{day}-000{shard}-0" for day in range(3) for shard in range(2)}
 
 
 def test_a_partition_that_another_engine_begins_meanwhile_is_waited_for(tmp_path: Path) -> None:
