@@ -16,7 +16,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.properties import parse_properties
 from tidemark.hudi_format.storage.base import Storage, join_path
 
 LIFE_PATH: Final = join_path(RECORD_INDEX_FOLDER, ".hoodie_partition_metadata")
@@ -26,3 +29,14 @@ def index_life(storage: Storage) -> str:
     """A name of the index as it was built; "" where that cannot be told."""
     info = storage.stat(LIFE_PATH)
     return "" if info is None else info.version
+
+
+def partition_build(storage: Storage, name: str) -> str:
+    """The instant that built this partition of the metadata table, whoever did; "" where there is none.
+    Raises CorruptFileError.
+    """
+    path = join_path(METADATA_TABLE_PATH, name, ".hoodie_partition_metadata")
+    try:
+        return parse_properties(storage.read(path).decode("latin-1")).get("commitTime", "")
+    except FileMissingError:
+        return ""

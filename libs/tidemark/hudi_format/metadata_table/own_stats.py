@@ -67,13 +67,6 @@ def kept_stats_columns(storage: Storage, config: TableConfig) -> list[str]:
     return [] if is_foreign else own_stats_columns(storage) or []
 
 
-def stats_build(storage: Storage) -> str:
-    """The instant that built the column stats which are there, whoever made them; "" where there are none.
-    Raises CorruptFileError.
-    """
-    return _folder_properties(storage).get("commitTime", "")
-
-
 def disown_stats(term: Term, why: str = "") -> None:
     """Says that column stats which were ours are so no more: commits of ours will not be in them. ``why``:
     the reason of the `ForeignStats` that they are from now on. Raises FencedOutError.

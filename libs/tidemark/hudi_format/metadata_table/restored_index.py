@@ -13,7 +13,7 @@ The rule: an index that was built after the newest commit that the restore kept,
 completed, does not match the rows. That commit may be archived by now (Hudi archives commits before a
 restore, and never the restore). An exception is a restore that took nothing back, because the savepoint was
 of the newest commit: the index that was built meanwhile is right, unless another restore began and has not
-ended. A bootstrap of column stats says nothing of the record index.
+ended. A bootstrap of column stats or of a secondary index says nothing of the record index.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from collections.abc import Mapping
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.metadata_table.own_stats import stats_build
+from tidemark.hudi_format.index_definitions import read_index_definitions
+from tidemark.hudi_format.metadata_table.index_life import partition_build
+from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action, Instant, Timeline
@@ -44,7 +47,7 @@ def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timel
     again.
     """
     restores = data.completed(Action.RESTORE)
-    built = _built(metadata, stats_build(storage)) if restores else ""
+    built = _built(metadata, _builds_of_others(storage)) if restores else ""
     for restore in restores:
         if (
             built
@@ -65,17 +68,22 @@ def newest_build(metadata: Timeline) -> str:
     return _newest_build({instant.requested: str(instant.completion) for instant in metadata.completed()})
 
 
-def _built(metadata: Timeline, of_stats: str) -> str:
-    """Completion time of the newest bootstrap of an index on the active or the archived timeline, or "".
-    ``of_stats``: the instant that bootstrapped the column stats.
+def _builds_of_others(storage: Storage) -> frozenset[str]:
+    """The instants that built the column stats and the secondary indexes which are there."""
+    secondary = [name for name in read_index_definitions(storage) if name.startswith(SECONDARY_PREFIX)]
+    return frozenset(partition_build(storage, name) for name in (COLUMN_STATS.name, *secondary))
+
+
+def _built(metadata: Timeline, of_others: frozenset[str]) -> str:
+    """Completion time of the newest bootstrap of the record index on the active or the archived timeline, or
+    "". ``of_others``: the instants that bootstrapped other indexes.
     """
     active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
     archived: Mapping[str, str] = {}
     if metadata.archive is not None:
         archived = metadata.archive.completion_times(BOOTSTRAP_INSTANT_PREFIX, BOOTSTRAP_INSTANT_PREFIX + ":")
     builds = {**archived, **active}
-    builds.pop(of_stats, None)
-    return _newest_build(builds)
+    return _newest_build({instant: time for instant, time in builds.items() if instant not in of_others})
 
 
 def _newest_build(completions: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from tests.hudi_rules.documents import encode
 from tests.unit.hudi_format.metadata_tables import write_archive
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
+from tidemark.hudi_format.index_definitions import secondary_index_definition, write_index_definitions
 from tidemark.hudi_format.metadata_table.own_stats import write_own_folder
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
@@ -94,6 +95,21 @@ def test_column_stats_that_were_built_meanwhile_say_nothing_of_the_record_index(
     with pytest.raises(UnsupportedTableError, match="double keys"):
         check_index_is_of_the_rows(storage, data, metadata)
     write_own_folder(storage, stats, ["a"])
+    check_index_is_of_the_rows(storage, data, metadata)
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_secondary_index_that_was_built_meanwhile_says_nothing_of_the_record_index(archived: bool) -> None:
+    secondary, name = "00000000000000003", "secondary_index_city"
+    builds = (completed(BOOTSTRAP, at(5)), completed(secondary, at(45)))
+    data = Timeline((*KEPT, RESTORE, LATER))
+    metadata = Timeline(builds[:1], archive(at(45), secondary)) if archived else Timeline(builds)
+    storage = restores(data)
+    write_index_definitions(storage, {name: secondary_index_definition(name, "city")})
+    with pytest.raises(UnsupportedTableError, match="double keys"):
+        check_index_is_of_the_rows(storage, data, metadata)
+    folder = f".hoodie/metadata/{name}/.hoodie_partition_metadata"
+    storage.create(folder, f"commitTime={secondary}\npartitionDepth=1\n".encode())
     check_index_is_of_the_rows(storage, data, metadata)
 
 
