@@ -40,6 +40,7 @@ from tidemark.commit_coordinator.calls.members import Members
 from tidemark.config.model import Address
 from tidemark.console.key_stream import BATCH_KEYS, KeyStream
 from tidemark.epoch_protocol.state import Committed
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -53,6 +54,7 @@ from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.runs.loading import ThreadedLoads
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.rpc.channel import open_channel
 from tidemark.stream_runtime.rpc.server import start_server
@@ -77,7 +79,7 @@ def assigner(told: Connection, folder: Path, shards: int, lanes: int, memory: in
     )
     for lane in range(lanes):
         index.open_lane(lane, MetadataTableSnapshot.load(storage))
-    queue = LookupQueue(shards, lanes, clock)
+    queue = LookupQueue(AskedLanes(IndexKind.GLOBAL, shards, lanes), locations, clock)
     service = LookupService("t", queue, locations, WarmRequests())
     server = start_server(
         _LOOPBACK,
@@ -103,8 +105,9 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 def coordinator(told: Connection, port: int, shards: int, lanes: int) -> None:
     """Serves the admin call for one assigner until it is told to end."""
     member = SimpleNamespace(address=str(Address("127.0.0.1", port)))
-    holders = LaneHolders(cast(Members, SimpleNamespace(holder=lambda *_: member)), lanes)
-    admin = _Admin(LookupStreams("t", holders, shards, SystemClock()))  # type: ignore[abstract]
+    holders = LaneHolders(cast(Members, SimpleNamespace(holder=lambda *_: member)))
+    asked = AskedLanes(IndexKind.GLOBAL, shards, lanes)
+    admin = _Admin(LookupStreams("t", holders, asked, SystemClock()))  # type: ignore[abstract]
     server = start_server(
         _LOOPBACK,
         [(SERVICE_NAME, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s))],

@@ -46,6 +46,7 @@ from tidemark.epoch_protocol.entries import (
 )
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.epoch_protocol.messages import EncodedBatch
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, topic_name
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue
@@ -58,6 +59,7 @@ from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from tidemark.index_assigner.slots.pace import TransactionLimits
 from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.named_batches import NamedBatch, NamedRange, collect_named
 from tidemark.ledger_client.topics import TopicNames
@@ -126,7 +128,7 @@ class AssignCluster:
         locations = Locations(DATA_PARTITIONS)
         index = DictIndex(locations, lambda lane: self._stored(lane, locations), self.table.ordering_of)
         placement = Placement(self.leases, locations, self.ids)
-        queue = LookupQueue(SHARDS, LANES, self.clock)
+        queue = LookupQueue(AskedLanes(IndexKind.GLOBAL, SHARDS, LANES), locations, self.clock)
         n, client, clock = self.names, self.client, self.clock
         source = KeyedTopicSource(client, n.keyed, folds, n.ledger_partition, 1 << 24, 1 << 12)
         work = AssignWork(

@@ -157,23 +157,28 @@ class AdminClient:
         answer = self._call(self._stub.Flush, request, timeout_ms / 1_000 + _MARGIN_S)
         return {"epoch": answer.epoch, "instant": answer.instant or None}
 
-    def lookup(self, keys: Sequence[str]) -> list[dict[str, Any]]:
-        """The location of each key, in the order of the keys."""
+    def lookup(self, keys: Sequence[str], partition: str | None = None) -> list[dict[str, Any]]:
+        """The location of each key, in the order of the keys. ``partition``: the path of their partition,
+        with a partitioned record index.
+        """
         locations: list[dict[str, Any]] = []
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             part = keys[first : first + _KEYS_AT_ONCE]
-            answer = self._call(self._stub.Lookup, pb.LookupRequest(table=self._table, keys=part))
-            locations += [_location(message) for message in answer.found]
+            request = pb.LookupRequest(table=self._table, keys=part, partition=partition)
+            locations += [_location(message) for message in self._call(self._stub.Lookup, request).found]
         return locations
 
-    def lookup_stream(self, batches: Iterable[pa.StringArray]) -> Iterator[pa.RecordBatch]:
+    def lookup_stream(
+        self, batches: Iterable[pa.StringArray], partition: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The locations of the keys of each batch, as columns (`key_stream.COLUMNS`), in the order of the
-        batches, which have at most `key_stream.BATCH_KEYS` keys. Raises CliError also for what the
-        coordinator says of a batch.
+        batches, which have at most `key_stream.BATCH_KEYS` keys. ``partition``: as in `lookup`. Raises
+        CliError also for what the coordinator says of a batch.
         """
         from tidemark.console.key_stream import KeyStream
 
-        return KeyStream(self._stub.LookupStream, self._table, SystemClock().sleep).answers(batches)
+        stream = KeyStream(self._stub.LookupStream, self._table, SystemClock().sleep, partition)
+        return stream.answers(batches)
 
     def lookup_value(self, column: str, value: str | None, token: str, limit: int) -> ValuePage:
         """A page of the rows that have a value in an indexed column, None: that have none."""

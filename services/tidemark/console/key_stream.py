@@ -46,9 +46,14 @@ COLUMNS: Final = pa.schema(
 
 
 class KeyStream:
-    """One look-up of many keys. `method` is the stub's LookupStream, `pause` waits for so many seconds."""
+    """One look-up of many keys. `method` is the stub's LookupStream, `pause` waits for so many seconds.
+    `partition`: of all keys, with a partitioned record index.
+    """
 
-    def __init__(self, method: Any, table: str, pause: Callable[[float], None]) -> None:
+    def __init__(
+        self, method: Any, table: str, pause: Callable[[float], None], partition: str | None = None
+    ) -> None:
+        self._partition = partition
         self._method = method
         self._table = table
         self._pause = pause
@@ -76,7 +81,9 @@ class KeyStream:
             # The call's own thread takes the requests from the queue, as flow control lets it.
             self._requests = SimpleQueue()
             self._call = self._method(iter(self._requests.get, None), timeout=_DEADLINE_S)
-        self._requests.put(pb.LookupStreamRequest(table=self._table, keys=keys.to_pylist()))
+        self._requests.put(
+            pb.LookupStreamRequest(table=self._table, keys=keys.to_pylist(), partition=self._partition)
+        )
 
     def _end(self) -> None:
         if self._call is not None:

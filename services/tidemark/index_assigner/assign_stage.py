@@ -33,6 +33,7 @@ from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.runs.loading import ThreadedLoads
 from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.index_assigner.stage_context import StageContext
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.ledger_client.table_identity import TABLE_ID
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.ids import IdSource
@@ -65,7 +66,7 @@ def assign_work(context: StageContext) -> StageWork:
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations, context.ids)
-    queue = LookupQueue(facts.num_shards, lanes, clock)
+    queue = LookupQueue(AskedLanes(kind, facts.num_shards, lanes), locations, clock)
     warming = WarmRequests()
     context.lookups.open(LookupService(config.table.name, queue, locations, warming))
     return AssignWork(

@@ -391,7 +391,7 @@ def test_lookup_tells_a_deleted_key_from_one_that_nobody_knows(
 ) -> None:
     absent = {"tier": "none", "partition_path": None, "file_id": None, "shard": 1, "ordering_exact": True}
     found = [{"key": "gone", **absent, "ordering": 7}, {"key": "never", **absent, "ordering": None}]
-    client = SimpleNamespace(lookup=lambda keys: found)
+    client = SimpleNamespace(lookup=lambda keys, partition: found)
     monkeypatch.setattr("tidemark.console.admin_client.connect", lambda config: nullcontext(client))
     assert main(["lookup", "gone", "never", "-c", "x.yaml"]) == 0
     _, gone, never = capsys.readouterr().out.splitlines()

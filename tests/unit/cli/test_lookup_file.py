@@ -21,8 +21,9 @@ from tidemark.console.errors import CliError
 from tidemark.console.key_stream import BATCH_BYTES, BATCH_KEYS, COLUMNS, answered
 
 
-def stream(batches: Iterable[pa.StringArray]) -> Iterator[pa.RecordBatch]:
-    """Keys of an even length have a row."""
+def stream(batches: Iterable[pa.StringArray], partition: str | None) -> Iterator[pa.RecordBatch]:
+    """Keys of an even length have a row, in a partition of the asked one's name if there is one."""
+    path = 'd="x",1' if partition is None else partition
     for keys in batches:
         has_row = [len(key) % 2 == 0 for key in keys.to_pylist()]
         yield answered(
@@ -31,7 +32,7 @@ def stream(batches: Iterable[pa.StringArray]) -> Iterator[pa.RecordBatch]:
                 epoch=3,
                 instant="2026",
                 tiers=["none", "run"],
-                locations=[pb.LookupStreamResponse.Location(partition_path='d="x",1', file_id="f")],
+                locations=[pb.LookupStreamResponse.Location(partition_path=path, file_id="f")],
                 tier=map(int, has_row),
                 location=map(int, has_row),
                 shard=[1] * len(keys),
@@ -64,6 +65,15 @@ def test_csv_has_a_line_for_each_key_in_the_order_of_the_file(
         ["aa", "run", 'd="x",1', "f"],
     ]
     assert printed.err.startswith("4 keys, 2 with a row, in ")
+
+
+def test_all_keys_of_a_file_are_looked_up_in_the_partition_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "keys.txt").write_text("aa\nbb\n")
+    assert look_up("--file", str(tmp_path / "keys.txt"), "--partition", "us/ca") == 0
+    _, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert [row[:3] for row in rows] == [["aa", "run", "us/ca"], ["bb", "run", "us/ca"]]
 
 
 def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "holds_records": lambda *_: True,
         "stopped_lanes": tuple,
         "skip": lambda *_: SkipResult("", 0, 0),
-        "lookup": lambda _: [],
+        "lookup": lambda *_: [],
         "warm": lambda _: pb.WarmIndexResponse(),
         "lookup_value": lambda _: pb.LookupValueResponse(),
         "lookup_stream": lambda batches: (pb.LookupStreamResponse() for _ in batches),

@@ -51,13 +51,13 @@ class Server:
 
     def _answers(self, requests: Iterator[pb.LookupStreamRequest]) -> Iterator[pb.LookupStreamResponse]:
         for request in requests:
-            assert request.table == "t"
+            assert (request.table, request.partition) == ("t", "eu")
             self.asked.append(list(request.keys))
             yield self._answer(len(self.asked), request)
 
     def ask(self, *batches: list[str]) -> list[list[str]]:
         """The keys of the answers."""
-        stream = KeyStream(self.method, "t", self.pauses.append)
+        stream = KeyStream(self.method, "t", self.pauses.append, "eu")
         return [answer["key"].to_pylist() for answer in stream.answers(map(pa.array, batches))]
 
 

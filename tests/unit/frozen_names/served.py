@@ -89,7 +89,7 @@ def served(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[Served]:
     found = pb.LookupResponse.Found(
         key="a", tier="hot", file_id="f", partition_path="d", has_ordering=True, ordering=1
     )
-    patched.setattr(KeyLookups, "lookup", lambda _, keys: [found])
+    patched.setattr(KeyLookups, "lookup", lambda *_: [found])
     patched.setattr(InputSkips, "skip", lambda *_: SkipResult("", 4, 7))
     service = CoordinatorService(load_config(file), ports)
     try:

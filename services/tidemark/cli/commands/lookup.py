@@ -58,6 +58,12 @@ def add(commands: Commands) -> None:
     )
     asked.add_argument("--where-null", metavar="COLUMN", help="the rows without a value in an indexed column")
     lookup.add_argument(
+        "--partition",
+        metavar="PATH",
+        help="with a partitioned record index, where a key may be in several partitions: the path of the one "
+        "in which all keys are looked up, as _hoodie_partition_path has it (docs/partitioned-index.md)",
+    )
+    lookup.add_argument(
         "--limit",
         type=whole_number(1, _ROWS_MAX),
         metavar="N",
@@ -78,6 +84,8 @@ def run_lookup(options: argparse.Namespace) -> int:
     if options.column and not _is_parquet(options.file):
         raise CliError("--column names a column of a Parquet file: --file has none", WRONG_USE)
     if options.where is not None or options.where_null is not None:
+        if options.partition is not None:
+            raise CliError("--partition is for KEY and --file: a value is looked up everywhere", WRONG_USE)
         return _look_up_value(options)
     if options.limit is not None or options.page_token is not None:
         raise CliError("--limit and --page-token are for --where and --where-null", WRONG_USE)
@@ -88,7 +96,7 @@ def _look_up_keys(options: argparse.Namespace) -> int:
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
-        locations = client.lookup(options.keys)
+        locations = client.lookup(options.keys, options.partition)
     rows = [("KEY", "TIER", "PARTITION", "FILE GROUP", "SHARD", "ORDERING")]
     for at in locations:
         ordering = "-" if at["ordering"] is None else str(at["ordering"])
@@ -98,7 +106,8 @@ def _look_up_keys(options: argparse.Namespace) -> int:
         if at["tier"] == "none" and at["ordering"] is not None:
             # A key without a row has an ordering value only if a delete left it.
             partition = "(deleted)"
-        rows.append((at["key"], at["tier"], partition, at["file_id"] or "-", str(at["shard"]), ordering))
+        shard = str(at["shard"]) if options.partition is None else "-"
+        rows.append((at["key"], at["tier"], partition, at["file_id"] or "-", shard, ordering))
     Output(options.json).answer({"found": locations}, columns(rows))
     return 0
 
@@ -135,7 +144,7 @@ def _look_up_file(options: argparse.Namespace) -> int:
     with _batches(options.file, options.column) as batches, connect(options.config) as client:
         started_s = told_s = clock.monotonic_s()
         written = _JsonAnswer(output) if options.json else _CsvAnswer(output)
-        for answer in client.lookup_stream(batches):
+        for answer in client.lookup_stream(batches, options.partition):
             written.add(answer)
             count, rows = count + len(answer), rows + len(answer) - answer["file_id"].null_count
             now_s = clock.monotonic_s()

@@ -56,7 +56,7 @@ _log = logging.getLogger("tidemark.admin")
 
 AcceptTopic = Callable[[str, bool], tuple[InputTopic, bool]]
 """(topic, keep its positions) -> (its new record, whether it is read from its start)."""
-KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
+KeyLookup = Callable[[list[str], str | None], Iterable[pb.LookupResponse.Found]]
 KeyStream = Callable[[Iterable[pb.LookupStreamRequest]], Iterator[pb.LookupStreamResponse]]
 
 
@@ -123,7 +123,8 @@ class AdminService(rpc.AdminServicer):
             raise BadRequestError(
                 "keys", f"{len(request.keys)} keys asked for, at most {KEYS_MAX} are answered at once"
             )
-        return pb.LookupResponse(found=self._from.lookup(list(request.keys)))
+        partition = request.partition if request.HasField("partition") else None
+        return pb.LookupResponse(found=self._from.lookup(list(request.keys), partition))
 
     def LookupStream(  # noqa: N802
         self, request_iterator: Any, _: object

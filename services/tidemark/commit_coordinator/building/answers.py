@@ -41,6 +41,8 @@ from tidemark.commit_coordinator.status.kafka_probe import KafkaProbe
 from tidemark.commit_coordinator.status.sampled_stats import SampledStats
 from tidemark.config.hoodie_section import target_file_bytes
 from tidemark.epoch_protocol.entries import PROTOCOL_VERSION
+from tidemark.hudi_format.index_definitions import read_index_definitions, record_index_kind
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.page.open_page import Shown, open_page
 from tidemark.page.page import WebPage
 from tidemark.page.sources import Pictures, RecordsPassed
@@ -145,9 +147,11 @@ class Answers:
 
     def _admin_sources(self, status: StatusSource) -> AdminSources:
         parts, opened, config, ports = self._parts, self._opened, self._parts.config, self._parts.ports
-        shards, security = opened.table.num_shards, client_security(config, ports.clock)
-        holders = LaneHolders(opened.members, config.table.index.lanes)
-        streams = LookupStreams(config.table.name, holders, shards, ports.clock, security)
+        security = client_security(config, ports.clock)
+        kind = record_index_kind(read_index_definitions(ports.storage))
+        asked = AskedLanes(kind, opened.table.num_shards, config.table.index.lanes)
+        holders = LaneHolders(opened.members)
+        streams = LookupStreams(config.table.name, holders, asked, ports.clock, security)
         dead_letters = DeadLetterQueries(
             ports.kafka, config.table.name, config.input.topics, ports.clock, self._retention
         )
@@ -161,14 +165,14 @@ class Answers:
             holds_records=self._awaited,
             stopped_lanes=opened.members.stopped_lanes.current,
             skip=self._skips.skip,
-            lookup=KeyLookups(config.table.name, holders, shards, security).lookup,
+            lookup=KeyLookups(config.table.name, holders, asked, security).lookup,
             lookup_stream=streams.answers,
             lookup_value=partial(lookup_value, ports.storage),
             warm=IndexWarming(config.table.name, opened.members, security).warm,
             served=parts.served.answer,
             dead_letters=DeadLetterCalls(dead_letters),
             verify=VerifyCalls(parts.verification, ports.clock),
-            describe=partial(describe_configured, config, ports.storage, shards),
+            describe=partial(describe_configured, config, ports.storage, opened.table.num_shards),
             clock=ports.clock,
         )
 

@@ -2,7 +2,7 @@
 
 A batch of a stream takes these steps:
 
-1. The keys become a column; their shards say which assigner has which key.
+1. The keys become a column; their lanes say which assigner has which key.
 2. Each of these assigners is asked once, all at the same time, and its columns are put at the keys' places.
 3. Keys whose lane was not open at its holder (it moves, or is just being opened) are asked again.
 4. If that does not help, or a call fails, the answer of the batch is a failure that names the cause.
@@ -23,12 +23,12 @@ import pyarrow as pa
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2, assigner_pb2_grpc
-from tidemark.commit_coordinator.calls.lookups import LaneHolders, assigner_at
+from tidemark.commit_coordinator.calls.lookups import LaneHolders, assigner_at, check_partition
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.refusals import BadRequestError
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.keys import KEY_BYTES_MAX
-from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.rpc.channel import DEADLINE_S
 from tidemark.stream_runtime.rpc.errors import RETRIED, RpcError, from_grpc, reason_of
@@ -64,13 +64,13 @@ class LookupStreams:
         self,
         table: str,
         holders: LaneHolders,
-        num_shards: int,
+        asked: AskedLanes,
         clock: Clock,
         security: ClientSecurity = IN_THE_CLEAR,
     ) -> None:
         self._table = table
         self._holders = holders
-        self._num_shards = num_shards
+        self._asked = asked
         self._clock = clock
         self._security = security
 
@@ -79,7 +79,7 @@ class LookupStreams:
         with _Assigners(self._table, self._security) as assigners:
             for number, batch in enumerate(batches):
                 try:
-                    answer = self._answer(list(batch.keys), assigners)
+                    answer = self._answer(batch, assigners)
                 except Exception as error:
                     if kind_of(error) is None:
                         raise
@@ -87,14 +87,15 @@ class LookupStreams:
                 answer.batch = number
                 yield answer
 
-    def _answer(self, names: list[str], assigners: _Assigners) -> pb.LookupStreamResponse:
+    def _answer(self, batch: pb.LookupStreamRequest, assigners: _Assigners) -> pb.LookupStreamResponse:
+        names, partition = list(batch.keys), batch.partition if batch.HasField("partition") else None
+        check_partition(self._asked, partition)
         keys = _checked(names)
-        shards = record_index_shard(keys, self._num_shards)
-        lanes = self._holders.lanes_of(shards)
+        shards, lanes = self._asked.shards_and_lanes(keys, partition)
         answer = _BatchColumns(shards)
         for wait_s in (*_OPENING_S, 0.0):
             left = np.flatnonzero(answer.tier == _NOT_HELD)
-            for at, part in assigners.ask(keys, self._by_holder(lanes, left)):
+            for at, part in assigners.ask(keys, partition, self._by_holder(lanes, left)):
                 answer.put(at, part)
             if not (closed := np.flatnonzero(answer.tier == _NOT_HELD)).size:
                 return answer.message()
@@ -211,12 +212,15 @@ class _Assigners:
         self._stubs: dict[str, assigner_pb2_grpc.IndexAssignerStub] = {}
 
     def ask(
-        self, keys: pa.StringArray, by_address: dict[str, Positions]
+        self, keys: pa.StringArray, partition: str | None, by_address: dict[str, Positions]
     ) -> Iterator[tuple[Positions, assigner_pb2.LookupBatchResponse]]:
         """(positions, answer for their keys) of each assigner; all are asked at the same time. Raises
         RpcError, and ends the other calls then.
         """
-        asked = [(at, self._begin(address, keys.take(pa.array(at)))) for address, at in by_address.items()]
+        asked = [
+            (at, self._begin(address, keys.take(pa.array(at)), partition))
+            for address, at in by_address.items()
+        ]
         try:
             for at, answer in asked:
                 yield at, _result(answer)
@@ -224,10 +228,12 @@ class _Assigners:
             for _, answer in asked:
                 answer.cancel()
 
-    def _begin(self, address: str, keys: pa.StringArray) -> Any:
+    def _begin(self, address: str, keys: pa.StringArray, partition: str | None) -> Any:
         offsets, text = _offsets(keys), keys.buffers()[2]
         data = b"" if text is None else text.to_pybytes()[: int(offsets[-1])]
-        request = assigner_pb2.LookupBatchRequest(table=self._table, data=data, offsets=offsets.tobytes())
+        request = assigner_pb2.LookupBatchRequest(
+            table=self._table, data=data, offsets=offsets.tobytes(), partition=partition
+        )
         return self._stub(address).LookupBatch.future(request, timeout=left_s(DEADLINE_S))
 
     def _stub(self, address: str) -> assigner_pb2_grpc.IndexAssignerStub:

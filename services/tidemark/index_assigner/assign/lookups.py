@@ -3,7 +3,7 @@ LookupStream.
 
 Only the loop's thread may use the index. So a look-up is done in three steps:
 
-1. A gRPC thread finds the keys' shards, and puts a question into a bounded queue.
+1. A gRPC thread finds the keys' lanes, and puts a question into a bounded queue.
 2. The loop answers between its other work (`LookupQueue.answer`): part by part, each with keys of one lane,
    and for at most `_ROUND_S` of a round. Tagging waits no longer than for a batch of its own.
 3. The gRPC thread turns the columns of the answer into a message.
@@ -25,15 +25,14 @@ import pyarrow as pa
 
 from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2_grpc as rpc
-from tidemark.epoch_protocol.lanes import lane_of_shard
 from tidemark.epoch_protocol.state import Committed
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.index_assigner.assign.warming import WarmRequests
+from tidemark.index_assigner.assign.warming import WarmRequests, check_warmed
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.errors import AssignerError
 from tidemark.index_assigner.index.ports import KeyIndex, LookupAnswer, Tier
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.rpc.interceptors import is_wanted
 
@@ -58,7 +57,9 @@ class LookupBusyError(AssignerError):
 
 
 class BadLookupError(AssignerError):
-    """The request names another table, has too many keys at once, or columns that do not fit together."""
+    """The request names another table, has too many keys at once, columns that do not fit together, or a
+    partition that does not fit the kind of the record index.
+    """
 
     kind = ErrorKind.INVALID
 
@@ -92,13 +93,16 @@ class AnsweredKeys:
 class _Question:
     """Keys that wait for their answer. ``given_up``: nobody waits for it any more."""
 
-    def __init__(self, keys: pa.StringArray, shards: Int32Array, lanes: int) -> None:
+    def __init__(
+        self, keys: pa.StringArray, partition: str | None, shards: Int32Array, lanes: Int32Array
+    ) -> None:
         self.keys = keys
+        self.partition = partition
         self.answer = AnsweredKeys(shards)
         self.done: Future[AnsweredKeys] = Future()
         self.given_up = threading.Event()
         self.begun = False
-        self.parts = _parts(lane_of_shard(shards, lanes))
+        self.parts = _parts(lanes)
 
 
 def _parts(lanes: Int32Array) -> Iterator[tuple[int, Int64Array]]:
@@ -119,19 +123,22 @@ def _parts(lanes: Int32Array) -> Iterator[tuple[int, Int64Array]]:
 class LookupQueue:
     """The queue of questions. gRPC threads call `ask`; the thread that owns the index calls the rest."""
 
-    def __init__(self, num_shards: int, lanes: int, clock: Clock) -> None:
-        self._num_shards = num_shards
-        self._lanes = lanes
+    def __init__(self, asked: AskedLanes, locations: Locations, clock: Clock) -> None:
+        """``locations``: the index's own."""
+        self.asked = asked
+        self._locations = locations
         self._clock = clock
         self._waiting: queue.Queue[_Question] = queue.Queue(_WAITING_MAX)
         self._current: _Question | None = None
         self._answered_s: float | None = None
 
-    def ask(self, keys: pa.StringArray, timeout_s: float = _TIMEOUT_S) -> AnsweredKeys:
-        """The answer for these unique keys. Raises LookupBusyError, also when the caller has gone, and what
-        the index raised.
+    def ask(
+        self, keys: pa.StringArray, partition: str | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> AnsweredKeys:
+        """The answer for these unique keys, of this partition if the index is partitioned. Raises
+        LookupBusyError, also when the caller has gone, and what the index raised.
         """
-        question = _Question(keys, record_index_shard(keys, self._num_shards), self._lanes)
+        question = _Question(keys, partition, *self.asked.shards_and_lanes(keys, partition))
         try:
             self._waiting.put_nowait(question)
         except queue.Full as error:
@@ -190,10 +197,16 @@ class LookupQueue:
             lane, at = part
             if lane in lanes:
                 keys = question.keys.take(pa.array(at))
-                question.answer.take(at, index.lookup(lane, keys, question.answer.shards[at]))
+                question.answer.take(at, index.lookup(lane, keys, self._numbers(question, at)))
         except Exception as error:  # a failed look-up of somebody else's must not end the stage
             self._current = None
             question.done.set_exception(error)
+
+    def _numbers(self, question: _Question, at: Int64Array) -> Int32Array:
+        """What the index is asked with beside each key."""
+        if question.partition is None:
+            return question.answer.shards[at]
+        return np.full(len(at), self._locations.intern_partition(question.partition), np.int32)
 
 
 class LookupService(rpc.IndexAssignerServicer):
@@ -208,18 +221,18 @@ class LookupService(rpc.IndexAssignerServicer):
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802 - gRPC's name
         """One answer per distinct key, in order of first mention. Raises BadLookupError, LookupBusyError."""
-        self._check(request.table, len(request.keys), _KEYS_MAX)
+        partition = self._check(request, len(request.keys), _KEYS_MAX)
         keys = list(dict.fromkeys(request.keys))
-        answer = self._queue.ask(pa.array(keys, pa.string()))
+        answer = self._queue.ask(pa.array(keys, pa.string()), partition)
         return pb.LookupResponse(found=[self._found(key, answer, at) for at, key in enumerate(keys)])
 
     def LookupBatch(self, request: pb.LookupBatchRequest, _: object) -> pb.LookupBatchResponse:  # noqa: N802
         """Columns for the request's keys. Raises BadLookupError, LookupBusyError."""
         keys = _keys_of(request)
-        self._check(request.table, len(keys), _BATCH_KEYS_MAX)
+        partition = self._check(request, len(keys), _BATCH_KEYS_MAX)
         # The index takes each key once: for a, b, a the distinct keys are a, b, and ``places`` is [0, 1, 0].
         encoded = keys.dictionary_encode()
-        answer, places = self._queue.ask(encoded.dictionary), encoded.indices.to_numpy()
+        answer, places = self._queue.ask(encoded.dictionary, partition), encoded.indices.to_numpy()
         used, location = np.unique(answer.location, return_inverse=True)
         # NO_LOCATION sorts first; without it the positions stay as they are.
         absent = int(len(used) > 0 and used[0] == NO_LOCATION)
@@ -239,15 +252,26 @@ class LookupService(rpc.IndexAssignerServicer):
         )
 
     def Warm(self, request: pb.WarmRequest, _: object) -> pb.WarmResponse:  # noqa: N802
-        """Begins to load the index, or tells how far that is. Raises BadLookupError, WarmBusyError."""
-        self._check(request.table, 0, 0)
+        """Begins to load the index, or tells how far that is. Raises BadLookupError, NotWarmedError,
+        WarmBusyError.
+        """
+        self._check_table(request.table)
+        check_warmed(self._queue.asked.kind)
         return pb.WarmResponse(**asdict(self._warming.ask(request.start)))
 
-    def _check(self, table: str, keys: int, most: int) -> None:
+    def _check_table(self, table: str) -> None:
         if table != self._table:
             raise BadLookupError(f"this assigner serves table {self._table!r}, not {table!r}")
+
+    def _check(self, request: pb.LookupRequest | pb.LookupBatchRequest, keys: int, most: int) -> str | None:
+        """The partition that the request names."""
+        self._check_table(request.table)
         if keys > most:
             raise BadLookupError(f"{keys} keys at once; ask for at most {most}")
+        partition = request.partition if request.HasField("partition") else None
+        if problem := self._queue.asked.problem(partition):
+            raise BadLookupError(problem)
+        return partition
 
     def _found(self, key: str, answer: AnsweredKeys, at: int) -> pb.LookupResponse.Found:
         found = pb.LookupResponse.Found(key=key, shard=int(answer.shards[at]))

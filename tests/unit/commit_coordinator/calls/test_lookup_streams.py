@@ -18,9 +18,13 @@ from tidemark.commit_coordinator.calls.lookup_streams import LookupStreams
 from tidemark.commit_coordinator.calls.lookups import KeyLookups, LaneHolders, NoAssignerError
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.warming import IndexWarming
+from tidemark.commit_coordinator.refusals import BadRequestError
 from tidemark.config.model import Address
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.index_definitions import IndexKind
+from tidemark.hudi_format.partitioned_lanes import identity_lanes
 from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.rpc.server import start_server
 
@@ -42,6 +46,7 @@ class FakeAssigner(assigner_pb2_grpc.IndexAssignerServicer):
     def __init__(self, name: str, epoch: int) -> None:
         self.name, self.epoch, self.closed = name, epoch, 0
         self.asked: list[list[str]] = []
+        self.partitions: list[str] = []
         self.error: Exception | None = None
         self.cut = False
 
@@ -49,6 +54,8 @@ class FakeAssigner(assigner_pb2_grpc.IndexAssignerServicer):
         offsets = np.frombuffer(request.offsets, "<i4").tolist()
         keys = [request.data[a:b].decode() for a, b in pairwise(offsets)]
         self.asked.append(keys)
+        if request.HasField("partition"):
+            self.partitions.append(request.partition)
         if self.error is not None:
             raise self.error
         if self.closed:
@@ -84,7 +91,7 @@ class FakeAssigner(assigner_pb2_grpc.IndexAssignerServicer):
 class World:
     """Two assigners, each with two lanes."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: IndexKind = IndexKind.GLOBAL) -> None:
         self.assigners = [FakeAssigner("a", 9), FakeAssigner("b", 7)]
         service = assigner_pb2.DESCRIPTOR.services_by_name["IndexAssigner"].full_name
         self.servers = [
@@ -96,10 +103,11 @@ class World:
         ]
         self.holder = {str(lane): lane % 2 for lane in range(LANES)}
         members = SimpleNamespace(holder=lambda _, lane: self._member(lane))
-        holders = LaneHolders(cast(Members, members), LANES)
+        holders = LaneHolders(cast(Members, members))
+        asked = AskedLanes(kind, SHARDS, LANES)
         self.clock = ManualClock()
-        self.streams = LookupStreams("t", holders, SHARDS, self.clock)
-        self.single = KeyLookups("t", holders, SHARDS)
+        self.streams = LookupStreams("t", holders, asked, self.clock)
+        self.single = KeyLookups("t", holders, asked)
 
     def _member(self, lane: str) -> Any:
         if lane not in self.holder:
@@ -230,3 +238,38 @@ def test_all_assigners_are_asked_to_load_their_shards(world: World) -> None:
     found.clear()
     with pytest.raises(NoAssignerError):
         warming.warm(start=True)
+
+
+def test_keys_of_a_partitioned_index_go_to_the_lanes_of_their_partition() -> None:
+    world = World(IndexKind.PARTITIONED)
+    batch = pb.LookupStreamRequest(table="t", keys=KEYS, partition="eu")
+    [answer] = world.streams.answers([batch])
+    assert not answer.HasField("failure")
+    lanes = identity_lanes(pa.array(KEYS), np.zeros(len(KEYS), np.int32), ["eu"], LANES)
+    for number, assigner in enumerate(world.assigners):
+        assert sorted(assigner.asked[0]) == sorted(np.array(KEYS)[lanes % 2 == number])
+        assert assigner.partitions == ["eu"]
+    assert not any(answer.shard)
+    assert [found.key for found in world.single.lookup(KEYS[:5], "eu")] == KEYS[:5]
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "partition", "text"),
+    [
+        (IndexKind.PARTITIONED, None, "name the partition of the keys"),
+        (IndexKind.GLOBAL, "eu", "ask without a partition"),
+    ],
+)
+def test_a_partition_that_does_not_fit_the_index_is_a_bad_request(
+    kind: IndexKind, partition: str | None, text: str
+) -> None:
+    world = World(kind)
+    batch = pb.LookupStreamRequest(table="t", keys=KEYS, partition=partition)
+    [answer] = world.streams.answers([batch])
+    assert (answer.failure.reason, answer.failure.retry) == ("BAD_REQUEST", False)
+    assert text in answer.failure.text
+    with pytest.raises(BadRequestError, match=text):
+        world.single.lookup(KEYS, partition)
+    assert not any(assigner.asked for assigner in world.assigners)
+    world.close()

@@ -15,6 +15,7 @@ from testing.clock import ManualClock
 from tests.unit.index_assigner.dict_index import DictIndex, Known
 from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.epoch_protocol.state import Committed
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.index_assigner.assign.lookups import (
     BadLookupError,
@@ -22,8 +23,9 @@ from tidemark.index_assigner.assign.lookups import (
     LookupQueue,
     LookupService,
 )
-from tidemark.index_assigner.assign.warming import WarmRequests
+from tidemark.index_assigner.assign.warming import NotWarmedError, WarmRequests
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Locations
+from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.stream_runtime.clock import SystemClock
 
 SHARDS, LANES = 6, 3
@@ -48,7 +50,9 @@ class World:
         self.index = DictIndex(self.locations, lambda lane: self.known)
         for lane in range(LANES):
             self.index.open_lane(lane, None)  # type: ignore[arg-type]
-        self.queue = LookupQueue(SHARDS, LANES, clock or SystemClock())
+        self.queue = LookupQueue(
+            AskedLanes(IndexKind.GLOBAL, SHARDS, LANES), self.locations, clock or SystemClock()
+        )
         self.service = LookupService("t", self.queue, self.locations, WarmRequests())
 
     def lookup(self, lane: int, keys: Any, shards: Any) -> Any:
@@ -122,7 +126,7 @@ def test_a_round_answers_one_part_when_its_time_is_over_and_goes_on_in_the_next(
     monkeypatch.setattr("tidemark.index_assigner.assign.lookups._PART_KEYS", 4)
     world.slow = lambda: clock.advance(0.03)  # a part takes longer than a round may
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(world.queue.ask, pa.array(world.keys), 1e9)
+        asked = threads.submit(world.queue.ask, pa.array(world.keys), timeout_s=1e9)
         while not world.asked:
             world.round(epoch=3)
         parts = 1
@@ -141,7 +145,7 @@ def test_a_question_that_nobody_waits_for_is_not_answered():
     clock = ManualClock()
     world = World(clock)
     with pytest.raises(LookupBusyError):
-        world.queue.ask(pa.array(world.keys), 0.0)
+        world.queue.ask(pa.array(world.keys), timeout_s=0.0)
     world.round()
     assert world.asked == []
 
@@ -150,9 +154,9 @@ def test_the_queue_is_bounded():
     world = World(ManualClock())
     for _ in range(16):
         with pytest.raises(LookupBusyError, match="busy"):
-            world.queue.ask(pa.array(["a"]), 0.0)
+            world.queue.ask(pa.array(["a"]), timeout_s=0.0)
     with pytest.raises(LookupBusyError, match="too many"):
-        world.queue.ask(pa.array(["a"]), 0.0)
+        world.queue.ask(pa.array(["a"]), timeout_s=0.0)
 
 
 def test_a_failed_look_up_fails_the_question_and_not_the_next(monkeypatch: pytest.MonkeyPatch):
@@ -168,7 +172,7 @@ def test_the_loop_waits_shortly_for_input_while_look_ups_come():
     clock = ManualClock()
     world = World(clock)
     assert world.queue.wait_s(0.05) == 0.05
-    world.answered(lambda: world.queue.ask(pa.array(["key-3"]), 1e9))
+    world.answered(lambda: world.queue.ask(pa.array(["key-3"]), timeout_s=1e9))
     assert world.queue.wait_s(0.05) == 0.005
     assert world.queue.wait_s(0.0) == 0.0
     clock.advance(1.0)
@@ -194,3 +198,58 @@ def test_bad_requests_are_refused(request_: pb.LookupBatchRequest, said: str):
 def test_a_thousand_keys_are_the_limit_of_single_answers():
     with pytest.raises(BadLookupError, match="1001 keys"):
         World().service.Lookup(pb.LookupRequest(table="t", keys=["a"] * 1_001), None)
+
+
+class PartitionedWorld(World):
+    """The same row keys in two partitions of a partitioned index, each in a file group of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_lanes = AskedLanes(IndexKind.PARTITIONED, 0, LANES)
+        self.queue = LookupQueue(self.asked_lanes, self.locations, SystemClock())
+        self.service = LookupService("t", self.queue, self.locations, WarmRequests())
+
+    def lookup(self, lane: int, keys: Any, shards: Any) -> Any:
+        path = self.locations.partition_names[shards[0]]
+        assert (shards == shards[0]).all()
+        assert (self.asked_lanes.shards_and_lanes(keys, path)[1] == lane).all()
+        place = self.locations.intern(path, f"file-of-{path}")
+        known = {f"key-{number}": Known(place, number, True) for number in range(40)}
+        index = DictIndex(self.locations, lambda lane: known if path in ("eu", "us") else {})
+        index.open_lane(lane, None)  # type: ignore[arg-type]
+        return index.lookup(lane, keys, shards)
+
+
+def test_a_key_of_a_partitioned_index_is_looked_up_in_the_partition_that_is_named():
+    world = PartitionedWorld()
+    for path in ("eu", "us"):
+        request = pb.LookupRequest(table="t", keys=world.keys, partition=path)
+        found = world.answered(lambda: world.service.Lookup(request, None)).found  # noqa: B023
+        assert {(one.partition_path, one.file_id, one.shard) for one in found} == {
+            (path, f"file-of-{path}", 0)
+        }
+        columns = batch(world.keys)
+        columns.partition = path
+        answer = world.answered(lambda: world.service.LookupBatch(columns, None))  # noqa: B023
+        assert list(answer.partition_paths) == [path]
+        assert set(np.frombuffer(answer.location, "<i4").tolist()) == {0}
+    elsewhere = pb.LookupRequest(table="t", keys=["key-1"], partition="new")
+    [nobody] = world.answered(lambda: world.service.Lookup(elsewhere, None)).found
+    assert (nobody.tier, nobody.file_id) == ("none", "")
+
+
+def test_a_partition_is_named_exactly_where_the_index_is_partitioned():
+    world = PartitionedWorld()
+    for call in (
+        lambda: world.service.Lookup(pb.LookupRequest(table="t", keys=["a"]), None),
+        lambda: world.service.LookupBatch(batch(["a"]), None),
+    ):
+        with pytest.raises(BadLookupError, match="name the partition of the keys"):
+            call()
+    with pytest.raises(BadLookupError, match="ask without a partition"):
+        World().service.Lookup(pb.LookupRequest(table="t", keys=["a"], partition="eu"), None)
+
+
+def test_a_partitioned_index_is_not_warmed():
+    with pytest.raises(NotWarmedError):
+        PartitionedWorld().service.Warm(pb.WarmRequest(table="t", start=True), None)
