@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.contract.kafka_cluster import KafkaCluster, commit
+from tests.contract.kafka_cluster import READ_TIMEOUT_S, KafkaCluster, commit
 from tidemark.stream_runtime.kafka.errors import FencedError, MessageTooLargeError, MissingTopicError
 from tidemark.stream_runtime.kafka.ledger_transaction import (
     LedgerStep,
@@ -54,7 +54,11 @@ def test_consumed_positions_go_with_the_entry(cluster: KafkaCluster):
     transaction = LedgerTransaction(cluster.producer(), ledger)
     result = transaction.run(b"begun", [], entry_of, consumed={source: 5}, group=group)
     assert result.outcome is TransactionOutcome.COMMITTED
-    assert cluster.admin().committed_offsets(group, [source]) == {source: 5}
+    # Kafka answers the commit before it writes the group's marker; until then the group has no position.
+    admin, deadline_s = cluster.admin(), cluster.clock.monotonic_s() + READ_TIMEOUT_S
+    while (committed := admin.committed_offsets(group, [source])) != {source: 5}:
+        assert cluster.clock.monotonic_s() < deadline_s, f"the group stays at {committed}"
+        cluster.clock.sleep(0.05)
 
 
 def test_refused_batch_aborts_and_the_next_producer_goes_on(cluster: KafkaCluster):
