@@ -79,6 +79,14 @@ def test_a_kafka_that_does_not_say_proves_nothing() -> None:
     assert stuck(silence, kafka, 3 * QUIET_S) is None, "the doubt of before the outage is gone"
 
 
+def test_while_kafka_does_not_say_it_is_asked_for_one_partition_in_ten_seconds() -> None:
+    silence, kafka = watched(A, B), Kafka()
+    for tenth in range(150):
+        silence.nothing_came()
+        stuck(silence, kafka, QUIET_S + tenth / 10)
+    assert kafka.asked == [A, B]
+
+
 def test_partitions_are_looked_at_one_by_one_and_not_more_often_than_allowed() -> None:
     silence, kafka = watched(A, B), Kafka(a=5, b=5)
     stuck(silence, kafka, QUIET_S)

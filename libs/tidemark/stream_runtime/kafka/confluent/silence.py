@@ -73,6 +73,9 @@ class Silence:
         self._quiet_since_s[partition] = now_s
         position, end = position_of(partition), end_of(partition)
         doubt = self._doubts.pop(partition, None)
+        if end is None:
+            # Asking took its time, and asking for the next partition would as well.
+            self._next_look_s = now_s + QUIET_S
         if end is None or end <= position:
             return None
         if doubt is not None and doubt.position == position and self._empty_polls > doubt.empty_polls:
