@@ -67,6 +67,11 @@ def record_index_kind(definitions: Mapping[str, Mapping[str, Any]]) -> IndexKind
     return IndexKind.PARTITIONED if is_partitioned else IndexKind.GLOBAL
 
 
+def read_record_index_kind(storage: Storage) -> IndexKind:
+    """The kind of the table's record index. Raises `CorruptFileError`."""
+    return record_index_kind(read_index_definitions(storage))
+
+
 def record_index_definition(kind: IndexKind) -> dict[str, Any]:
     """The definition of the record index, as Hudi 1.2.0 writes it."""
     return {

@@ -34,8 +34,7 @@ from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.index_definitions import (
     RECORD_INDEX,
     IndexKind,
-    read_index_definitions,
-    record_index_kind,
+    read_record_index_kind,
 )
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
@@ -230,7 +229,7 @@ class _Run:
 
     def _is_partitioned(self) -> bool:
         """Whether the record index has shards for each data partition, also while it has none."""
-        kind = record_index_kind(read_index_definitions(self.storage))
+        kind = read_record_index_kind(self.storage)
         return self.snapshot.is_partitioned_index or kind is IndexKind.PARTITIONED
 
     def _commits(self, state: VerifiedState | None, findings: Findings) -> CommitCheck:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
 from tidemark.hudi_format.errors import AlreadyExistsError
-from tidemark.hudi_format.index_definitions import IndexKind
+from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
@@ -28,7 +28,7 @@ from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.errors import CacheInUseError
 from tidemark.index_assigner.index.limits import limits_of
 from tidemark.index_assigner.index.rocks import RocksTier, check_not_in_use
-from tidemark.index_assigner.index.table_index import cache_identity, index_kind, table_index
+from tidemark.index_assigner.index.table_index import cache_identity, table_index
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.runs.loading import ThreadedLoads
 from tidemark.index_assigner.slots.stage_work import StageWork
@@ -53,13 +53,13 @@ def assign_work(context: StageContext) -> StageWork:
     locations = Locations(_data_partitions(context))
     limits = limits_of(config.state)
     limits.check()
-    kind = index_kind(storage)
+    kind = read_record_index_kind(storage)
     partitioned = kind is IndexKind.PARTITIONED
     identity = cache_identity(table_identity(storage, context.ids), kind, facts.num_shards, facts.lanes)
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
     seen, loads = context.observer.tier_read, ThreadedLoads()
     index = table_index(
-        config, storage, context.schema, facts.num_shards, rocks, locations, clock, loads, seen
+        config, storage, context.schema, kind, facts.num_shards, rocks, locations, clock, loads, seen
     )
     lanes, ordered, ttl_ms = facts.lanes, context.ordering is not None, config.table.index.tombstone_ttl_ms
     leases = CoordinatorLeases(

@@ -14,6 +14,7 @@ from typing import Final
 
 from tidemark.config import TableConfigFile
 from tidemark.config.model import InputStart
+from tidemark.hudi_format.index_definitions import read_record_index_kind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import Storage
@@ -28,7 +29,7 @@ from tidemark.index_assigner.assign_stage import (
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import check_memory, limits_of
 from tidemark.index_assigner.index.ports import WarmProgress
-from tidemark.index_assigner.index.table_index import cache_identity, index_kind, table_index
+from tidemark.index_assigner.index.table_index import cache_identity, table_index
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.runs.loading import SteppedLoads
@@ -57,7 +58,7 @@ def warm_index(
     CacheInUseError when an assigner has the folder, and what an assigner's start raises: KafkaError,
     SnapshotBehindError (try again) …
     """
-    kind = index_kind(storage)
+    kind = read_record_index_kind(storage)
     check_warmed(kind)
     topics = TopicNames(config.table.name)
     folds = FoldReader(client, topics.ledger, topics.epochs, snapshot_loader(storage), clock)
@@ -70,7 +71,7 @@ def warm_index(
     rocks = open_first_cache(config.state.path, identity, limits.rocks_memory)
     try:
         index = table_index(
-            config, storage, schema, snapshot.num_shards, rocks, Locations(1), clock, SteppedLoads()
+            config, storage, schema, kind, snapshot.num_shards, rocks, Locations(1), clock, SteppedLoads()
         )
         try:
             for lane in range(lanes):

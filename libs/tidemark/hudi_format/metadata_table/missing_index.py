@@ -10,8 +10,7 @@ from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.index_definitions import (
     IndexKind,
-    read_index_definitions,
-    record_index_kind,
+    read_record_index_kind,
 )
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.base import Storage
@@ -28,7 +27,7 @@ def check_files(storage: Storage, data: Timeline) -> None:
     """Lists the folder. Raises UnsupportedTableError where it has no file of the index. A partitioned one has
     none before the first commit on the timeline ``data``, which begins the first partitions.
     """
-    kind = record_index_kind(read_index_definitions(storage))
+    kind = read_record_index_kind(storage)
     if kind is IndexKind.PARTITIONED and data.newest_completion() is None:
         return
     if not any(parse_data_file(info.name) is not None for info in storage.list(RECORD_INDEX_FOLDER)):

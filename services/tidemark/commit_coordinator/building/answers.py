@@ -41,7 +41,6 @@ from tidemark.commit_coordinator.status.kafka_probe import KafkaProbe
 from tidemark.commit_coordinator.status.sampled_stats import SampledStats
 from tidemark.config.hoodie_section import target_file_bytes
 from tidemark.epoch_protocol.entries import PROTOCOL_VERSION
-from tidemark.hudi_format.index_definitions import read_index_definitions, record_index_kind
 from tidemark.ledger_client.asked_lanes import AskedLanes
 from tidemark.page.open_page import Shown, open_page
 from tidemark.page.page import WebPage
@@ -148,8 +147,7 @@ class Answers:
     def _admin_sources(self, status: StatusSource) -> AdminSources:
         parts, opened, config, ports = self._parts, self._opened, self._parts.config, self._parts.ports
         security = client_security(config, ports.clock)
-        kind = record_index_kind(read_index_definitions(ports.storage))
-        asked = AskedLanes(kind, opened.table.num_shards, config.table.index.lanes)
+        asked = AskedLanes(opened.table.kind, opened.table.num_shards, config.table.index.lanes)
         holders = LaneHolders(opened.members)
         streams = LookupStreams(config.table.name, holders, asked, ports.clock, security)
         dead_letters = DeadLetterQueries(

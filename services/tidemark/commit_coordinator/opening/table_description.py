@@ -11,8 +11,7 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import (
     IndexKind,
-    read_index_definitions,
-    record_index_kind,
+    read_record_index_kind,
 )
 from tidemark.hudi_format.metadata_table.missing_index import check_shards
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
@@ -95,7 +94,7 @@ def _why_not(storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collec
     try:
         pending = [instant.requested for instant in snapshot.data_timeline.pending()]
         check_servable(storage, pending, accepted)
-        if record_index_kind(read_index_definitions(storage)) is IndexKind.GLOBAL:
+        if read_record_index_kind(storage) is IndexKind.GLOBAL:
             check_shards(snapshot.num_shards)
     except (UnsupportedTableError, SchemaError) as error:
         return str(error)

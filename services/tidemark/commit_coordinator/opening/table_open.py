@@ -24,8 +24,7 @@ from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.index_definitions import (
     IndexKind,
-    read_index_definitions,
-    record_index_kind,
+    read_record_index_kind,
 )
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.metadata_table import missing_index
@@ -142,7 +141,7 @@ def _same_kind(file: TableConfigFile, storage: Storage) -> IndexKind:
     """The kind of the table's record index. Raises TableMismatchError when another one is configured: what
     identifies a row follows from it.
     """
-    kind, wanted = record_index_kind(read_index_definitions(storage)), configured_kind(file)
+    kind, wanted = read_record_index_kind(storage), configured_kind(file)
     if kind is not wanted:
         raise TableMismatchError(
             f"{file.file}: table.index.kind is {wanted}, the record index of {file.table.path} is {kind}. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemark.config import TableConfigFile
-from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION
 from tidemark.hudi_format.schema import TableSchema
@@ -19,11 +19,6 @@ from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.runs.loading import Loads
 from tidemark.stream_runtime.clock import Clock
-
-
-def index_kind(storage: Storage) -> IndexKind:
-    """The kind of the table's record index."""
-    return record_index_kind(read_index_definitions(storage))
 
 
 def cache_identity(table_id: str, kind: IndexKind, num_shards: int, lanes: int) -> str:
@@ -41,6 +36,7 @@ def table_index(
     config: TableConfigFile,
     storage: Storage,
     schema: TableSchema,
+    kind: IndexKind,
     num_shards: int,
     rocks: RocksTier,
     locations: Locations,
@@ -48,8 +44,8 @@ def table_index(
     loads: Loads,
     tier_read: Callable[[str, float], None] = lambda tier, seconds: None,
 ) -> TieredIndex:
-    """The index of the table over this cache folder. ``schema``: the configured one. ``num_shards``: of a
-    global index.
+    """The index of the table over this cache folder. ``schema``: the configured one. ``kind``: of the table's
+    record index. ``num_shards``: of a global one.
     """
     table = read_table_config(storage)
     mode, field = table_ordering(table, schema)
@@ -57,7 +53,7 @@ def table_index(
     limits, lanes = limits_of(config.state), config.table.index.lanes
     deletes_stay = ordered and table.is_merge_on_read
     parts = OrderingParts(schema, mode, field, deletes_stay, config.table.index.tombstone_ttl_ms)
-    if index_kind(storage) is IndexKind.PARTITIONED:
+    if kind is IndexKind.PARTITIONED:
         return PartitionedIndex(
             storage, rocks, locations, lanes, ordered, limits, parts, clock, tier_read, loads
         )

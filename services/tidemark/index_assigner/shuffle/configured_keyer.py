@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidemark.config import TableConfigFile
-from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
+from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import TableSchema
@@ -34,7 +34,7 @@ def configured_keyer(
     clock: Clock,
 ) -> RecordKeyer:
     """``schema``: the configured one. Raises SetupError, SchemaError, RegistrySettingsError."""
-    limits, kind = config.limits, record_index_kind(read_index_definitions(storage))
+    limits, kind = config.limits, read_record_index_kind(storage)
     generator = KeyGenerator.from_table_config(table, schema, limits.key_bytes)
     return RecordKeyer(
         RecordRules(

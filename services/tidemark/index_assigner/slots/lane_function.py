@@ -14,7 +14,7 @@ import contextlib
 from typing import Final
 
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError
-from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
+from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
 from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import ROOT, read_text
@@ -25,7 +25,7 @@ LANE_FUNCTION_PATH: Final = f"{ROOT}/lane-function"
 
 def keep_lane_function(storage: Storage) -> None:
     """Stores the name where none is yet. Raises SetupError as `check_lane_function` does."""
-    if record_index_kind(read_index_definitions(storage)) is IndexKind.PARTITIONED:
+    if read_record_index_kind(storage) is IndexKind.PARTITIONED:
         with contextlib.suppress(AlreadyExistsError):
             storage.create(LANE_FUNCTION_PATH, LANE_FUNCTION.encode())
         check_lane_function(storage)
@@ -33,7 +33,7 @@ def keep_lane_function(storage: Storage) -> None:
 
 def check_lane_function(storage: Storage) -> None:
     """Raises SetupError when the rows of the table got their lanes by another function. Writes nothing."""
-    if record_index_kind(read_index_definitions(storage)) is not IndexKind.PARTITIONED:
+    if read_record_index_kind(storage) is not IndexKind.PARTITIONED:
         return
     try:
         stored = read_text(storage, LANE_FUNCTION_PATH).strip()

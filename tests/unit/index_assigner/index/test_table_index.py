@@ -19,7 +19,7 @@ from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.index_assigner.index_world import DataTable
 from tests.unit.table_files import table_schema, write_config
 from tidemark.config import TableConfigFile, load_config
-from tidemark.hudi_format.index_definitions import IndexKind
+from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.partitioned_lanes import identity_lanes
 from tidemark.hudi_format.storage.base import Storage
@@ -28,7 +28,7 @@ from tidemark.index_assigner.assign.warming import NotWarmedError
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.partitioned import PartitionedIndex
 from tidemark.index_assigner.index.rocks import RocksTier
-from tidemark.index_assigner.index.table_index import cache_identity, index_kind, table_index
+from tidemark.index_assigner.index.table_index import cache_identity, table_index
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.runs.loading import SteppedLoads
 
@@ -43,8 +43,9 @@ def configured(folder: Path) -> TableConfigFile:
 @contextmanager
 def made(folder: Path, storage: Storage, locations: Locations) -> Iterator[TieredIndex]:
     rocks, loads = RocksTier(folder / "cache", "t", 1 << 20), SteppedLoads()
+    kind = read_record_index_kind(storage)
     index = table_index(
-        configured(folder), storage, table_schema(), 0, rocks, locations, ManualClock(), loads
+        configured(folder), storage, table_schema(), kind, 0, rocks, locations, ManualClock(), loads
     )
     yield index
     index.stop()
@@ -54,7 +55,7 @@ def made(folder: Path, storage: Storage, locations: Locations) -> Iterator[Tiere
 def test_a_partitioned_index_answers_by_partition_and_key(tmp_path: Path) -> None:
     table, locations = PartitionedTable(), Locations(2)
     table.commit({("eu", "a"): 1, ("us/ca", "a"): 2, ("eu", "b"): 3}, 2)
-    assert index_kind(table.storage) is IndexKind.PARTITIONED
+    assert read_record_index_kind(table.storage) is IndexKind.PARTITIONED
     with made(tmp_path, table.storage, locations) as index:
         assert isinstance(index, PartitionedIndex)
         for lane in range(LANES):
