@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
@@ -173,6 +173,25 @@ def parse_table_config(properties: Mapping[str, str], path: str = PROPERTIES_PAT
         metadata_partitions_inflight=frozenset(_names(get(keys.METADATA_PARTITIONS_INFLIGHT))),
         properties=dict(properties),
     )
+
+
+def without_partitions(config: TableConfig, names: Collection[str]) -> dict[str, str]:
+    """The table's properties without these partitions of the metadata table, which it lists as there or as
+    being built. A property that would list none goes.
+    """
+    properties = dict(config.properties)
+    for key, listed in (
+        (keys.METADATA_PARTITIONS, config.metadata_partitions),
+        (keys.METADATA_PARTITIONS_INFLIGHT, config.metadata_partitions_inflight),
+    ):
+        kept = listed.difference(names)
+        if kept == listed:
+            continue
+        if kept:
+            properties[key] = ",".join(sorted(kept))
+        else:
+            del properties[key]
+    return properties
 
 
 def write_properties(storage: Storage, properties: Mapping[str, str], root: str = ".hoodie") -> None:

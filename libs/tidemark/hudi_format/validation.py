@@ -7,7 +7,7 @@ it does not know, would give readers wrong answers later. Every refusal names th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -15,8 +15,7 @@ from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.errors import IndexUnfinishedError, UnsupportedTableError, refuse
 from tidemark.hudi_format.index_definitions import (
     IndexKind,
-    read_index_definitions,
-    record_index_kind,
+    read_record_index_kind,
     remove_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.missing_index import check_files, check_folder
@@ -35,6 +34,7 @@ from tidemark.hudi_format.ports import Clock
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import (
+    BACKUP_PATH,
     PROPERTIES_PATH,
     TABLE_VERSION,
     TIMELINE_LAYOUT_VERSION,
@@ -44,6 +44,8 @@ from tidemark.hudi_format.table_config import (
     properties_file,
     read_table_config,
     update_properties,
+    without_partitions,
+    write_properties,
 )
 from tidemark.hudi_format.table_properties import check_properties
 from tidemark.hudi_format.table_schema import check_no_schema_on_read, table_schema
@@ -171,6 +173,12 @@ def _raised(check: Callable[[], object]) -> list[UnsupportedTableError]:
     return []
 
 
+def replace_properties(term: Term, properties: Mapping[str, str]) -> None:
+    """Does what `write_properties` does, and is fenced. Raises FencedOutError when the term is over."""
+    term.replace(PROPERTIES_PATH, properties_file(properties))
+    term.storage.delete(BACKUP_PATH)
+
+
 def take_out_stats(term: Term) -> ForeignStats | None:
     """Takes the stats that are not ours out of the table's property; returns which, and why. Hold the table's
     lock; repeatable.
@@ -187,8 +195,7 @@ def take_out_stats(term: Term) -> ForeignStats | None:
             disown_stats(term)
         kept = ",".join(sorted(config.metadata_partitions - found.names))
         properties = {**config.properties, keys.METADATA_PARTITIONS: kept}
-        term.replace(PROPERTIES_PATH, properties_file(properties))
-        term.storage.delete(f"{PROPERTIES_PATH}.backup")
+        replace_properties(term, properties)
     return found
 
 
@@ -206,19 +213,8 @@ def drop_stats(storage: Storage) -> frozenset[str]:
     """
     config = read_table_config(storage)
     switched_off = (config.metadata_partitions | config.metadata_partitions_inflight) & STATS_PARTITIONS
-    changes: dict[str, str] = {}
-    remove: list[str] = []
-    for key, names in (
-        (keys.METADATA_PARTITIONS, config.metadata_partitions),
-        (keys.METADATA_PARTITIONS_INFLIGHT, config.metadata_partitions_inflight),
-    ):
-        if names & STATS_PARTITIONS:
-            kept = ",".join(sorted(names - STATS_PARTITIONS))
-            if kept:
-                changes[key] = kept
-            else:
-                remove.append(key)
-    update_properties(storage, changes, remove)
+    if switched_off:
+        write_properties(storage, without_partitions(config, STATS_PARTITIONS))
     remove_index_definitions(storage, STATS_PARTITIONS)
     for name in sorted(STATS_PARTITIONS):
         storage.delete_tree(join_path(".hoodie/metadata", name))
@@ -366,7 +362,7 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             f"{keys.METADATA_PARTITIONS_INFLIGHT} is {building}: an index is being built",
             "Wait until it is done",
         )
-    kind = record_index_kind(read_index_definitions(storage))
+    kind = read_record_index_kind(storage)
     if kind is IndexKind.PARTITIONED and not SERVES_PARTITIONED:
         yield UnsupportedTableError(
             "the record level index is partitioned, which is not served yet",

@@ -31,12 +31,21 @@ def index_life(storage: Storage) -> str:
     return "" if info is None else info.version
 
 
+def folder_path(name: str) -> str:
+    """The file that is made with the folder of this partition of the metadata table."""
+    return join_path(METADATA_TABLE_PATH, name, ".hoodie_partition_metadata")
+
+
+def folder_properties(storage: Storage, name: str) -> dict[str, str]:
+    """What that file says; empty where it is missing. Raises CorruptFileError."""
+    try:
+        return parse_properties(storage.read(folder_path(name)).decode("latin-1"))
+    except FileMissingError:
+        return {}
+
+
 def partition_build(storage: Storage, name: str) -> str:
     """The instant that built this partition of the metadata table, whoever did; "" where there is none.
     Raises CorruptFileError.
     """
-    path = join_path(METADATA_TABLE_PATH, name, ".hoodie_partition_metadata")
-    try:
-        return parse_properties(storage.read(path).decode("latin-1")).get("commitTime", "")
-    except FileMissingError:
-        return ""
+    return folder_properties(storage, name).get("commitTime", "")

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS, read_index_definitions, stats_columns
+from tidemark.hudi_format.metadata_table.index_life import folder_path, folder_properties
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
-from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.properties import format_properties, parse_properties
+from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.publication.port import Term
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig
 
 STATS_PARTITIONS: Final = frozenset({COLUMN_STATS.name, "partition_stats"})
-_FOLDER_PROPERTIES: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name, ".hoodie_partition_metadata")
+_FOLDER_PROPERTIES: Final = folder_path(COLUMN_STATS.name)
 _COLUMNS: Final = "tidemark.columns"
 _WHY_NOT_OURS: Final = "tidemark.not-ours"
 _SWITCHED_ON: Final = "another writer switched them on"
@@ -52,7 +52,7 @@ def own_stats_columns(storage: Storage) -> list[str] | None:
     """The user's columns of the column stats that were made here; None where there are none. Raises
     CorruptFileError.
     """
-    columns = _folder_properties(storage).get(_COLUMNS)
+    columns = folder_properties(storage, COLUMN_STATS.name).get(_COLUMNS)
     return None if columns is None else columns.split(",")
 
 
@@ -71,7 +71,7 @@ def disown_stats(term: Term, why: str = "") -> None:
     """Says that column stats which were ours are so no more: commits of ours will not be in them. ``why``:
     the reason of the `ForeignStats` that they are from now on. Raises FencedOutError.
     """
-    properties = _folder_properties(term.storage)
+    properties = folder_properties(term.storage, COLUMN_STATS.name)
     known = {properties.pop(name, None) for name in (_COLUMNS, _WHY_NOT_OURS)}
     if known != {None}:
         more = {_WHY_NOT_OURS: why} if why else {}
@@ -88,7 +88,7 @@ def foreign_stats(storage: Storage, config: TableConfig) -> ForeignStats | None:
     listed = config.metadata_partitions & STATS_PARTITIONS
     if not listed:
         return None
-    properties = _folder_properties(storage) if COLUMN_STATS.name in listed else {}
+    properties = folder_properties(storage, COLUMN_STATS.name) if COLUMN_STATS.name in listed else {}
     if _COLUMNS not in properties:
         return ForeignStats(listed, properties.get(_WHY_NOT_OURS, _SWITCHED_ON))
     own = properties[_COLUMNS].split(",")
@@ -101,11 +101,3 @@ def foreign_stats(storage: Storage, config: TableConfig) -> ForeignStats | None:
         return ForeignStats(listed, f"another writer changed their columns from {', '.join(own)} to {others}")
     rest = listed - {COLUMN_STATS.name}
     return ForeignStats(rest, _SWITCHED_ON) if rest else None
-
-
-def _folder_properties(storage: Storage) -> dict[str, str]:
-    """Empty where the folder is missing."""
-    try:
-        return parse_properties(storage.read(_FOLDER_PROPERTIES).decode("latin-1"))
-    except FileMissingError:
-        return {}

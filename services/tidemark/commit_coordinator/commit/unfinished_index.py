@@ -26,7 +26,6 @@ from tidemark.commit_coordinator.commit.context import Context, UnfinishedIndex
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
-from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.errors import IndexUnfinishedError
 from tidemark.hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
@@ -34,13 +33,9 @@ from tidemark.hudi_format.index_definitions import (
     read_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
-from tidemark.hudi_format.table_config import (
-    PROPERTIES_PATH,
-    TableConfig,
-    properties_file,
-    read_table_config,
-)
+from tidemark.hudi_format.table_config import TableConfig, read_table_config, without_partitions
 from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.validation import replace_properties
 
 NOBODY_BUILDS_MS: Final = 120_000
 BUILDER_IS_DEAD_MS: Final = 3_600_000
@@ -91,17 +86,6 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
 def _unlist(context: Context, names: set[str]) -> None:
     """Takes the names out of the properties that say what the table has, and what is being built."""
     config = read_table_config(context.storage)
-    properties = dict(config.properties)
-    for key, listed in (
-        (keys.METADATA_PARTITIONS, config.metadata_partitions),
-        (keys.METADATA_PARTITIONS_INFLIGHT, config.metadata_partitions_inflight),
-    ):
-        if not listed & names:
-            continue
-        if kept := ",".join(sorted(listed - names)):
-            properties[key] = kept
-        else:
-            del properties[key]
+    properties = without_partitions(config, names)
     if properties != config.properties:
-        context.publishing.replace(PROPERTIES_PATH, properties_file(properties))
-        context.storage.delete(f"{PROPERTIES_PATH}.backup")
+        replace_properties(context.publishing, properties)
