@@ -82,8 +82,10 @@ def take_back_voided(context: Context) -> None:
     """Deletes what void attempts that are not rolled back yet published in groups that they began. Hold the
     table's lock. Lists the index's folder where there is such an attempt; does nothing with a global index.
     """
+    if not context.table.partition_shards or not context.lock.is_held:
+        return
     voided = [attempt.instant for attempt in context.fold().state.voided if attempt.instant is not None]
-    if not context.table.partition_shards or not voided or not context.lock.is_held:
+    if not voided:
         return
     names = context.storage.names(RECORD_INDEX_FOLDER)
     for instant in voided:

@@ -99,8 +99,8 @@ class IndexLayouts:
         """
         validity = InstantValidity(timelines.data, timelines.metadata)
         secondary = secondary_layouts(self._storage, config, validity)
-        begun, build = self._partition_shards, newest_build(timelines.metadata)
-        partitioned = KeptPartitioned(begun, build) if begun else None
+        begun = self._partition_shards
+        partitioned = KeptPartitioned(begun, newest_build(timelines.metadata)) if begun else None
         return KeptIndexes(self._stats.current(config, timelines), secondary, partitioned)
 
 
