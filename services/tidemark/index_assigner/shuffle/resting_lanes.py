@@ -17,12 +17,14 @@ _log = logging.getLogger("tidemark.assigner")
 
 
 class RestingLanes:
-    """Which lanes rest, which of them are suspect, and when to look at their topics again."""
+    """Which lanes rest, which of them are suspect, because former readers died, and when to look at their
+    topics again.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lanes: set[str] = set()
-        self._suspects: set[str] = set()
+        self.suspects: set[str] = set()
         self._look_at_s = 0.0
 
     def add(self, names: Iterable[str], suspects: Collection[str] = ()) -> None:
@@ -31,14 +33,14 @@ class RestingLanes:
         if new:
             _log.warning("lanes %s rest: their topic is gone, or another one than recorded", ", ".join(new))
             self._lanes.update(new)
-            self._suspects.update(set(new).intersection(suspects))
+            self.suspects.update(set(new).intersection(suspects))
             self._look_at_s = self._clock.monotonic_s() + _LOOK_S
 
     def forget(self, names: Iterable[str]) -> None:
         """These are given up, or are read."""
         for name in names:
             self._lanes.discard(name)
-            self._suspects.discard(name)
+            self.suspects.discard(name)
 
     def due(self) -> list[str]:
         """The lanes whose topics are to be looked at now, once a second at most."""
@@ -47,7 +49,3 @@ class RestingLanes:
             return []
         self._look_at_s = now_s + _LOOK_S
         return sorted(self._lanes)
-
-    def is_suspect(self, name: str) -> bool:
-        """Whether former readers of this resting lane died."""
-        return name in self._suspects

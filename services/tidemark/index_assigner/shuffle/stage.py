@@ -144,23 +144,24 @@ class ShuffleWork:
             self._lanes[name] = _Lane(position)
             self._names[_partition(name)] = name
         self._resting.add([name for name in lanes if _input_log(name) in stale], suspects)
-        read = [name for name in lanes if _input_log(name) not in stale]
-        positions = {_partition(name): self._lanes[name].start for name in read}
-        self._reader.add(positions, [_partition(name) for name in read if name in suspects])
+        self._read([name for name in lanes if _input_log(name) not in stale], suspects)
+
+    def _read(self, names: Collection[str], suspects: Collection[str]) -> None:
+        positions = {_partition(name): self._lanes[name].start for name in names}
+        self._reader.add(positions, [_partition(name) for name in names if name in suspects])
 
     def _read_rested(self) -> None:
         """Reads lanes on whose topic is the recorded one after all. Without an answer of Kafka they rest."""
         resting = self._resting.due()
         stale = self._settings.stale(self._admin, map(_input_log, resting)) if resting else frozenset()
         back = [name for name in resting if _input_log(name) not in stale]
-        if not back:
-            return
-        for lane, name in ((self._lanes[name], name) for name in back):
+        for name in back:
+            lane = self._lanes[name]
             lane.start = lane.start or self._settings.start(self._admin, name)
-        positions = {_partition(name): self._lanes[name].start for name in back}
-        self._reader.add(positions, [_partition(name) for name in back if self._resting.is_suspect(name)])
-        self._resting.forget(back)
-        _log.info("lanes %s are read on: their topic is the recorded one", ", ".join(back))
+        if back:
+            self._read(back, self._resting.suspects)
+            self._resting.forget(back)
+            _log.info("lanes %s are read on: their topic is the recorded one", ", ".join(back))
 
     def observe(self, applied: Sequence[Applied]) -> None:
         """Does nothing: only claims matter to this stage, and the loop follows those."""
@@ -267,7 +268,7 @@ class ShuffleWork:
 
     def _read_behind_skips(self) -> None:
         """Reads the lanes on in which the last transaction skipped a range: it is published by now."""
-        self._reader.add({_partition(name): self._lanes[name].start for name in self._skipping})
+        self._read(self._skipping, ())
         self._skipping.clear()
 
     def empty_ranges(self) -> Sequence[EmptyRange]:

@@ -96,23 +96,24 @@ class AssignedConsumer:
         if position not in (OFFSET_BEGINNING, OFFSET_END):
             return position
         try:
-            low, high = self._consumer.get_watermark_offsets(
-                _client(topic_partition), timeout=_METADATA_TIMEOUT_S, cached=False
-            )
+            low, high = self._watermarks(topic_partition, _METADATA_TIMEOUT_S)
         except KafkaException as error:
             topic, partition = topic_partition
             raise translate(client_error(error), f"offsets of {topic}[{partition}]") from None
-        return int(low if position == OFFSET_BEGINNING else high)
+        return low if position == OFFSET_BEGINNING else high
 
     def end(self, topic_partition: TopicPartition) -> int | None:
         """Up to which offset the partition can be read now; None if Kafka does not say within a second."""
         try:
-            _, high = self._consumer.get_watermark_offsets(
-                _client(topic_partition), timeout=_END_TIMEOUT_S, cached=False
-            )
+            return self._watermarks(topic_partition, _END_TIMEOUT_S)[1]
         except KafkaException:
             return None
-        return int(high)
+
+    def _watermarks(self, topic_partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        """First offset and end, as the broker says now."""
+        client = _client(topic_partition)
+        low, high = self._consumer.get_watermark_offsets(client, timeout=timeout_s, cached=False)
+        return int(low), int(high)
 
     def assign(self, positions: dict[TopicPartition, int]) -> None:
         self._consumer.assign([_client(tp, offset) for tp, offset in positions.items()])
