@@ -110,12 +110,8 @@ class _StoredSecondaryFile(msgspec.Struct, frozen=True):
     deletes: int
 
 
-class _StoredPartitionFile(msgspec.Struct, frozen=True):
+class _StoredPartitionFile(_StoredShardFile, frozen=True):
     partition_path: str
-    shard: int
-    size: int
-    upserts: int
-    deletes: int
 
 
 class _StoredReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -195,7 +191,7 @@ def report_document(report: Report) -> bytes:
         ),
         report.secondary_groups,
         tuple(
-            _StoredPartitionFile(path, e.shard, e.size, e.upserts, e.deletes)
+            _StoredPartitionFile(e.shard, e.size, e.upserts, e.deletes, path)
             for path, e in index
             if path is not None
         ),

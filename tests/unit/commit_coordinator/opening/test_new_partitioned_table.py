@@ -4,7 +4,6 @@ is not opened.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,13 @@ import pytest
 from testing.clock import ManualClock
 from testing.memory_storage import InMemoryStorage
 from tests.interop.partitioned_writer import PartitionedWriter
-from tests.unit.commit_coordinator.opening.test_table_creation import DEFINITION, Dying, KilledError
+from tests.unit.commit_coordinator.opening.test_table_creation import (
+    DEFINITION,
+    START_MS,
+    Dying,
+    KilledError,
+    finished_after_each_death,
+)
 from tests.unit.table_files import new_table, orders, table_schema, write_config
 from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.opening.table_creation import CreationError, create_or_finish
@@ -31,7 +36,6 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 
-START_MS = 1_750_000_000_000
 PARTITIONED = IndexKind.PARTITIONED
 
 
@@ -53,19 +57,13 @@ def configured(folder: Path, index: str = "{kind: partitioned, shards: 3}") -> T
 
 
 def test_killed_at_every_write_it_is_finished_without_shards() -> None:
-    nth = 0
-    while True:
-        nth += 1
-        storage, clock = InMemoryStorage(), ManualClock(START_MS)
-        dying = Dying(storage, nth, after=True)
-        with contextlib.suppress(KilledError):
-            create_or_finish(dying, DEFINITION, 3, clock, kind=PARTITIONED)
-        if dying.survived:
-            break
-        clock.advance(3_600)
-        create_or_finish(storage, DEFINITION, 3, clock, kind=PARTITIONED)
+    deaths = 0
+    for storage in finished_after_each_death(
+        lambda storage, clock: create_or_finish(storage, DEFINITION, 3, clock, kind=PARTITIONED)
+    ):
+        deaths += 1
         check_empty_index(storage)
-    assert nth > 10
+    assert deaths >= 10
 
 
 def test_a_creation_is_not_finished_with_another_kind() -> None:

@@ -4,7 +4,6 @@ of that key does not do is told.
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,10 @@ from testing.memory_storage import InMemoryStorage
 from tests.unit.commit_coordinator.opening.test_table_creation import (
     DEFINITION,
     SHARDS,
+    START_MS,
     Dying,
     KilledError,
+    finished_after_each_death,
 )
 from tests.unit.table_files import write_config
 from tidemark.commit_coordinator.opening.configured_stats import other_stats
@@ -33,8 +34,6 @@ from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 from tidemark.hudi_format.validation import check_servable
 
-START_MS = 1_750_000_000_000
-
 
 def check_stats(storage: Storage, columns: list[str]) -> None:
     check_servable(storage)
@@ -48,19 +47,13 @@ def check_stats(storage: Storage, columns: list[str]) -> None:
 
 
 def test_killed_at_every_write_it_is_finished_with_its_stats() -> None:
-    nth = 0
-    while True:
-        nth += 1
-        storage, clock = InMemoryStorage(), ManualClock(START_MS)
-        dying = Dying(storage, nth, after=True)
-        with contextlib.suppress(KilledError):
-            create_or_finish(dying, DEFINITION, SHARDS, clock, ["b", "a"])
-        if dying.survived:
-            break
-        clock.advance(3_600)
-        create_or_finish(storage, DEFINITION, SHARDS, clock, ["b", "a"])
+    deaths = 0
+    for storage in finished_after_each_death(
+        lambda storage, clock: create_or_finish(storage, DEFINITION, SHARDS, clock, ["b", "a"])
+    ):
+        deaths += 1
         check_stats(storage, ["b", "a"])
-    assert nth > 20
+    assert deaths >= 20
 
 
 def test_a_creation_is_not_finished_with_other_columns() -> None:

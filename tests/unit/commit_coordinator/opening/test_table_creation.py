@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableDefinition, TableType
 from tidemark.hudi_format.validation import check_servable
 
+START_MS = 1_750_000_000_000
 DEFINITION = TableDefinition(name="t", table_type=TableType.MERGE_ON_READ, record_key_fields=("id",))
 SHARDS = 3
 _WRITES = ("create", "replace", "make_dir", "delete", "rename", "publish", "sync_dir", "delete_tree", "touch")
@@ -61,29 +63,39 @@ class Dying:
         return self._left > 0
 
 
+def finished_after_each_death(
+    make: Callable[[Storage, ManualClock], None], after: bool = True
+) -> Iterator[Storage]:
+    """A table for each write of its creation: the creation was killed there, and then finished."""
+    for nth in count(1):
+        storage, clock = InMemoryStorage(), ManualClock(START_MS)
+        dying: Any = Dying(storage, nth, after)
+        with contextlib.suppress(KilledError):
+            make(dying, clock)
+        if dying.survived:
+            return
+        clock.advance(3_600)
+        make(storage, clock)
+        yield storage
+
+
 def content(storage: Storage) -> dict[str, bytes]:
     return {info.path: storage.read(info.path) for info in storage.walk("")}
 
 
 def made_at_once() -> dict[str, bytes]:
     storage = InMemoryStorage()
-    create_or_finish(storage, DEFINITION, SHARDS, ManualClock(1_750_000_000_000))
+    create_or_finish(storage, DEFINITION, SHARDS, ManualClock(START_MS))
     return content(storage)
 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_every_write_it_is_finished(after: bool) -> None:
-    nth, wanted = 0, set(made_at_once())
-    while True:
-        nth += 1
-        storage, clock = InMemoryStorage(), ManualClock(1_750_000_000_000)
-        dying = Dying(storage, nth, after)
-        with contextlib.suppress(KilledError):
-            create_or_finish(dying, DEFINITION, SHARDS, clock)
-        if dying.survived:
-            break
-        clock.advance(3_600)
-        create_or_finish(storage, DEFINITION, SHARDS, clock)
+    deaths, wanted = 0, set(made_at_once())
+    for storage in finished_after_each_death(
+        lambda storage, clock: create_or_finish(storage, DEFINITION, SHARDS, clock), after
+    ):
+        deaths += 1
         check_servable(storage)
         assert MetadataTableSnapshot.load(storage).num_shards == SHARDS
         assert not is_half_made(storage, DEFINITION)
@@ -93,14 +105,14 @@ def test_killed_at_every_write_it_is_finished(after: bool) -> None:
         }
         completed = [n for n in names if n.endswith(".deltacommit")]
         assert len(completed) == 2, f"two first commits, each completed once: {completed}"
-    assert nth > 15
+    assert deaths >= 15
 
 
 def test_two_that_create_at_once_make_one_table() -> None:
     """The second begins when the first is in the middle, and both go to their ends."""
     for nth in range(1, 25):
         storage = InMemoryStorage()
-        first, second = ManualClock(1_750_000_000_000), ManualClock(1_750_000_777_000)
+        first, second = ManualClock(START_MS), ManualClock(1_750_000_777_000)
         dying = Dying(storage, nth, after=True)
         try:
             create_or_finish(dying, DEFINITION, SHARDS, first)
@@ -111,7 +123,7 @@ def test_two_that_create_at_once_make_one_table() -> None:
 
 
 def test_what_a_former_version_left_is_finished() -> None:
-    storage, clock = InMemoryStorage(), ManualClock(1_750_000_000_000)
+    storage, clock = InMemoryStorage(), ManualClock(START_MS)
     create_table(storage, DEFINITION)
     assert is_half_made(storage, DEFINITION)
     create_or_finish(storage, DEFINITION, SHARDS, clock)
@@ -123,7 +135,7 @@ def test_what_a_former_version_left_is_finished() -> None:
 
 
 def test_another_configuration_does_not_finish_it() -> None:
-    storage, clock = InMemoryStorage(), ManualClock(1_750_000_000_000)
+    storage, clock = InMemoryStorage(), ManualClock(START_MS)
     with pytest.raises(KilledError):
         create_or_finish(Dying(storage, 8, True), DEFINITION, SHARDS, clock)
     with pytest.raises(CreationError, match="begun with another configuration"):
@@ -141,7 +153,7 @@ def test_a_folder_in_use_is_refused() -> None:
 
 
 def test_the_coordinator_finishes_it_and_refuses_another_number_of_shards(tmp_path: Path) -> None:
-    config, storage, clock = configured(tmp_path, 4), InMemoryStorage(), ManualClock(1_750_000_000_000)
+    config, storage, clock = configured(tmp_path, 4), InMemoryStorage(), ManualClock(START_MS)
     with pytest.raises(KilledError):
         open_table(config, Dying(storage, 8, True), clock)
     assert storage.exists(CREATION)
