@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.interop.native_commit import NativeWriter
+from tests.interop.partitioned_writer import PartitionedWriter
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableDefinition, TableType
 
@@ -45,6 +47,13 @@ def write_config(folder: Path, kafka: str = "127.0.0.1:1", coordinator: str = "1
     return file
 
 
+def write_partitioned_config(folder: Path) -> Path:
+    """As `write_config`, of a table whose record index is divided by data partition."""
+    file = write_config(folder)
+    file.write_text(file.read_text().replace("{shards: 2}", "{shards: 2, kind: partitioned}"))
+    return file
+
+
 def orders(*rows: tuple[str, str, int]) -> pa.Table:
     """Rows of (id, day, at)."""
     names = ["id", "day", "at"]
@@ -55,7 +64,19 @@ def orders(*rows: tuple[str, str, int]) -> pa.Table:
 def new_table(path: Path, table_type: TableType = TableType.MERGE_ON_READ, shards: int = 2) -> NativeWriter:
     """An empty table that `write_config`'s configuration describes."""
     schema = table_schema()
-    definition = TableDefinition(
+    return NativeWriter.create(path, schema, _definition(schema, table_type), shards)
+
+
+def new_partitioned_table(path: Path) -> PartitionedWriter:
+    """An empty table that `write_partitioned_config`'s configuration describes."""
+    schema = table_schema()
+    return PartitionedWriter.create(
+        path, schema, _definition(schema, TableType.MERGE_ON_READ), 0, kind=IndexKind.PARTITIONED
+    )
+
+
+def _definition(schema: TableSchema, table_type: TableType) -> TableDefinition:
+    return TableDefinition(
         name="orders",
         table_type=table_type,
         record_key_fields=("id",),
@@ -63,7 +84,6 @@ def new_table(path: Path, table_type: TableType = TableType.MERGE_ON_READ, shard
         ordering_fields=("at",),
         schema=schema.avro_json,
     )
-    return NativeWriter.create(path, schema, definition, shards)
 
 
 def existing_table(path: Path) -> NativeWriter:

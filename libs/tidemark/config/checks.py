@@ -22,6 +22,28 @@ from tidemark.config.model import (
 from tidemark.config.partial import UNREAD, changed
 
 
+def check_partitioned(problems: Problems, file: Path, config: InputConfig, table: TableSection) -> None:
+    """Notes what a partitioned record index cannot be used with. Ask before columns that the schema lacks are
+    removed.
+    """
+    if table.index.kind is not ConfiguredIndexKind.PARTITIONED:
+        return
+    with problems.gathered():
+        if not table.partition:
+            said = (
+                "partitioned divides the index by data partition, and table.partition names no field: name "
+                "the field whose values the partitions are, or use global"
+            )
+            problems.note(ConfigError(str(file), "table.index.kind", said))
+    with problems.gathered():
+        if config.is_sharded:
+            said = (
+                "must be any with table.index.kind: partitioned: a producer knows the lane of a key, and "
+                "here a row's lane follows from its key and its data partition"
+            )
+            problems.note(ConfigError(str(file), "input.partitioning", said))
+
+
 def check_input(problems: Problems, file: Path, config: InputConfig, table: TableSection) -> InputConfig:
     """Notes each setting that is missing for the format, or has no meaning with it; returns `input` without
     those.

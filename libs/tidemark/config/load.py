@@ -12,6 +12,7 @@ import yaml
 from tidemark.config.checks import (
     check_input,
     check_limits,
+    check_partitioned,
     with_lanes,
     with_partitions,
     without_unusable_columns,
@@ -98,6 +99,8 @@ def _checked(problems: Problems, config: TableConfigFile, document: Mapping[str,
     those.
     """
     file = config.file
+    with problems.gathered():
+        check_partitioned(problems, file, config.input, config.table)
     with problems.gathered():
         config = changed(config, table=without_unusable_columns(problems, file, config.table))
     with problems.gathered():

@@ -370,6 +370,11 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
         )
     elif METADATA_RECORD_INDEX in in_use:
         yield from _raised(lambda: check_folder(storage))
+    if kind is IndexKind.PARTITIONED and not config.partition_fields:
+        yield UnsupportedTableError(
+            "the record level index is partitioned, and the table has no partition fields",
+            "Drop the index and build the global one with Hudi on Spark",
+        )
     other_indexes = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
     found = foreign_stats(storage, config)
     if found is not None:

@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 
 from tidemark.config import ConfigError, TableConfigFile
 from tidemark.config.errors import all_of_them
-from tidemark.config.hoodie_section import target_file_bytes, without_effect
+from tidemark.config.hoodie_section import HIVE_STYLE, is_true, target_file_bytes, without_effect
 from tidemark.config.load import read_config
 from tidemark.config.model import ConfiguredIndexKind
 from tidemark.config.partial import asks_for_unread
+from tidemark.config.partitioned_cost import partitioned_costs
 from tidemark.config.retention_cost import retention_cost
 from tidemark.console.errors import WRONG_USE, CliError, expected_error, message_of
 from tidemark.hudi_format import validation
@@ -87,7 +88,8 @@ def check_config_file(path: str | os.PathLike[str], env: Mapping[str, str] | Non
     unused = without_effect(config)
     warnings = [f"hoodie: {key} has no effect: Tidemark writes itself" for key in unused]
     cost = retention_cost(config)
-    return CheckedConfig(config, warnings, [] if cost is None else [cost])
+    notes = [*([] if cost is None else [cost]), *partitioned_costs(config)]
+    return CheckedConfig(config, warnings, notes)
 
 
 def _without_file(error: Exception, file: str) -> str:
@@ -101,6 +103,14 @@ def _index_kind(config: TableConfigFile, _: _Refused) -> None:
             f"{config.file}: table.index.kind: partitioned is not served yet: use global",
             WRONG_USE,
         )
+    if config.table.index.kind is ConfiguredIndexKind.PARTITIONED and is_true(config, HIVE_STYLE):
+        nested = [name for name in config.table.partition if "." in name]
+        if nested:
+            raise CliError(
+                f"{config.file}: {HIVE_STYLE} puts the name of {nested[0]} into each partition path, and a "
+                "partitioned record index cannot have a path with a '.': use global, or leave the key out",
+                WRONG_USE,
+            )
 
 
 def _storage(config: TableConfigFile, _: _Refused) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidemark.hudi_format.errors import IndexUnfinishedError, UnsupportedTableError
-from tidemark.hudi_format.index_definitions import read_index_definitions
+from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.secondary_layout import indexed_column
 from tidemark.hudi_format.storage.base import Storage
@@ -39,11 +39,22 @@ def secondary_problems(storage: Storage, config: TableConfig) -> Iterator[Unsupp
             indexed_column(name, definitions.get(name))
         except UnsupportedTableError as error:
             yield error
+    if listed and record_index_kind(definitions) is IndexKind.PARTITIONED:
+        yield beside_partitioned(min(listed))
     if len(listed) > 1 and config.is_merge_on_read:
         yield UnsupportedTableError(
             f"the table has the secondary indexes {', '.join(sorted(listed))}, and {_ONE_ON_LOGS}",
             "Keep one of them, and drop the others with `tidemark index drop`",
         )
+
+
+def beside_partitioned(name: str) -> UnsupportedTableError:
+    """Why a secondary index of this partition name cannot stand beside a partitioned record index."""
+    return UnsupportedTableError(
+        f"{name} is a secondary index, and the record index is partitioned: readers ask a global one where "
+        "the rows of a value are",
+        f"`tidemark index drop {name.removeprefix(SECONDARY_PREFIX)}` drops it, where it is there",
+    )
 
 
 def without_secondary(config: TableConfig) -> TableConfig:

@@ -33,7 +33,8 @@ from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, l
 from tidemark.commit_coordinator.opening.table_open import check_same
 from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
 from tidemark.config import TableConfigFile
-from tidemark.hudi_format.errors import FencedOutError, LockLostError
+from tidemark.hudi_format.errors import FencedOutError, LockLostError, UnsupportedTableError
+from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import open_publication, service_files_of
 from tidemark.hudi_format.storage.base import Storage
@@ -105,6 +106,14 @@ def look_before(config: TableConfigFile, kafka: KafkaClient, storage: Storage, s
     TableMismatchError, MissingTopicError.
     """
     check_same(config, check_servable(storage, None, config.table.accept_properties))
+    if read_record_index_kind(storage) is IndexKind.PARTITIONED:
+        raise UnsupportedTableError(
+            "the record index is partitioned: each data partition has shards of its own, and this command "
+            "makes the shards of a global index",
+            "`table.index.shards` is for partitions that are new; to give others another number stop all "
+            "services, and let Hudi on Spark drop the record index and build it anew "
+            '(docs/partitioned-index.md, "More shards")',
+        )
     topics = TopicNames(config.table.name)
     require_ledger(kafka, topics)
     admin = kafka.admin()

@@ -22,12 +22,12 @@ from tidemark.commit_coordinator.offline.progress import Progress
 from tidemark.commit_coordinator.opening.table_open import read_table
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.index_definitions import read_index_definitions
+from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     SECONDARY_PREFIX,
     SecondaryIndexPartition,
 )
-from tidemark.hudi_format.metadata_table.secondary_admission import without_secondary
+from tidemark.hudi_format.metadata_table.secondary_admission import beside_partitioned, without_secondary
 from tidemark.hudi_format.metadata_table.secondary_creation import (
     Hit,
     create_secondary_index,
@@ -122,6 +122,8 @@ def _make(
     hit: Hit,
 ) -> CreatedIndex:
     opened = read_table(config, storage, None, without_secondary)
+    if opened.kind is IndexKind.PARTITIONED:
+        raise beside_partitioned(partition.name)
     with tempfile.TemporaryDirectory(prefix="tidemark-index-") as folder:
         scan = SecondaryIndexScan(storage, opened.config, opened.schema, column, Path(folder), _HELD_BYTES)
         scan.scan(Progress(clock, say, "file groups").scanned)

@@ -21,6 +21,7 @@ from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.keys import KeyColumns, KeyGenerator, KeyProblem
+from tidemark.hudi_format.metadata_table.partitions.record_index import index_partition_problem
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
 from tidemark.hudi_format.schema import TableSchema
@@ -43,7 +44,7 @@ from tidemark.index_assigner.shuffle.keyed_parts import (
     repeated_deletes,
     shifted,
 )
-from tidemark.index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
+from tidemark.index_assigner.shuffle.partition_folders import PartitionFolders, PathProblem
 from tidemark.index_assigner.shuffle.row_identity import IN_FIELD, IN_KEY, RowIdentity
 from tidemark.record_formats.decode_json import JsonDecoder
 from tidemark.record_formats.decoder import DecodedRecords, RecordDecoder
@@ -71,7 +72,7 @@ class RecordRules:
     record_bytes_max: int
     delete_field: str | None = None
     unknown_fields: UnknownFields = UnknownFields.DROP
-    folder_problem: FolderProblem = lambda _: None
+    folder_problem: PathProblem = lambda _: None
     row_bytes_max: int | None = None
     """Limit of one row: a record above it is refused, because no message could hold it. None: no limit."""
     rows_bytes_max: int | None = None
@@ -101,7 +102,9 @@ class RecordKeyer:
         self._parts = DecodeParts(self._decoder, rules.record_bytes_max)
         self.table_schema = rules.schema
         self.rows_bytes_max = rules.rows_bytes_max
-        self._folders = PartitionFolders(rules.folder_problem)
+        is_partitioned = rules.index_kind is IndexKind.PARTITIONED
+        of_index = index_partition_problem if is_partitioned else (lambda _: None)
+        self._folders = PartitionFolders(rules.folder_problem, of_index)
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
 
     def key_records(self, messages: Sequence[Message]) -> KeyedRows:

@@ -1,4 +1,5 @@
-"""Checks once per partition path whether it can be a folder of the table as it is now.
+"""Checks once per partition path whether it can be a folder of the table as it is now, and, where the record
+index is partitioned, whether the index can have it.
 
 A path whose text is valid (`hudi_format.partition_paths`) may still name an existing file, or lead through
 a link. The writer could write nothing there, and its whole epoch would fail.
@@ -11,24 +12,28 @@ from typing import Final
 
 _KNOWN_MAX: Final = 100_000
 
-FolderProblem = Callable[[str], str | None]
-"""Path -> why nothing can be written into that folder; None: it exists, or can be created."""
+PathProblem = Callable[[str], str | None]
+"""Path -> why nothing can be written into that folder, or the index cannot have it; None: nothing is wrong.
+"""
 
 
 class PartitionFolders:
     """Checks paths, and remembers the valid ones. Used by one thread."""
 
-    def __init__(self, problem_of: FolderProblem) -> None:
-        self._problem_of = problem_of
+    def __init__(self, of_folder: PathProblem, of_index: PathProblem = lambda _: None) -> None:
+        self._of_folder, self._of_index = of_folder, of_index
         self._fine: set[str] = set()
 
     def error(self, path: str) -> str | None:
-        """Why the partition path cannot be a folder; None when it can."""
+        """Why the partition path cannot be taken; None when it can."""
         if path in self._fine:
             return None
-        problem = self._problem_of(path) if path else None
+        problem = self._of_folder(path) if path else None
         if problem is not None:
             return f"the partition path {path[:80]!r} cannot be a folder: {problem}"
+        problem = self._of_index(path)
+        if problem is not None:
+            return f"the partition path {path[:80]!r} cannot be in a partitioned record index: {problem}"
         if len(self._fine) >= _KNOWN_MAX:
             self._fine.clear()
         self._fine.add(path)

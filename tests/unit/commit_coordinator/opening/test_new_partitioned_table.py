@@ -37,6 +37,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 
 PARTITIONED = IndexKind.PARTITIONED
+DIVIDED = replace(DEFINITION, partition_fields=("day",))
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def configured(folder: Path, index: str = "{kind: partitioned, shards: 3}") -> T
 def test_killed_at_every_write_it_is_finished_without_shards() -> None:
     deaths = 0
     for storage in finished_after_each_death(
-        lambda storage, clock: create_or_finish(storage, DEFINITION, 3, clock, kind=PARTITIONED)
+        lambda storage, clock: create_or_finish(storage, DIVIDED, 3, clock, kind=PARTITIONED)
     ):
         deaths += 1
         check_empty_index(storage)
@@ -69,9 +70,9 @@ def test_killed_at_every_write_it_is_finished_without_shards() -> None:
 def test_a_creation_is_not_finished_with_another_kind() -> None:
     storage, clock = InMemoryStorage(), ManualClock(START_MS)
     with pytest.raises(KilledError):
-        create_or_finish(Dying(storage, 8, True), DEFINITION, 3, clock, kind=PARTITIONED)
+        create_or_finish(Dying(storage, 8, True), DIVIDED, 3, clock, kind=PARTITIONED)
     with pytest.raises(CreationError, match=r"another configuration \(partitioned index, 3 shards"):
-        create_or_finish(storage, DEFINITION, 3, clock)
+        create_or_finish(storage, DIVIDED, 3, clock)
 
 
 def test_it_is_opened_again_with_any_number_of_shards(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_global_index_that_another_engine_built_meanwhile_stops_a_running_coor
 
 
 def test_a_partitioned_index_that_is_gone_is_told_from_one_that_has_not_begun(tmp_path: Path) -> None:
-    definition = replace(DEFINITION, partition_fields=("day",), ordering_fields=("at",))
+    definition = replace(DIVIDED, ordering_fields=("at",))
     writer = PartitionedWriter.create(tmp_path, table_schema(), definition, 0, kind=PARTITIONED)
     storage = writer.table.storage
     validation.check_servable(storage)

@@ -8,7 +8,9 @@ import pytest
 
 from tests.unit.hudi_format.metadata_tables import IndexedTable
 from tidemark.hudi_format.index_definitions import (
+    IndexKind,
     read_index_definitions,
+    record_index_definition,
     secondary_index_definition,
     write_index_definitions,
 )
@@ -51,3 +53,16 @@ def test_others_are_refused(
     ((why, way_out),) = problems(listed, defined, version)
     assert reason in why
     assert remedy in way_out
+
+
+def test_one_beside_a_partitioned_record_index_is_refused() -> None:
+    storage = IndexedTable().storage
+    index = {CITY: secondary_index_definition(CITY, "c")}
+    for kind, refused in ((IndexKind.GLOBAL, 0), (IndexKind.PARTITIONED, 1)):
+        write_index_definitions(storage, {"record_index": record_index_definition(kind), **index})
+        config = read_table_config(storage)
+        config = replace(config, metadata_partitions=config.metadata_partitions | {CITY})
+        found = list(secondary_problems(storage, config))
+        assert len(found) == refused
+    assert "the record index is partitioned" in found[0].reason
+    assert "tidemark index drop city" in found[0].remedy

@@ -5,6 +5,7 @@ partition, and those that do not.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,15 @@ from testing.clock import ManualClock
 from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
 from tests.unit.index_assigner.shuffle_world import LANES, ORDERS, order, rules
 from tidemark.config.model import UnknownFields
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    PARTITION_BYTES_MAX,
+    index_partition_problem,
+    record_index_file_id,
+)
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.partitioned_lanes import identity_lanes
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
@@ -72,6 +80,32 @@ def test_deletes_name_their_partition_or_are_refused() -> None:
     assert refusals(made) == [(1, WITHOUT), (2, WITHOUT), (3, WITHOUT)]
     assert "day" in made.refused[0].detail
     assert "Kafka key" in made.refused[2].detail
+
+
+@pytest.mark.parametrize(
+    ("day", "why"),
+    [("1.5", "it has a '.'"), ("_" * 60, "more than 150 bytes"), ("a" * 200, "more than 150 bytes")],
+)
+def test_a_partition_that_the_index_cannot_have_is_refused(day: str, why: str) -> None:
+    """For deletes, too. A global index has no such limit."""
+    values = [order("a", day=day), order("b"), order("c", day=day, _deleted=True)]
+    made = keyed(values)
+    assert refusals(made) == [(0, DeadLetterReason.BAD_PARTITION), (2, DeadLetterReason.BAD_PARTITION)]
+    assert identities(made) == [("2024-01-01", "b", 0)]
+    assert re.search(f"cannot be in a partitioned record index: .*{why}", made.refused[0].detail)
+    messages = [Message("in", 0, at, None, value) for at, value in enumerate(values)]
+    assert not RecordKeyer(rules()).key_records(messages).refused
+
+
+def test_the_longest_partition_path_fits_into_a_file_name() -> None:
+    path = "ä" * (PARTITION_BYTES_MAX // 2)
+    assert index_partition_problem(path) is None
+    file_id = record_index_file_id(ShardId(9_999), path)
+    log = f"{LogFileName(file_id, '2' * 17, 999, '999999-99999-9999999')}"
+    base = f"{BaseFileName(file_id, '999999-99999-9999999', '2' * 17, 'hfile')}"
+    # Hadoop adds a checksum's name, and a file that is being written has one with its process in it.
+    assert max(len(name.encode()) for name in (log, base)) + len("..crc..9999999-99999999.tmp") <= 255
+    assert index_partition_problem(path + "ab") is not None
 
 
 def test_a_table_without_partition_fields_takes_deletes_by_kafka_key() -> None:

@@ -50,6 +50,8 @@ RECORD_INDEX_FOLDER: Final = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITI
 SHARDS_MAX: Final = 10_000
 DELETED: Final = -1
 _FILE_ID: Final = re.compile(r"^record-index-(?:(?P<partition>[^-]*)-)?(?P<shard>\d{4,})-0$")
+PARTITION_BYTES_MAX: Final = 150
+"""Of an escaped partition path: the rest of a file's name, which has 255 bytes, takes up to 105."""
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\{[]^_-\x7f") | {chr(code) for code in range(0x20)}
 
 
@@ -266,6 +268,18 @@ def parse_record_index_file_id(file_id: str) -> RecordIndexFileId:
         raise CorruptFileError(f"file group {file_id!r} does not belong in the record index")
     escaped = match["partition"]
     return RecordIndexFileId(None if escaped is None else unquote(escaped), ShardId(int(match["shard"])))
+
+
+def index_partition_problem(partition_path: str) -> str | None:
+    """Why a partitioned index cannot have this data partition; None when it can."""
+    if "." in partition_path:
+        return "it has a '.', and Hudi 1.2.0 cannot read back the names of its index files"
+    if len(escape_partition(partition_path).encode()) > PARTITION_BYTES_MAX:
+        return (
+            f"it takes more than {PARTITION_BYTES_MAX} bytes in the names of its index files, where '/', "
+            "'=', '_', '-' and others take three each"
+        )
+    return None
 
 
 def escape_partition(partition_path: str) -> str:
