@@ -16,9 +16,14 @@ from typing import Final, TypeAlias
 
 from tidemark.hudi_format.errors import ChangesGoneError, FileMissingError
 from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.metadata_table.bootstrap import INITIAL_TOKEN
 from tidemark.hudi_format.metadata_table.index_writes import IndexWrites
 from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, block_heads, blocks_entries
-from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX, RecordIndexEntries
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX,
+    RecordIndexEntries,
+    parse_record_index_file_id,
+)
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage
@@ -193,7 +198,7 @@ class ShardChanges:
         may be. `unnamed`: commits that are going to be asked for, too.
         """
         names = self._named(file_id, commit.requested)
-        if _is_one_of_ours(names) or (not names and commit.never_touches):
+        if _is_one_of_ours(file_id, names) or (not names and commit.never_touches):
             return names
         written = self._writes.of(commit.requested, unnamed)
         # Hudi begins a new file group with an empty log file, which no write status names.
@@ -206,12 +211,24 @@ def _in_order(commit: _Commit) -> tuple[str, str]:
     return commit.completion, commit.requested
 
 
-def _is_one_of_ours(names: _Names) -> bool:
-    """Whether this is the one log file that a commit of ours adds to a shard. Of other engines' commits there
-    may be several, and a clean that has begun may have deleted some of them.
+def _is_one_of_ours(file_id: str, names: _Names) -> bool:
+    """Whether these are all log files that a commit of ours adds to a shard: one with the token
+    `<shard>-0-0`. In a partitioned index the token of entries is `<shard>-0-1`, and a file of 80 bytes,
+    `0-0-0`, stands before it in a group that the commit begins. That one alone tells nothing: the other may
+    be gone.
+
+    Of other engines' commits there may be several, and a clean that has begun may have deleted some of them.
     """
-    parsed = LogFileName.parse(names[0]) if len(names) == 1 else None
-    return parsed is not None and parsed.write_token.endswith("-0-0") and parsed.version == 1
+    group = parse_record_index_file_id(file_id)
+    parsed = [log for log in map(LogFileName.parse, names) if log is not None]
+    if group.partition_path is None:
+        return len(parsed) == 1 and _is_version_one(parsed[0], "-0-0")
+    written = [log for log in parsed if log.write_token != INITIAL_TOKEN]
+    return len(written) == 1 and _is_version_one(written[0], f"{group.shard}-0-1")
+
+
+def _is_version_one(log: LogFileName, token_end: str) -> bool:
+    return log.version == 1 and log.write_token.endswith(token_end)
 
 
 def _is_own(source: SourcedBlock, instant: str) -> bool:
