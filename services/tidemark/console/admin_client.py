@@ -159,13 +159,14 @@ class AdminClient:
 
     def lookup(self, keys: Sequence[str], partition: str | None = None) -> list[dict[str, Any]]:
         """The location of each key, in the order of the keys. ``partition``: the path of their partition,
-        with a partitioned record index.
+        with a partitioned record index; then ``shard`` is None, as each partition has shards of its own.
         """
         locations: list[dict[str, Any]] = []
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             part = keys[first : first + _KEYS_AT_ONCE]
             request = pb.LookupRequest(table=self._table, keys=part, partition=partition)
-            locations += [_location(message) for message in self._call(self._stub.Lookup, request).found]
+            found = self._call(self._stub.Lookup, request).found
+            locations += [_location(message, has_shard=partition is None) for message in found]
         return locations
 
     def lookup_stream(
@@ -380,14 +381,14 @@ def _optional(message: Any, name: str) -> bytes | None:
     return getattr(message, name) if message.HasField(name) else None
 
 
-def _location(message: Any) -> dict[str, Any]:
+def _location(message: Any, has_shard: bool) -> dict[str, Any]:
     has_row = message.tier != "none" and bool(message.file_id)
     return {
         "key": message.key,
         "tier": message.tier,
         "partition_path": message.partition_path if has_row else None,
         "file_id": message.file_id or None,
-        "shard": message.shard,
+        "shard": message.shard if has_shard else None,
         "ordering": message.ordering if message.has_ordering else None,
         "ordering_exact": message.ordering_exact if message.has_ordering else None,
     }

@@ -41,7 +41,7 @@ COLUMNS: Final = pa.schema(
     ]
 )
 """As `tidemark lookup --json` names them. ``partition_path`` and ``file_id`` are null without a row,
-``ordering`` and ``ordering_exact`` without an ordering value.
+``ordering`` and ``ordering_exact`` without an ordering value, ``shard`` with a partitioned record index.
 """
 
 
@@ -119,7 +119,7 @@ class KeyStream:
         if answer.HasField("failure"):
             refused = CliError(answer.failure.text, 1 if answer.failure.retry else WRONG_USE)
             raise _NotNowError(refused) if answer.failure.retry else refused
-        return answered(self._pending.popleft(), answer)
+        return answered(self._pending.popleft(), answer, has_shards=self._partition is None)
 
 
 class _NotNowError(Exception):
@@ -130,8 +130,10 @@ class _NotNowError(Exception):
         self.cause = cause
 
 
-def answered(keys: pa.StringArray, answer: pb.LookupStreamResponse) -> pa.RecordBatch:
-    """The batch's keys with the answer's columns (`COLUMNS`)."""
+def answered(
+    keys: pa.StringArray, answer: pb.LookupStreamResponse, has_shards: bool = True
+) -> pa.RecordBatch:
+    """The batch's keys with the answer's columns (`COLUMNS`). `has_shards`: the record index is global."""
     count = len(keys)
     if not len(answer.tier) == len(answer.location) == len(answer.shard) == count:
         raise CliError(f"the coordinator answered {len(answer.tier)} of {count} keys")
@@ -148,7 +150,7 @@ def answered(keys: pa.StringArray, answer: pb.LookupStreamResponse) -> pa.Record
             pa.array(list(answer.tiers), pa.string()).take(pa.array(np.array(answer.tier, np.int32))),
             paths.take(location),
             file_ids.take(location),
-            pa.array(np.array(answer.shard, np.uint32)),
+            pa.array(np.array(answer.shard, np.uint32)) if has_shards else pa.nulls(count, pa.uint32()),
             pa.array(ordering, mask=none),
             pa.array(bound == pb.LookupStreamResponse.BOUND_EXACT, mask=none),
             pa.array(np.full(count, answer.epoch, np.uint64)),

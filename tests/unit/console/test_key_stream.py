@@ -111,6 +111,15 @@ def test_columns_are_those_of_the_answer():
     ]
 
 
+def test_no_shard_is_told_of_keys_of_a_partition():
+    """Each data partition has shards of its own, and how many belongs to no question."""
+    server = Server(lambda _, request: absent(request))
+    stream = KeyStream(server.method, "t", server.pauses.append, "eu")
+    [answer] = stream.answers([pa.array(["a", "b"])])
+    assert answer.schema == COLUMNS
+    assert answer["shard"].null_count == 2
+
+
 def test_before_the_first_commit_there_is_no_instant_and_no_column_of_ordering_values():
     [row] = answered(pa.array(["a"]), absent(pb.LookupStreamRequest(keys=["a"]))).to_pylist()
     assert (row["epoch"], row["instant"], row["ordering"]) == (0, None, None)

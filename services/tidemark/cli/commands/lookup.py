@@ -106,7 +106,7 @@ def _look_up_keys(options: argparse.Namespace) -> int:
         if at["tier"] == "none" and at["ordering"] is not None:
             # A key without a row has an ordering value only if a delete left it.
             partition = "(deleted)"
-        shard = str(at["shard"]) if options.partition is None else "-"
+        shard = "-" if at["shard"] is None else str(at["shard"])
         rows.append((at["key"], at["tier"], partition, at["file_id"] or "-", shard, ordering))
     Output(options.json).answer({"found": locations}, columns(rows))
     return 0

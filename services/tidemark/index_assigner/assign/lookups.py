@@ -206,7 +206,7 @@ class LookupQueue:
         """What the index is asked with beside each key."""
         if question.partition is None:
             return question.answer.shards[at]
-        return np.full(len(at), self._locations.intern_partition(question.partition), np.int32)
+        return np.full(len(at), self._locations.asked_partition(question.partition), np.int32)
 
 
 class LookupService(rpc.IndexAssignerServicer):

@@ -1,7 +1,7 @@
 """Record locations as small integers, so that the locations of a batch are one numpy array.
 
 The integers are valid in this process only and never leave it. Interned locations are never forgotten: a
-process holds at most as many as the table has had file groups.
+process holds at most as many as the table has had file groups, and one name more (`asked_partition`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Locations:
         self._data_partitions = data_partitions
         self._by_name: dict[tuple[str, str], int] = {}
         self._partition_ids: dict[str, int] = {}
+        self._asked: int | None = None
         self.partition_paths: list[str] = []
         self.file_ids: list[str] = []
         self.partition_names: list[str] = []
@@ -65,6 +66,21 @@ class Locations:
             known = self._partition_ids[partition_path] = len(self.partition_names)
             self.partition_names.append(partition_path)
         return known
+
+    def asked_partition(self, partition_path: str) -> int:
+        """The id of a partition that somebody asks for: its own, or one for all that are unknown. The name of
+        that one is this path until the next call, so use it only until then.
+
+        Whoever may look up a key can name any text, and interned names are never forgotten.
+        """
+        known = self._partition_ids.get(partition_path)
+        if known is not None:
+            return known
+        if self._asked is None:
+            self._asked = len(self.partition_names)
+            self.partition_names.append(partition_path)
+        self.partition_names[self._asked] = partition_path
+        return self._asked
 
     def partitions_of(self, locations: Int32Array) -> Int32Array:
         """The id of the table partition of each location; undefined for NO_LOCATION."""

@@ -238,6 +238,30 @@ def test_a_key_of_a_partitioned_index_is_looked_up_in_the_partition_that_is_name
     assert (nobody.tier, nobody.file_id) == ("none", "")
 
 
+class NoPartitions(PartitionedWorld):
+    """A table without the partitions that are asked for."""
+
+    def lookup(self, lane: int, keys: Any, shards: Any) -> Any:
+        return self.index.lookup(lane, keys, shards)
+
+
+def test_partitions_that_the_table_does_not_have_leave_nothing_behind():
+    """Anyone who may look up a key can name any text, for ever."""
+    world = NoPartitions()
+    names = world.locations.partition_names
+    before = len(names)
+    for number in range(50):
+        request = pb.LookupRequest(table="t", keys=["key-1"], partition=f"no-{number}")
+        world.answered(lambda: world.service.Lookup(request, None))  # noqa: B023
+    assert len(names) <= before + 1
+    # One of them comes to be, and another is asked for: each keeps its own name.
+    there = world.locations.intern_partition("no-49")
+    assert names[world.locations.asked_partition("no-49")] == "no-49"
+    assert world.locations.asked_partition("no-49") == there
+    assert names[world.locations.asked_partition("no-50")] == "no-50"
+    assert names[there] == "no-49"
+
+
 def test_a_partition_is_named_exactly_where_the_index_is_partitioned():
     world = PartitionedWorld()
     for call in (
