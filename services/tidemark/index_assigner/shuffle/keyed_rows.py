@@ -21,7 +21,6 @@ from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.keys import KeyColumns, KeyGenerator, KeyProblem
-from tidemark.hudi_format.metadata_table.partitions.record_index import index_partition_problem
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
 from tidemark.hudi_format.schema import TableSchema
@@ -102,9 +101,7 @@ class RecordKeyer:
         self._parts = DecodeParts(self._decoder, rules.record_bytes_max)
         self.table_schema = rules.schema
         self.rows_bytes_max = rules.rows_bytes_max
-        is_partitioned = rules.index_kind is IndexKind.PARTITIONED
-        of_index = index_partition_problem if is_partitioned else (lambda _: None)
-        self._folders = PartitionFolders(rules.folder_problem, of_index)
+        self._folders = PartitionFolders(rules.folder_problem, rules.index_kind)
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
 
     def key_records(self, messages: Sequence[Message]) -> KeyedRows:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tidemark.hudi_format.index_definitions import IndexKind
+from tidemark.hudi_format.metadata_table.partitions.record_index import index_partition_problem
+
 _KNOWN_MAX: Final = 100_000
 
 PathProblem = Callable[[str], str | None]
@@ -17,11 +20,16 @@ PathProblem = Callable[[str], str | None]
 """
 
 
+def _no_problem(_: str) -> str | None:
+    return None
+
+
 class PartitionFolders:
     """Checks paths, and remembers the valid ones. Used by one thread."""
 
-    def __init__(self, of_folder: PathProblem, of_index: PathProblem = lambda _: None) -> None:
-        self._of_folder, self._of_index = of_folder, of_index
+    def __init__(self, of_folder: PathProblem, kind: IndexKind) -> None:
+        self._of_folder = of_folder
+        self._of_index = index_partition_problem if kind is IndexKind.PARTITIONED else _no_problem
         self._fine: set[str] = set()
 
     def error(self, path: str) -> str | None:
