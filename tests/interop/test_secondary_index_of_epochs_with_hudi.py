@@ -20,12 +20,11 @@ from tests.interop.judge import HudiJudge
 from tests.interop.shared_life import SharedTable
 from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
 from tests.simulation.scripted_tagger import Row, Tagged
+from tidemark.commit_coordinator.offline.secondary_build import SecondaryBuild
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
-from tidemark.hudi_format.metadata_table.secondary_creation import create_secondary_index, secondary_partition
-from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
+from tidemark.hudi_format.metadata_table.secondary_creation import secondary_partition
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.table_verification.verify import verify_table
 
@@ -113,23 +112,12 @@ class Asked:
         self.path = Path(life.storage.base_uri)
         self.spark = SparkOperations(judge, self.path, foreign_writer_options(str(self.path)))
 
-    def make(self, column: str, folder: Path) -> None:
+    def make(self, column: str) -> None:
         self.life.meet_spark()
         storage = self.life.storage
         config = read_table_config(storage)
-        scan = SecondaryIndexScan(storage, config, self.life.schema, column, folder, 1 << 20)
-        snapshot = scan.scan()
-        scan.prepare()
-        times = InstantGenerator(self.life.clock)
-        times.observe(snapshot.data_timeline.times() + snapshot.metadata_timeline.times())
-        create_secondary_index(
-            storage,
-            secondary_partition(f"by_{column}"),
-            column,
-            scan.content(),
-            times.next,
-            lambda place: None,
-        )
+        build = SecondaryBuild(storage, self.life.clock, self.life.ids)
+        build.make(secondary_partition(f"by_{column}"), config, self.life.schema, column)
 
     def upserts(self, *new: str, **more: str) -> None:
         self.life.meet_spark()
@@ -190,8 +178,7 @@ def test_spark_finds_rows_by_what_epochs_keep(
     life = asked.life
     life.epochs_of_ours(4)
     for column in columns:
-        (tmp_path / column).mkdir()
-        asked.make(column, tmp_path / column)
+        asked.make(column)
     asked.finds("creation")
     life.epochs_of_ours(8)
     asked.finds("epochs")

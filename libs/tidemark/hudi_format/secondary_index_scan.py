@@ -1,28 +1,33 @@
 """The entries of a secondary index as the rows of the table say them: what an index is made of.
 
-Scan first without the lock (`scan`, then `prepare`, which may take minutes, then `catch_up`), then under the
-lock once more: that reads only the file slices which changed meanwhile, as they were and as they are, and the
-difference goes into log files beside the prepared base files.
+Scan without the lock (`scan`, then `prepare`, which may take minutes, then `catch_up`). Each later scan reads
+only the file slices that changed meanwhile, and the difference goes into log files beside the prepared base
+files.
 
-    slice A  before: paris$k1, rome$k2    after: oslo$k1                deletes paris$k1, rome$k2
-    slice B  before:                      after: rome$k2                puts    oslo$k1, rome$k2
+    slice A  before: paris$k1, rome$k2, bern$k3    after: oslo$k1, bern$k3    deletes paris$k1, rome$k2
+    slice B  before:                               after: rome$k2             puts    oslo$k1, rome$k2
 
 Of all changed slices the deletes come first, then the puts, and the newest of a key counts: k2 moved to B
 with its value, and stays.
 
-Memory holds the keys and values of one slice at a time, and sorted runs spill to a folder of the caller's.
+The entries of each slice that was read are kept in a file of the caller's folder, so a former slice may be
+cleaned away or restored, and is not read again. Memory holds the keys and values of one slice at a time, and
+sorted runs spill to the same folder.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.hudi_format.avro_types import SchemaError
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
@@ -57,6 +62,7 @@ GROUPS_MIN: Final = 2
 _LISTINGS_MAX: Final = 5
 _ROUNDS_MAX: Final = 10
 _FEW_SLICES: Final = 1
+_KEYS: Final = pa.schema([("key", pa.string())])
 _Say: TypeAlias = Callable[[int, int], None]
 _Group: TypeAlias = tuple[str, str]
 
@@ -102,6 +108,17 @@ class RowEntries:
         return composite_keys(texts, record_keys)
 
 
+@dataclass(frozen=True)
+class _Read:
+    """A file slice that was read, the local file with its composite keys, and that with those which its group
+    did not have before.
+    """
+
+    file_slice: FileSlice
+    keys: Path
+    came: Path
+
+
 class SecondaryIndexScan:
     """The entries of all live rows. `scratch`: an empty folder of the caller's; `held_bytes`: of entries that
     are in memory at most. Raises SchemaError as `RowEntries`.
@@ -118,11 +135,9 @@ class SecondaryIndexScan:
     ) -> None:
         self._storage, self._rows = storage, RowEntries(storage, config, schema, column)
         self._scratch, self._held_bytes = scratch, held_bytes
-        self._begun = 0
-        self._start_anew()
-
-    def _start_anew(self) -> None:
-        self._known: dict[_Group, FileSlice] = {}
+        self._files = itertools.count()
+        self._known: dict[_Group, _Read] = {}
+        self._unused: dict[_Group, tuple[FileSlice, Path]] = {}
         self._groups = 0
         self._bases: dict[ShardId, Path] = {}
         self.entries = 0
@@ -132,8 +147,7 @@ class SecondaryIndexScan:
         self._sorted = self._new_entries()
 
     def _new_entries(self) -> SortedEntries:
-        self._begun += 1
-        return SortedEntries(self._scratch, f"entries-{self._begun}", self._held_bytes)
+        return SortedEntries(self._scratch, f"entries-{next(self._files)}", self._held_bytes)
 
     def scan(self, say: _Say = lambda done, left: None) -> MetadataTableSnapshot:
         """Reads the slices that changed since the last call; returns the snapshot that it read. `say` is told
@@ -141,33 +155,78 @@ class SecondaryIndexScan:
 
         Raises TimelineConflictError where files go faster than they are read, and as `RowEntries.of`.
         """
+        self.slices_read = 0
         for _ in range(_LISTINGS_MAX):
             snapshot = MetadataTableSnapshot.load(self._storage)
             slices = TableView.of(self._storage, snapshot.data_timeline).slices(snapshot.files.names())
+            by_group = {(some.partition_path, some.file_id): some for some in slices}
             try:
-                by_group = {(some.partition_path, some.file_id): some for some in slices}
-                self._bring_up(by_group, say)
+                self._read_changed(by_group, say)
             except FileMissingError:
-                # Cleaned away, an old slice cannot say any more which entries go with it.
-                self._start_anew()
-                continue
+                continue  # cleaned away: what was read before stays, and the next listing has other slices
+            self._bring_up(by_group)
             return snapshot
         raise TimelineConflictError(
             f"{self._storage.base_uri}: files were cleaned away while they were read, {_LISTINGS_MAX} times: "
             "try again"
         )
 
-    def _bring_up(self, slices: Mapping[_Group, FileSlice], say: _Say) -> None:
-        went = [old for group, old in self._known.items() if slices.get(group) != old]
-        came = [new for group, new in slices.items() if self._known.get(group) != new]
-        for old in went:
-            self._sorted.add(Entries.of(self._rows.of(old), None))
-        self.slices_read = len(came)
-        for number, new in enumerate(came):
-            say(number, len(came) - number)
-            keys = self._rows.of(new)
+    def _read_changed(self, slices: Mapping[_Group, FileSlice], say: _Say) -> None:
+        """Reads the keys of all slices that changed into files, before anything is made of them: a round that
+        breaks off leaves the entries as they were.
+        """
+        for group, (some, keys) in list(self._unused.items()):
+            if slices.get(group) != some:
+                keys.unlink()
+                del self._unused[group]
+        left = [group for group in self._changed(slices) if group not in self._unused]
+        for number, group in enumerate(left):
+            say(number, len(left) - number)
+            path = self._write(self._rows.of(slices[group]))
+            self._unused[group] = (slices[group], path)
+            self.slices_read += 1
+
+    def _changed(self, slices: Mapping[_Group, FileSlice]) -> list[_Group]:
+        known = self._known
+        return [
+            group for group, new in slices.items() if group not in known or known[group].file_slice != new
+        ]
+
+    def _bring_up(self, slices: Mapping[_Group, FileSlice]) -> None:
+        """Adds the differences of the slices that were read: all deletes, then all puts."""
+        changed = self._changed(slices)
+        for group in self._known.keys() - slices.keys():
+            self._delete(_keys_in(self._known[group].keys))
+            self._forget(self._known.pop(group))
+        for group in changed:
+            some, path = self._unused.pop(group)
+            old, came = self._known.get(group), path
+            if old is not None:
+                before, after = _keys_in(old.keys), _keys_in(path)
+                self._delete(_without(before, after))
+                came = self._write(_without(after, before))
+                self._forget(old)
+            self._known[group] = _Read(some, path, came)
+        for group in changed:
+            read = self._known[group]
+            keys = _keys_in(read.came)
             self._sorted.add(Entries.of(keys, entry_values(len(keys))))
-        self._known = dict(slices)
+            if read.came != read.keys:
+                read.came.unlink()
+
+    def _delete(self, keys: pa.StringArray) -> None:
+        if len(keys):
+            self._sorted.add(Entries.of(keys, None))
+
+    def _forget(self, read: _Read) -> None:
+        read.keys.unlink()
+
+    def _write(self, keys: pa.StringArray) -> Path:
+        path = self._scratch / f"keys-{next(self._files)}.arrow"
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _KEYS, options=options) as writer:
+            writer.write_batch(pa.record_batch([keys], schema=_KEYS))
+        return path
 
     def catch_up(self) -> None:
         """Reads what is committed meanwhile, until there is little: each round takes less time than the one
@@ -193,7 +252,7 @@ class SecondaryIndexScan:
             for entries in self._sorted.batches():
                 for group, keys in _by_group(entries.live().keys.cast(pa.string()), self._groups):
                     if group not in writers:
-                        self._bases[group] = self._scratch / f"group-{self._begun}-{group}.hfile"
+                        self._bases[group] = self._scratch / f"group-{group}.hfile"
                         sink = files.enter_context(pa.OSFile(str(self._bases[group]), "wb"))
                         writers[group] = HFileWriter(sink.write, metadata_record_schema())
                     writers[group].append(keys, entry_values(len(keys)))
@@ -229,6 +288,15 @@ def _by_group(keys: pa.StringArray, groups: int) -> Iterator[tuple[ShardId, pa.S
         is_its = numbers == group
         if is_its.any():
             yield group, keys.filter(pa.array(is_its))
+
+
+def _keys_in(path: Path) -> pa.StringArray:
+    with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as reader:
+        return reader.read_next_batch().column(0)
+
+
+def _without(keys: pa.StringArray, others: pa.StringArray) -> pa.StringArray:
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=others)))
 
 
 def _joined(parts: Sequence[pa.StringArray]) -> pa.StringArray:

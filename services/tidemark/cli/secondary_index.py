@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemark.cli.tables import refuse_while_served_elsewhere, refuse_while_serving
 from tidemark.commit_coordinator.offline import secondary_index as offline
+from tidemark.commit_coordinator.offline.secondary_build import CreatedIndex
 from tidemark.config import TableConfigFile
 from tidemark.console.errors import CliError
 from tidemark.stream_runtime.clock import Clock, SystemClock
@@ -50,7 +51,7 @@ def _unserved(config: TableConfigFile, say: Say) -> Clock:
     return clock
 
 
-def _answer(made: offline.CreatedIndex) -> Answer:
+def _answer(made: CreatedIndex) -> Answer:
     document = {
         "partition": made.partition,
         "column": made.column,

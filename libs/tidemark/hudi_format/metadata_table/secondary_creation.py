@@ -1,17 +1,16 @@
 """Makes a secondary index of an existing table, makes it anew, or drops it (METADATA_TABLE.md, section 10.2).
 
-In this order, all in one hold of the table's lock; readers use an index that has a definition and files:
+1. `stage_index`, without the lock: the index's folder, where nobody sees it: of each file group a base file
+   with its entries, if it has some, and a log file with the changes since.
+2. `switch_on`, in one hold of the table's lock, which is as short for a large index as for a small one. What
+   is there of an index of this name goes: definition, property, folder. Then
 
-1. what is there of an index of this name goes: definition, property, folder,
-2. the folder: of each file group a base file with its entries, if it has some, and a log file with the
-   changes since; the deltacommit that makes them count, the next free bootstrap instant,
-3. the definition: from here on readers use the index,
-4. the property names it: from here on writers keep it.
+   1. the staged folder is put in place, and its deltacommit completes, at the next free bootstrap instant,
+   2. the definition: from here on readers use the index,
+   3. the property names it: from here on writers keep it.
 
 A run that died in between is repeated from the start. One that is never repeated leaves a folder that nobody
-reads, or between 3 and 4 a whole index that nobody keeps: `secondary_layout` refuses such a table.
-
-What is written here is not fenced: hold the lock, and let no coordinator run.
+reads, or between 2 and 3 a whole index that nobody keeps: `secondary_layout` refuses such a table.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from tidemark.hudi_format.metadata_table.index_creation import (
     check_not_compacting,
     complete_build,
     list_index,
-    next_build_instant,
     unlist_indexes,
 )
 from tidemark.hudi_format.metadata_table.partitions.partition import (
@@ -54,8 +52,8 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     secondary_index_log,
 )
 from tidemark.hudi_format.model import ShardId, shard_ids
-from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.publication.port import Command
+from tidemark.hudi_format.storage.base import join_path
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,99}")
 
@@ -85,6 +83,16 @@ class IndexContent:
     changes: Mapping[ShardId, SecondaryChanges]
 
 
+@dataclass(frozen=True, slots=True)
+class StagedIndex:
+    """An index whose folder is prepared: the instant that its files name, and the first log file of each
+    group.
+    """
+
+    instant: str
+    logs: tuple[MetadataLogFile, ...]
+
+
 def secondary_partition(name: str) -> SecondaryIndexPartition:
     """The partition of the index `name`, as users call it. Raises UnsupportedTableError for a name that file
     names cannot have.
@@ -97,40 +105,31 @@ def secondary_partition(name: str) -> SecondaryIndexPartition:
     return SecondaryIndexPartition(SECONDARY_PREFIX + name)
 
 
-def create_secondary_index(
-    storage: Storage,
+def stage_index(
+    by: Command,
     partition: SecondaryIndexPartition,
-    column: str,
     content: IndexContent,
-    completion: Callable[[], str],
-    hit: Hit = lambda place: None,
-) -> None:
-    """Makes the index in place of the one that is there, if any. `content`: all live rows of now.
-    `completion`: a time later than those of both timelines.
-
-    Raises UnsupportedTableError, before anything is changed, while a compaction of the former one is pending.
+    instant: str,
+    former: StagedIndex | None = None,
+) -> StagedIndex:
+    """Prepares the index's folder. `instant`: `next_build_instant`. `former`: what was staged of this index
+    before; its base files stay where they have the same instant.
     """
-    drop_secondary_index(storage, partition, hit)
-    instant = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
     folder = join_path(METADATA_TABLE_PATH, partition.name)
-    storage.create(join_path(folder, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
-    for group, path in content.bases.items():
-        name = str(BaseFileName(partition.file_id(group), INITIAL_TOKEN, instant, "hfile"))
-        with pa.memory_map(str(path)) as file:
-            storage.create(join_path(folder, name), memoryview(file.read_buffer()))
-    logs = [_write_log(storage, partition, content, instant, group) for group in shard_ids(content.groups)]
-    hit(SecondaryFailpoint.AFTER_SECONDARY_WRITTEN)
-    complete_build(storage, instant, completion(), logs)
-    hit(SecondaryFailpoint.AFTER_SECONDARY_COMPLETED)
-    definitions = read_index_definitions(storage)
-    definition = secondary_index_definition(partition.name, column)
-    write_index_definitions(storage, {**definitions, partition.name: definition})
-    hit(SecondaryFailpoint.AFTER_SECONDARY_DEFINED)
-    list_index(storage, partition.name)
+    if former is None or former.instant != instant:
+        by.discard(folder)
+        by.stage(join_path(folder, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
+        for group, path in content.bases.items():
+            name = str(BaseFileName(partition.file_id(group), INITIAL_TOKEN, instant, "hfile"))
+            with pa.memory_map(str(path)) as file:
+                by.stage(join_path(folder, name), memoryview(file.read_buffer()))
+            by.beat()
+    logs = [_stage_log(by, partition, content, instant, group) for group in shard_ids(content.groups)]
+    return StagedIndex(instant, tuple(logs))
 
 
-def _write_log(
-    storage: Storage,
+def _stage_log(
+    by: Command,
     partition: SecondaryIndexPartition,
     content: IndexContent,
     instant: str,
@@ -143,19 +142,44 @@ def _write_log(
         data = empty_log(instant)
         log = secondary_index_log(partition.name, instant, group, len(data), 0, 0)
     log = replace(log, name=str(LogFileName(log.file_id, instant, LOG_VERSION, INITIAL_TOKEN)))
-    storage.create(log.path, data)
+    by.stage(log.path, data)
     return log
 
 
-def drop_secondary_index(
-    storage: Storage, partition: SecondaryIndexPartition, hit: Hit = lambda place: None
+def switch_on(
+    by: Command,
+    partition: SecondaryIndexPartition,
+    column: str,
+    staged: StagedIndex,
+    completion: str,
+    hit: Hit = lambda place: None,
 ) -> None:
-    """Removes what is there of the index. Repeatable. Raises as `create_secondary_index`."""
-    check_not_compacting(storage, [partition.name])
-    remove_index_definitions(storage, [partition.name])
+    """Puts the staged index in place of the one that is there, if any. Hold the lock. The staged content is
+    of all live rows of now, its instant is still the next one. `completion`: a time later than those of both
+    timelines.
+
+    Raises UnsupportedTableError, before anything is changed, while a compaction of the former one is pending.
+    """
+    drop_secondary_index(by, partition, hit)
+    by.put(join_path(METADATA_TABLE_PATH, partition.name))
+    hit(SecondaryFailpoint.AFTER_SECONDARY_WRITTEN)
+    complete_build(by.storage, staged.instant, completion, staged.logs)
+    hit(SecondaryFailpoint.AFTER_SECONDARY_COMPLETED)
+    definitions = read_index_definitions(by.storage)
+    definition = secondary_index_definition(partition.name, column)
+    write_index_definitions(by.storage, {**definitions, partition.name: definition})
+    hit(SecondaryFailpoint.AFTER_SECONDARY_DEFINED)
+    list_index(by.storage, partition.name)
+
+
+def drop_secondary_index(
+    by: Command, partition: SecondaryIndexPartition, hit: Hit = lambda place: None
+) -> None:
+    """Removes what is there of the index. Hold the lock. Repeatable. Raises as `switch_on`."""
+    check_not_compacting(by.storage, [partition.name])
+    remove_index_definitions(by.storage, [partition.name])
     hit(SecondaryFailpoint.AFTER_SECONDARY_UNDEFINED)
-    unlist_indexes(storage, [partition.name])
+    unlist_indexes(by.storage, [partition.name])
     hit(SecondaryFailpoint.AFTER_SECONDARY_UNLISTED)
-    storage.delete_tree(join_path(METADATA_TABLE_PATH, partition.name))
-    storage.sync_dir(METADATA_TABLE_PATH)
+    by.take_away(join_path(METADATA_TABLE_PATH, partition.name))
     hit(SecondaryFailpoint.AFTER_SECONDARY_DELETED)

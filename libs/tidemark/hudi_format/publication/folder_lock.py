@@ -24,6 +24,9 @@ only: a writer that got in then would build on half of it.
 2. Our owner file is renamed out of our term's folder over the old one. The directory stays where it is and is
    never empty. If our term was ended meanwhile, the rename finds no source.
 
+A command that runs beside a coordinator (`beside`) has a folder of its own in place of a term's, and its
+owner file names that folder. Who takes the lock of a dead command over renames the folder away first.
+
 Where all terms are ended for a new ledger, an owner file of no term is renamed over the old one in the same
 way (`leave_lock_of_ended_terms`).
 """
@@ -32,19 +35,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
     FencedOutError,
     FileMissingError,
+    InvalidPathError,
     LockHeldError,
     LockLostError,
 )
 from tidemark.hudi_format.ports import Clock, IdSource
+from tidemark.hudi_format.publication.folders import command_beat, end_command
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH, LockHolder, TableLock
 from tidemark.hudi_format.publication.tickets import NO_TERM, TermId
-from tidemark.hudi_format.storage.base import FolderStorage, Storage, join_path, parent_of
+from tidemark.hudi_format.storage.base import FolderStorage, Storage, checked_name, join_path, parent_of
 from tidemark.hudi_format.storage.documents import ROOT
 
 _OWNER_FILE: Final = "owner"
@@ -54,11 +60,14 @@ _LOOKS_MAX: Final = 3
 
 
 def folder_lock(
-    storage: FolderStorage, clock: Clock, ids: IdSource, term: TermId, term_dir: str
+    storage: FolderStorage, clock: Clock, ids: IdSource, term: TermId, term_dir: str, command: str = ""
 ) -> TableLock:
-    """The table's lock for a term; `term_dir` is the term's folder, which has to exist."""
-    place = FolderLockPlace(storage, ids, term, term_dir)
-    return TableLock(place, clock, term, join_path(storage.base_uri, LOCK_PATH))
+    """The table's lock for a term; `term_dir` is the term's folder, which has to exist. `command`: the nonce
+    of the command that holds the lock beside a coordinator.
+    """
+    place = FolderLockPlace(storage, ids, term, term_dir, command)
+    shown_at = join_path(storage.base_uri, LOCK_PATH)
+    return TableLock(place, clock, term, shown_at, waits_for_terms=bool(command))
 
 
 def read_lock(storage: Storage) -> LockHolder | None:
@@ -95,9 +104,11 @@ def leave_lock_of_ended_terms(storage: FolderStorage, ids: IdSource) -> None:
 class FolderLockPlace:
     """`LockPlace` on a file system: by renames out of the term's folder and back."""
 
-    def __init__(self, storage: FolderStorage, ids: IdSource, term: TermId, term_dir: str) -> None:
+    def __init__(
+        self, storage: FolderStorage, ids: IdSource, term: TermId, term_dir: str, command: str = ""
+    ) -> None:
         self._storage, self._ids = storage, ids
-        self._term, self._term_dir = term, term_dir
+        self._term, self._term_dir, self._command = term, term_dir, command
         self.nonce: str | None = None
         self._is_prepared = False
 
@@ -119,6 +130,8 @@ class FolderLockPlace:
         return True
 
     def replace(self, holder: LockHolder) -> bool:
+        if holder.command:
+            end_command(self._storage, holder.command)
         nonce = self._ids.uuid()
         successor = join_path(self._term_dir, f"successor-{nonce}")
         self._prepare(nonce, successor)
@@ -147,7 +160,7 @@ class FolderLockPlace:
         the fence: raises `FencedOutError` when it is gone.
         """
         fresh = join_path(parent_of(self._term_dir), f"fresh-{self._term.offset}-{nonce}")
-        self._storage.create(join_path(fresh, _OWNER_FILE), _content(self._term, nonce))
+        self._storage.create(join_path(fresh, _OWNER_FILE), _content(self._term, nonce, self._command))
         try:
             self._storage.rename(fresh, path)
         except FileMissingError as error:
@@ -175,9 +188,10 @@ class FolderLockPlace:
         return FencedOutError(f"{self._term_dir} is gone: a newer coordinator ended term {self._term.offset}")
 
 
-def _content(term: TermId, nonce: str) -> bytes:
-    ledger = {"ledger": term.ledger} if term.ledger else {}
-    return json.dumps({_OWNER_KEY: {"term": term.offset, "nonce": nonce, **ledger}}).encode()
+def _content(term: TermId, nonce: str, command: str = "") -> bytes:
+    named = {"ledger": term.ledger, "command": command}
+    named = {key: value for key, value in named.items() if value}
+    return json.dumps({_OWNER_KEY: {"term": term.offset, "nonce": nonce, **named}}).encode()
 
 
 def _holder_at(storage: Storage, path: str) -> LockHolder | None:
@@ -193,18 +207,32 @@ def _holder_at(storage: Storage, path: str) -> LockHolder | None:
         if not info.is_dir:
             break
         try:
-            term, nonce, ledger = _parse(storage.read(join_path(path, _OWNER_FILE)))
+            owner = _parse(storage.read(join_path(path, _OWNER_FILE)), since_ms)
+            if owner.command:
+                beat = storage.stat(command_beat(owner.command))
+                owner = replace(owner, since_ms=since_ms if beat is None else beat.mtime_ms)
         except FileMissingError:  # the lock changed hands between `stat` and `read`
             continue
-        return LockHolder(term, nonce, since_ms, ledger)
+        return owner
     return LockHolder(None, None, since_ms)
 
 
-def _parse(content: bytes) -> tuple[int | None, str | None, str]:
-    """Term, nonce and ledger of an owner file that Tidemark wrote; (None, None, "") for any other content."""
+def _parse(content: bytes, since_ms: int) -> LockHolder:
+    """What an owner file that Tidemark wrote says; any other content is another engine's."""
     try:
         parsed: Any = json.loads(content)
         owner = parsed[_OWNER_KEY]
-        return int(owner["term"]), str(owner["nonce"]), str(owner.get("ledger", ""))
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
-        return None, None, ""
+        ledger, command = str(owner.get("ledger", "")), str(owner.get("command", ""))
+        if command:
+            checked_name(command)
+        return LockHolder(int(owner["term"]), str(owner["nonce"]), since_ms, ledger, command)
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        InvalidPathError,
+    ):
+        return LockHolder(None, None, since_ms)

@@ -10,6 +10,8 @@
             voided-<number>/              the same folder when the action is closed
         terms/fresh-<term>-<nonce>/   a new folder, before it is renamed into the term's folder
         ended/<term>/                 folders of terms that a successor ended
+        command-<nonce>/              a command that works beside a coordinator (`beside`)
+        ended/command-<nonce>/        the same folder of a command that was silent while it held the lock
 
 A successor renames the folders of all older terms away before it does anything else. Folders inside a term's
 folder are made by a rename only, which fails when the term's folder is gone. So a coordinator that was
@@ -72,6 +74,23 @@ def remove_ended(storage: FolderStorage, term: int, keep: Collection[int] = ()) 
         else:
             older += [info.path for info in inside if info.is_dir and info.name not in kept]
     return sum(map(storage.delete_tree, older))
+
+
+def command_dir(command: str) -> str:
+    """The path of the folder of a command, by its nonce."""
+    return join_path(ROOT, f"command-{command}")
+
+
+def command_beat(command: str) -> str:
+    """The path of the file whose time a command that is alive sets again and again."""
+    return join_path(command_dir(command), "beat")
+
+
+def end_command(storage: FolderStorage, command: str) -> None:
+    """Renames the folder of a command away: after that it makes no file. Repeatable."""
+    storage.make_dir(ENDED)
+    _rename_away(storage, command_dir(command), join_path(ENDED, f"command-{command}"))
+    storage.sync_dir(ROOT)
 
 
 def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, nonce: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.ports import Clock, IdSource
-from tidemark.hudi_format.publication import folder_lock
-from tidemark.hudi_format.publication.port import Attempt, Publication, ServiceFiles
+from tidemark.hudi_format.publication import beside, folder_lock
+from tidemark.hudi_format.publication.port import Attempt, Command, Publication, ServiceFiles
 from tidemark.hudi_format.publication.posix import PosixAttempt, PosixPublication
 from tidemark.hudi_format.publication.staged import PosixServiceFiles
 from tidemark.hudi_format.publication.table_lock import LockHolder
@@ -31,6 +33,15 @@ def service_files_of(storage: Storage, token: str) -> ServiceFiles:
     (`Term.open_service`). Raises `UnsupportedTableError` for a storage that is no file system.
     """
     return PosixServiceFiles(_with_folders(storage), token)
+
+
+def command_beside(
+    storage: Storage, clock: Clock, ids: IdSource, ledger: str
+) -> AbstractContextManager[Command]:
+    """The right of a command to make files while a coordinator may serve the table. `ledger`: the table's, ""
+    where it has none. Raises `UnsupportedTableError` for a storage that is no file system.
+    """
+    return beside.command(_with_folders(storage), clock, ids, ledger)
 
 
 def read_lock(storage: Storage) -> LockHolder | None:

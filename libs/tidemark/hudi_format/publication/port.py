@@ -225,6 +225,43 @@ class Term(Publisher, Protocol):
         ...
 
 
+class Command(Protocol):
+    """What a command may do that changes a table while a coordinator may serve it. For one thread."""
+
+    lock: TableLock
+    """The table's lock. A coordinator that holds it is waited for."""
+    storage: Storage
+    """The table's folder. A file is made or replaced through it only while nobody has ended the command, else
+    it raises `FencedOutError`.
+    """
+
+    def stage(self, path: str, data: FileContent) -> None:
+        """Prepares a file that nobody sees, in place of one that was prepared under this path. Raises
+        `FencedOutError`.
+        """
+        ...
+
+    def discard(self, folder: str) -> None:
+        """Forgets what was staged below this folder."""
+        ...
+
+    def put(self, folder: str) -> None:
+        """Puts what is staged below the folder in the folder's place, in one step. Hold the lock. Raises
+        `FencedOutError`.
+        """
+        ...
+
+    def take_away(self, folder: str) -> None:
+        """Takes the folder out of the table in one step; does nothing where there is none. Hold the lock.
+        Raises `FencedOutError`.
+        """
+        ...
+
+    def beat(self) -> None:
+        """Gives a sign of life: who holds the lock and gives none for long is ended."""
+        ...
+
+
 class Publication(Protocol):
     """The publication port of one table, for one process."""
 

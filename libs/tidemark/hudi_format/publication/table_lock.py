@@ -13,6 +13,10 @@ waits until the lock was given back and was free for `FREE_MS`. That is longer t
 tries that `foreign_writer_options` sets, so another writer gets its turn. A step that ends an epoch never
 waits for that: the plan before it left the others theirs.
 
+**Commands beside a coordinator.** A command that runs beside a coordinator (`beside`) holds the lock like
+another writer: nobody takes it over while the command gives signs of life. A term that has seen none for
+`COMMAND_SILENT_MS` ends the command, which can make no file from then on, and takes the lock over.
+
 **Losing it.** Somebody may delete the lock by hand, so `check` compares the nonce in the table with ours. A
 file that must not appear without the lock is published with a `lease`, which makes the same check.
 """
@@ -33,6 +37,8 @@ CLOCK_SKEW_MS: Final = 200
 """The default of Hudi's `hoodie.time.generator.max_expected_clock_skew_ms`."""
 FREE_MS: Final = 150
 TURNS_MAX: Final = 2
+COMMAND_SILENT_MS: Final = 30_000
+"""A command that holds the lock gives a sign of life more often than that."""
 _NEVER_MS: Final = -FREE_MS
 _WAIT_MS_MAX: Final = CLOCK_SKEW_MS + FREE_MS + 100
 
@@ -41,13 +47,15 @@ _WAIT_MS_MAX: Final = CLOCK_SKEW_MS + FREE_MS + 100
 class LockHolder:
     """Who holds the lock. `term` and `nonce` are None for another engine's lock. `since_ms` (Unix epoch) is
     the modification time of the lock: of another engine's file, or of the directory that a term of ours made.
-    Terms are numbers within a `ledger`.
+    Terms are numbers within a `ledger`. `command` is the nonce of a command that holds it beside a
+    coordinator and may be alive; its signs of life change `since_ms`.
     """
 
     term: int | None
     nonce: str | None
     since_ms: int
     ledger: str = ""
+    command: str = ""
 
     @property
     def is_foreign(self) -> bool:
@@ -73,9 +81,10 @@ class LockPlace(Protocol):
         ...
 
     def replace(self, holder: LockHolder) -> bool:
-        """Puts ours in place of the lock of an older term, in one step: no other writer finds it free. False
-        when that lock is not there any more. Raises `FencedOutError` when this term is over. After another
-        error ours may be in place: its nonce is then `nonce`.
+        """Puts ours in place of the lock of an older term, or of a command that is dead, which it ends, in
+        one step: no other writer finds it free. False when that lock is not there any more. Raises
+        `FencedOutError` when this term is over. After another error ours may be in place: its nonce is then
+        `nonce`.
         """
         ...
 
@@ -90,11 +99,15 @@ class TableLock:
     `shown_at` is the lock's location for error messages.
     """
 
-    def __init__(self, place: LockPlace, clock: Clock, term: TermId, shown_at: str) -> None:
+    def __init__(
+        self, place: LockPlace, clock: Clock, term: TermId, shown_at: str, *, waits_for_terms: bool = False
+    ) -> None:
         self._place = place
         self._clock = clock
         self._term = term
         self._shown_at = shown_at
+        self._waits_for_terms = waits_for_terms
+        self._command_seen: tuple[LockHolder, int] | None = None
         self._nonce: str | None = None
         self._due_ms: int | None = None
         self._free_since_ms = _NEVER_MS
@@ -135,11 +148,13 @@ class TableLock:
             return True
         holder = self._place.holder()
         if holder is not None:
-            if holder.term is None:
+            if holder.term is None or self._may_be_alive(holder):
                 self._free_since_ms = _NEVER_MS
                 return False
             # Terms of another ledger cannot be compared with ours; all of them ended when our ledger began.
             if TermId(holder.term, holder.ledger).is_after(self._term):
+                if self._waits_for_terms:
+                    return False
                 raise LockLostError(
                     f"{LOCK_PATH} is held by term {holder.term}, this is term {self._term.offset}"
                 )
@@ -153,6 +168,16 @@ class TableLock:
         in_a_row = self._left_ms(self._free_since_ms + FREE_MS) > 0
         self._turns = self._turns + 1 if in_a_row else 0
         return True
+
+    def _may_be_alive(self, holder: LockHolder) -> bool:
+        """Whether another process holds the lock as a command, and gave a sign of life a short while ago."""
+        if not holder.command or holder.nonce == self._place.nonce:
+            return False
+        now_ms = self._clock.now_ms()
+        seen = self._command_seen
+        if seen is None or seen[0] != holder or now_ms < seen[1]:
+            seen = self._command_seen = (holder, now_ms)
+        return now_ms - seen[1] < COMMAND_SILENT_MS
 
     def acquire(self, timeout_ms: int, ends_epoch: bool = False) -> None:
         """Takes the lock. Waits until `others_until_ms` unless the step `ends_epoch`, then up to `timeout_ms`
@@ -236,6 +261,11 @@ class TableLock:
 
     def _held_text(self) -> str:
         holder = self._place.holder()
+        if holder is not None and holder.command:
+            return (
+                f"the table's lock {self._shown_at} is held by a `tidemark index` command. If that is dead, "
+                f"the lock is taken over after {COMMAND_SILENT_MS // 1_000} s"
+            )
         since = "a moment" if holder is None else f"{max(0, self._clock.now_ms() - holder.since_ms)} ms"
         held = f"the table's lock {self._shown_at} is held by another writer for {since}"
         return f"{held}. If it is dead, delete it"
