@@ -70,7 +70,8 @@ def run(config: TableConfigFile) -> None:
 
     def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
         table = read_table_config(open_storage(config.table.path))
-        facts = table_facts(table, config.table.path, config.kafka.settings, names.data, names.index)
+        kafka, memory = config.kafka.settings, config.limits.secondary_memory
+        facts = table_facts(table, config.table.path, kafka, names.data, names.index, memory)
         return list(task_planner(facts)(begun, slots))
 
     coordinator = GrpcCoordinator(

@@ -38,6 +38,7 @@ from tidemark.commit_coordinator.table_services.runner import ServiceRules, Serv
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.file_group.kept_rows import KeptFiles
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -66,6 +67,7 @@ class MemoryWorker:
     def __init__(self, client: MemoryKafkaClient, clock: ManualClock) -> None:
         self.clock = clock
         self._client = client
+        self.kept_files = KeptFiles()
 
     def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
         return self._client.range_reader()
@@ -93,6 +95,7 @@ class CommitPath:
         self.failpoints = FailpointRegistry(CoordinatorFailpoint)
         self.broker = MemoryBroker(self.clock, self.ids)
         self.client = MemoryKafkaClient(self.broker)
+        self.worker = MemoryWorker(self.client, self.clock)
         self.topics = TopicNames(TABLE)
         for name in (self.topics.data, self.topics.index, self.topics.ledger, self.topics.epochs):
             self.client.admin().create_topics([TopicSpec(name, 1)])
@@ -100,7 +103,12 @@ class CommitPath:
         self.make_table(table_type, ordered, stats)
         self.action = Action.DELTA_COMMIT if table_type is TableType.MERGE_ON_READ else Action.COMMIT
         facts = table_facts(
-            read_table_config(self.storage), self.storage.base_uri, {}, self.topics.data, self.topics.index
+            read_table_config(self.storage),
+            self.storage.base_uri,
+            {},
+            self.topics.data,
+            self.topics.index,
+            1 << 20,
         )
         self.plan_tasks = task_planner(facts)
         self.tagger = ScriptedTagger(self.client, self.topics, schema)
@@ -206,17 +214,15 @@ class CommitPath:
 
     def outcomes_of(self, view: OpenAttemptView, tasks: Sequence[bytes]) -> list[TaskSucceeded]:
         """Runs the tasks, then those of the indexes that follow from all files."""
-        worker = MemoryWorker(self.client, self.clock)
-        outcomes = [run_task(task, worker) for task in tasks]
+        outcomes = [run_task(task, self.worker) for task in tasks]
         more = index_tasks(begin_response(view, SHARDS), tasks, outcomes)
-        return [*outcomes, *(run_task(task, worker) for task in more)]
+        return [*outcomes, *(run_task(task, self.worker) for task in more)]
 
     def try_open_attempt(self) -> TaskFailed | None:
         """Runs the open attempt's tasks as a worker does; the first failure, None when all are written."""
-        worker = MemoryWorker(self.client, self.clock)
         for task in self.run_open_attempt():
             try:
-                run_task(task, worker)
+                run_task(task, self.worker)
             except WriterError as error:
                 return failure_of(error, 0)
         return None

@@ -140,6 +140,7 @@ def _planner(config: TableConfigFile) -> PlanTasks:
                 kafka,
                 names.data,
                 names.index,
+                config.limits.secondary_memory,
             )
             plan = task_planner(facts)
         return plan(begun, slots)

@@ -11,7 +11,8 @@ key's events in the order in which they apply. File slices are read as of the ep
 * MERGE_ON_READ: the task writes one log file with a Parquet data block and a delete block.
 
 Where the table has secondary indexes, the task compares the rows before and after: of a base file that it
-rewrites anyway; of a slice that gets a log file it reads key, ordering field and the indexed columns.
+rewrites anyway; of a slice that gets a log file it takes key, ordering field and the indexed columns, which
+the worker process keeps of the files that it read (`file_group/kept_rows.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tidemark.hudi_format.commit.markers import Marker, MarkerType
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, rewritable_rows, write_base_file
 from tidemark.hudi_format.file_group.changes import Deletes, combined
+from tidemark.hudi_format.file_group.kept_rows import KeptFiles
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
 from tidemark.hudi_format.file_group.merge import merge_upserts
 from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
@@ -109,6 +111,7 @@ class DataPartitionWriter:
         topic_partition: int,
         file_stats: FileStats,
         entries: SecondaryEntries,
+        kept: KeptFiles,
     ) -> None:
         self._task, self._file_stats, self._entries = task, file_stats, entries
         self._attempt, self._storage = attempt, attempt.storage
@@ -121,7 +124,7 @@ class DataPartitionWriter:
         by_event_time = task.table.merge_mode is MergeMode.EVENT_TIME_ORDERING and field is not None
         self._ordering = OrderingField.of(self._schema, field) if by_event_time and field else None
         self._merge = SliceMerge(
-            self._storage, self._schema, task.table.merge_mode, self._ordering, entries.columns
+            self._storage, self._schema, task.table.merge_mode, self._ordering, entries.columns, kept
         )
         self._rows_written = 0
 

@@ -15,6 +15,7 @@ Both steps are functions of the epoch's rows and of the slices as of its plan, s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 
 from tidemark.epoch_protocol.kept_indexes import KeptSecondary
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.file_group.value_changes import RowsChanged, ValuePairs
+from tidemark.hudi_format.file_group.value_changes import RowsChanged, ValuePairs, values_changed
 from tidemark.hudi_format.hfile.layout import KEY_BYTES_MAX
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     SECONDARY_PREFIX,
@@ -49,6 +50,7 @@ from tidemark.stream_writer.task_outcome import GroupEntries, TaskSucceeded
 _KEY: Final = "key"
 _IS_PUT: Final = "is_put"
 _PART: Final = pa.schema([pa.field(_KEY, pa.string()), pa.field(_IS_PUT, pa.bool_())])
+_ROWS_AT_ONCE: Final = 131_072
 
 
 class SecondaryEntries:
@@ -56,7 +58,9 @@ class SecondaryEntries:
 
     def __init__(self, indexes: Sequence[KeptSecondary]) -> None:
         self._indexes = indexes
-        self._parts: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+        self._changed: list[RowsChanged] = []
+        self._rows = 0
+        self._parts: dict[tuple[str, int], list[pa.Table]] = {}
 
     @property
     def columns(self) -> list[str]:
@@ -66,27 +70,44 @@ class SecondaryEntries:
     def add(self, changed: RowsChanged) -> None:
         """Adds what one data file changes.
 
-        Raises UnsupportedTableError for a row whose value and key are too long for an entry. Such records
-        become dead letters before they are tagged, except those that were tagged before the index was made.
+        Here or in `packed` UnsupportedTableError is raised for a row whose value and key are too long for an
+        entry. Such records become dead letters before they are tagged, except those that were tagged before
+        the index was made.
         """
-        for index in self._indexes:
-            changes = changed.of(index.column)
-            _refuse_too_long(index, changes.puts)
-            for is_put, pairs in ((True, changes.puts), (False, changes.deletes)):
-                of_values = prefixes(value_texts(pairs.values))
-                keys, groups = keyed(of_values, pairs.keys), group_of(of_values, index.groups)
-                for group in np.unique(groups).tolist():
-                    own = keys.take(pa.array(np.flatnonzero(groups == group)))
-                    part = pa.record_batch([own, pa.repeat(pa.scalar(is_put), len(own))], schema=_PART)
-                    self._parts.setdefault((index.name, group), []).append(part)
+        self._changed.append(changed.only(self.columns))
+        self._rows += changed.before.num_rows + changed.after.num_rows
+        if self._rows >= _ROWS_AT_ONCE:
+            self._divide()
 
     def packed(self) -> tuple[GroupEntries, ...]:
-        """All of it, by file group."""
+        """All of it, by file group. Raises as `add`."""
+        self._divide()
         by_group = []
         for index, group in sorted(self._parts):
-            part = pa.Table.from_batches(self._parts[index, group], _PART)
+            part = pa.concat_tables(self._parts[index, group])
             by_group.append(GroupEntries(index, group, part.num_rows, packed(part)))
         return tuple(by_group)
+
+    def _divide(self) -> None:
+        """Divides what was added among the file groups of each index, of many data files at once: a file of
+        an epoch often has a few hundred rows.
+        """
+        for index in self._indexes if self._changed else ():
+            changes = values_changed(self._changed, index.column)
+            _refuse_too_long(index, changes.puts)
+            pairs = ValuePairs.concat([changes.puts, changes.deletes])
+            of_values = prefixes(value_texts(pairs.values))
+            groups = group_of(of_values, index.groups)
+            is_put = pa.array(np.arange(len(pairs)) < len(changes.puts))
+            entries = pa.table([keyed(of_values, pairs.keys), is_put], schema=_PART)
+            # Groups 1, 0, 1 have the order 1, 0, 2, the bounds 0, 1, 3, and so the slices [1] and [0, 2].
+            entries = entries.take(pa.array(np.argsort(groups, kind="stable")))
+            bounds = np.cumsum([0, *np.bincount(groups, minlength=index.groups)]).tolist()
+            for group, (first, end) in enumerate(itertools.pairwise(bounds)):
+                if end > first:
+                    part = entries.slice(first, end - first)
+                    self._parts.setdefault((index.name, group), []).append(part)
+        self._changed, self._rows = [], 0
 
 
 def _refuse_too_long(index: KeptSecondary, puts: ValuePairs) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 import msgspec
 
 from tidemark.epoch_protocol.entries import Topic
+from tidemark.hudi_format.file_group.kept_rows import KeptFiles
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.publication.locate import attempt_of
 from tidemark.hudi_format.publication.tickets import Ticket
@@ -46,7 +47,8 @@ def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     started_s = clock.monotonic_s()
     read = _read(task, worker.range_reader(task.table.kafka))
     read_s = clock.monotonic_s()
-    written = _write(task, storage, read)
+    worker.kept_files.next_round(task.table.secondary_memory)
+    written = _write(task, storage, read, worker.kept_files)
     timings_ms = {
         "task_read": (read_s - started_s) * 1_000,
         "task_write": (clock.monotonic_s() - read_s) * 1_000,
@@ -66,7 +68,10 @@ def _read(task: EpochTask, reader: RangeReader) -> list[tuple[PartitionWork, lis
 
 
 def _write(
-    task: EpochTask, storage: Storage, read: Sequence[tuple[PartitionWork, list[NamedBatch]]]
+    task: EpochTask,
+    storage: Storage,
+    read: Sequence[tuple[PartitionWork, list[NamedBatch]]],
+    kept: KeptFiles,
 ) -> TaskSucceeded:
     view = TableView.load(storage)
     stats: list[Future[tuple[WriteStat, Ticket]]] = []
@@ -81,7 +86,7 @@ def _write(
         for work, batches in read:
             if work.topic is Topic.DATA:
                 writer = DataPartitionWriter(
-                    task, attempt, view, publishers, work.partition, file_stats, entries
+                    task, attempt, view, publishers, work.partition, file_stats, entries, kept
                 )
                 stats += writer.write(batches)
             elif task.is_partitioned:

@@ -25,6 +25,7 @@ from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.file_group.kept_rows import KeptFiles
 from tidemark.hudi_format.publication.locate import service_files_of
 from tidemark.hudi_format.publication.port import ServiceFiles
 from tidemark.hudi_format.storage.base import Storage
@@ -243,6 +244,7 @@ class _Worker:
     def __init__(self, kafka: KafkaClient, clock: Clock) -> None:
         self.clock = clock
         self._kafka = kafka
+        self.kept_files = KeptFiles()
 
     def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
         return self._kafka.range_reader()
@@ -370,6 +372,6 @@ class WriterActor:
         if self._plan is None:
             names = TopicNames(self._around.config.table.name)
             config = read_table_config(self._storage)
-            facts = table_facts(config, self._uri, {}, names.data, names.index)
+            facts = table_facts(config, self._uri, {}, names.data, names.index, 1 << 20)
             self._plan = task_planner(facts)
         return self._plan(begun, slots)

@@ -17,6 +17,7 @@ import pytest
 
 from testing.clock import ManualClock
 from tidemark.config.spark_master import parse_master
+from tidemark.hudi_format.file_group.kept_rows import KeptFiles
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.stream_runtime.platform.spark_env import hide_secrets
 from tidemark.stream_writer import cluster
@@ -168,6 +169,7 @@ class Idle:
     """A worker whose task has nothing to read."""
 
     clock = ManualClock()
+    kept_files = KeptFiles()
 
     def range_reader(self, kafka: Mapping[str, str]) -> Any:
         return self

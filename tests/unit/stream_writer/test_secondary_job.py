@@ -108,9 +108,14 @@ def test_without_changes_there_is_no_task() -> None:
 
 
 def test_a_row_that_is_too_long_for_the_index_is_named_with_the_way_out() -> None:
-    entries = SecondaryEntries([CITY])
-    entries.add(RowsChanged(rows(), rows(("k", "c" * (32_767 - 2), 1))))
-    with pytest.raises(UnsupportedTableError, match=r"city .*'k1'.*index drop city.*epoch retry"):
-        entries.add(RowsChanged(rows(), rows(("k1", "c" * (32_767 - 2), 1))))
+    long, longer = (RowsChanged(rows(), rows((key, "c" * (32_767 - 2), 1))) for key in ("k", "k1"))
+    fits = SecondaryEntries([CITY])
+    fits.add(long)
     # A row that goes away had an entry: its value fits.
-    entries.add(RowsChanged(rows(("k", "c" * (32_767 - 2), 1)), rows()))
+    fits.add(RowsChanged(longer.after, longer.before))
+    assert sum(entries.count for entries in fits.packed()) == 2
+    entries = SecondaryEntries([CITY])
+    entries.add(long)
+    entries.add(longer)
+    with pytest.raises(UnsupportedTableError, match=r"city .*'k1'.*index drop city.*epoch retry"):
+        entries.packed()

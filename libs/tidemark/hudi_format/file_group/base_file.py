@@ -154,19 +154,13 @@ def java_order(key: str) -> bytes:
     return key.encode("utf-16-be")
 
 
-def read_base_file(
-    storage: Storage,
-    path: str,
-    columns: list[str] | None = None,
-    keys: pa.Array | None = None,
-) -> pa.Table:
+def read_base_file(storage: Storage, path: str, columns: list[str] | None = None) -> pa.Table:
     """The rows of a base file as stored; `cast_rows` casts them to the table's schema.
 
-    `columns` that the file lacks are left out. `keys` keeps only the rows with these record keys. Raises
-    `FileMissingError`, `CorruptFileError`.
+    `columns` that the file lacks are left out. Raises `FileMissingError`, `CorruptFileError`.
     """
     with storage.open_input(path) as source:
-        return read_parquet(source, path, columns, keys)
+        return read_parquet(source, path, columns)
 
 
 def read_base_schema(storage: Storage, path: str) -> pa.Schema:
@@ -225,7 +219,6 @@ def read_parquet(
     source: pa.NativeFile | pa.Buffer,
     path: str,
     columns: list[str] | None = None,
-    keys: pa.Array | None = None,
 ) -> pa.Table:
     """The rows of an open Parquet file or buffer; `path` names it in errors.
 
@@ -236,14 +229,12 @@ def read_parquet(
     if columns is not None:
         with parquet_damage(path):
             wanted = [name for name in columns if name in file.schema_arrow.names]
-        if keys is not None and RECORD_KEY not in wanted:
-            wanted = [RECORD_KEY, *wanted]
     rows = read_columns(file, path, wanted)
-    if RECORD_KEY not in rows.column_names and (columns is None or RECORD_KEY in columns or keys is not None):
+    if RECORD_KEY not in rows.column_names and (columns is None or RECORD_KEY in columns):
         raise CorruptFileError(
             f"{path} has no column {RECORD_KEY}; tables without meta columns are not served"
         )
-    return rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
+    return rows
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

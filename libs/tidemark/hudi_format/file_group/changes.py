@@ -183,11 +183,11 @@ class KeyPositions:
         hashes = key_hashes(keys)
         self._order = np.argsort(hashes)
         self._hashes = hashes[self._order]
-        self._are_distinct = bool((self._hashes[1:] != self._hashes[:-1]).all())
+        self.are_distinct = bool((self._hashes[1:] != self._hashes[:-1]).all())
 
     def of(self, values: pa.Array | pa.ChunkedArray) -> Int64Array:
         """Per value its position among the keys; -1 when it is not there."""
-        if not self._are_distinct or values.null_count:
+        if not self.are_distinct or values.null_count:
             return positions_in(values, self._keys)
         found = np.full(len(values), -1, np.int64)
         if not len(self._keys) or not len(values):

@@ -52,6 +52,12 @@ class LogContent:
     folds: frozenset[str] = frozenset()
     has: BoolArray | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes, in bytes."""
+        matrix = 0 if self.has is None else self.has.size
+        return int(self.rows.nbytes) + self.changes.nbytes + matrix
+
     @classmethod
     def concat(cls, contents: Sequence[LogContent], columns: pa.Schema) -> LogContent:
         """The contents in their order, as one."""

@@ -131,18 +131,28 @@ class LogMerge:
     ) -> None:
         self._log_rows, self._mode, self._ordering = log_rows, mode, ordering
         self._changes = changes.reduce(mode)
-        self._positions = KeyPositions(self._changes.keys)
+        self._is_first_part = True
+        self._positions: KeyPositions | None = None
         self._wins = np.ones(len(self._changes), np.bool_)
         self._known = np.zeros(len(self._changes), np.bool_)
         self.updates = self.inserts = self.deletes = 0
 
     def over(self, base: pa.Table) -> pa.Table:
         """The rows of a part of the base file that no change replaces."""
-        match = self._positions.of(base.column(RECORD_KEY))
+        match = self._match(base.column(RECORD_KEY))
         wins = _newer_than_existing(base, self._changes, match, self._mode, self._ordering)
         self._wins &= wins
         self._known[match[match >= 0]] = True
         return _filtered(base, ~_replaced(match, wins))
+
+    def _match(self, keys: pa.ChunkedArray) -> Int64Array:
+        """Per key the position of its change, -1 for none. An index pays from the second part on."""
+        if self._is_first_part:
+            self._is_first_part = False
+            return positions_in(keys, self._changes.keys)
+        if self._positions is None:
+            self._positions = KeyPositions(self._changes.keys)
+        return self._positions.of(keys)
 
     def rest(self) -> pa.Table:
         """The log rows that take effect, after all parts of the base file."""

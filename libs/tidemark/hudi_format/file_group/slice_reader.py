@@ -81,15 +81,16 @@ def merge_columns(wanted: pa.Schema, schema: TableSchema, ordering: OrderingFiel
     return pa.schema([*wanted, *more])
 
 
-def read_base_rows(
-    storage: Storage, file_slice: FileSlice, columns: pa.Schema, keys: pa.Array | None = None
-) -> pa.Table | None:
-    """The rows of the slice's base file cast to `columns`, or those of `keys` alone; None when the slice has
-    only log files.
-    """
+def read_base_rows(storage: Storage, file_slice: FileSlice, columns: pa.Schema) -> pa.Table | None:
+    """The rows of the slice's base file cast to `columns`; None when the slice has only log files."""
     if file_slice.base_file is None:
         return None
     path = join_path(file_slice.partition_path, file_slice.base_file)
+    return cast_rows(read_stored_rows(storage, path, columns), columns)
+
+
+def read_stored_rows(storage: Storage, path: str, columns: pa.Schema) -> pa.Table:
+    """The rows of a base file as stored, with those of `columns` that it has."""
     if not path.endswith(".parquet"):
         raise UnsupportedTableError(f"base file {path} is not Parquet", "Only Parquet base files are served.")
-    return cast_rows(read_base_file(storage, path, columns.names, keys), columns)
+    return read_base_file(storage, path, columns.names)

@@ -18,7 +18,8 @@ commit's rows: it says the same however often it is asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +27,17 @@ import pyarrow.compute as pc
 
 from tidemark.hudi_format.file_group.base_file import RECORD_KEY
 from tidemark.hudi_format.file_group.changes import Changes, Deletes, combined
-from tidemark.hudi_format.file_group.log_blocks import LogContent, read_data_log
+from tidemark.hudi_format.file_group.kept_rows import KeptFiles, SliceFiles
+from tidemark.hudi_format.file_group.log_blocks import LogContent
 from tidemark.hudi_format.file_group.merge import apply_log, changes_of_rows
-from tidemark.hudi_format.file_group.slice_reader import merge_columns, merge_files, read_base_rows
+from tidemark.hudi_format.file_group.slice_reader import merge_columns, merge_files
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from tidemark.hudi_format.schema import TableSchema, cast_rows
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import MergeMode
+
+_SMALL_LOG: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,13 @@ class ValuePairs:
     def of(cls, rows: pa.Table, column: str) -> ValuePairs:
         """The pairs of rows with the record key and the column."""
         return cls(combined(rows.column(RECORD_KEY)), combined(rows.column(column)))
+
+    @classmethod
+    def concat(cls, parts: Sequence[ValuePairs]) -> ValuePairs:
+        """The pairs of all parts, of which there is one at least, in their order."""
+        return cls(
+            pa.concat_arrays([part.keys for part in parts]), pa.concat_arrays([part.values for part in parts])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +80,30 @@ class RowsChanged:
     before: pa.Table
     after: pa.Table
 
-    def of(self, column: str) -> ValueChanges:
-        """What changes in the column. Values are compared, null with null; a key that has several rows, as
-        after damage, has several pairs.
-        """
-        before, after = ValuePairs.of(self.before, column), ValuePairs.of(self.after, column)
-        pairs = _pairs(pa.concat_arrays([before.keys, after.keys]), [before.values, after.values])
-        old, new = pairs[: len(before)], pairs[len(before) :]
-        return ValueChanges(_only(after, ~np.isin(new, old)), _only(before, ~np.isin(old, new)))
+    def only(self, columns: Sequence[str]) -> RowsChanged:
+        """With the record key and these columns alone."""
+        names = [RECORD_KEY, *(name for name in dict.fromkeys(columns) if name != RECORD_KEY)]
+        return RowsChanged(self.before.select(names), self.after.select(names))
+
+
+def values_changed(files: Sequence[RowsChanged], column: str) -> ValueChanges:
+    """What changes in the column, of all data files of which `files` tells; there is one at least.
+
+    Values are compared within a file, null with null. A key that has several rows there, as after damage, has
+    several pairs.
+    """
+    before = [ValuePairs.of(file.before, column) for file in files]
+    after = [ValuePairs.of(file.after, column) for file in files]
+    every = ValuePairs.concat([*before, *after])
+    numbers = np.tile(np.arange(len(files)), 2)
+    file_of = np.repeat(numbers, [len(pairs) for pairs in (*before, *after)])
+    pairs, old_rows = _numbered(every, file_of), sum(len(pairs) for pairs in before)
+    old, new = pairs[:old_rows], pairs[old_rows:]
+    goes, comes = ~np.isin(old, new), ~np.isin(new, old)
+    nothing = np.zeros(len(every), np.bool_)
+    deletes, puts = nothing.copy(), nothing
+    deletes[:old_rows], puts[old_rows:] = goes, comes
+    return ValueChanges(_only(every, puts), _only(every, deletes))
 
 
 def rows_merged(existing: pa.Table, merged: pa.Table, keys: pa.Array, columns: Sequence[str]) -> RowsChanged:
@@ -98,6 +125,7 @@ class SliceMerge:
     mode: MergeMode
     ordering: OrderingField | None
     columns: Sequence[str]
+    kept: KeptFiles = field(default_factory=KeptFiles)
 
     def rows_logged(self, file_slice: FileSlice, upserts: pa.Table | None, deletes: Deletes) -> RowsChanged:
         """The rows before and after a commit adds a log file to the slice, with these rows (with meta
@@ -111,12 +139,13 @@ class SliceMerge:
         read = merge_columns(wanted, self.schema, self.ordering)
         own = self._own(upserts, deletes, read)
         keys = own.changes.keys.unique()
-        base = read_base_rows(self.storage, file_slice, read, keys)
-        logs = self._logs(file_slice, read, keys)
-        states = []
-        for contents in (logs, [*logs, own]):
-            log = LogContent.concat(contents, read)
-            states.append(apply_log(base, log.rows, log.changes, self.mode, self.ordering, log.has))
+        files = SliceFiles(self.storage, read, self.mode, self.ordering, self.kept)
+        base = files.base_rows(file_slice, keys)
+        logs = _logs_of_keys(files, file_slice, keys)
+        states = [
+            apply_log(base, log.rows, log.changes, self.mode, self.ordering, log.has)
+            for log in (logs, LogContent.concat([logs, own], read))
+        ]
         return RowsChanged(*(state.select(wanted.names) for state in states))
 
     def _own(self, upserts: pa.Table | None, deletes: Deletes, read: pa.Schema) -> LogContent:
@@ -124,29 +153,34 @@ class SliceMerge:
         parts = [changes_of_rows(rows, self.mode, self.ordering), Changes.of_deletes(deletes)]
         return LogContent(rows, Changes.concat(parts, [rows.num_rows, 0]))
 
-    def _logs(self, file_slice: FileSlice, read: pa.Schema, keys: pa.Array) -> list[LogContent]:
-        contents = {
-            name: read_data_log(
-                self.storage, join_path(file_slice.partition_path, name), read, self.mode, self.ordering
-            ).of_keys(keys)
-            for name in file_slice.log_files
-        }
-        return [contents[name] for name in merge_files({name: c.folds for name, c in contents.items()})]
+
+def _logs_of_keys(files: SliceFiles, file_slice: FileSlice, keys: pa.Array) -> LogContent:
+    """The rows and changes of these keys in the slice's log files, in the order of merging.
+
+    All small files are searched at once, since each search takes its time however small the file is.
+    """
+    contents = {}
+    for name in file_slice.log_files:
+        content = files.log(file_slice, name)
+        contents[name] = content if len(content.changes) < _SMALL_LOG else content.of_keys(keys)
+    order = merge_files({name: content.folds for name, content in contents.items()})
+    return LogContent.concat([contents[name] for name in order], files.columns).of_keys(keys)
 
 
 def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
 
 
-def _pairs(keys: pa.Array, values: Sequence[pa.Array]) -> Int64Array:
-    """One number for each distinct pair. Example: keys a, b, a and values x, x, y have the numbers 0, 0, 1
-    for keys and values where a and x are 0; with two distinct values the pairs are 0, 2, 1.
+def _numbered(pairs: ValuePairs, file_of: Int64Array) -> Int64Array:
+    """One number for each distinct (key, file, value). Example: keys a, b, a have the numbers 0, 1, 0; of one
+    file and with values x, x, y, which have 0, 0, 1, the pairs are 0, 2, 1.
     """
-    of_key: Int64Array = np.asarray(keys.dictionary_encode().indices).astype(np.int64)
-    encoded = pc.dictionary_encode(pa.concat_arrays(list(values)), null_encoding="encode")
-    of_value: Int64Array = np.asarray(encoded.indices).astype(np.int64)
-    pairs: Int64Array = of_key * max(len(encoded.dictionary), 1) + of_value
-    return pairs
+    keys = np.asarray(pairs.keys.dictionary_encode().indices).astype(np.int64)
+    values = pc.dictionary_encode(pairs.values, null_encoding="encode")
+    of_value = np.asarray(values.indices).astype(np.int64)
+    files = int(file_of.max(initial=0)) + 1
+    numbers: Int64Array = (keys * files + file_of) * max(len(values.dictionary), 1) + of_value
+    return numbers
 
 
 def _only(pairs: ValuePairs, mask: BoolArray) -> ValuePairs:

@@ -32,6 +32,7 @@ from tidemark.hudi_format.file_group.value_changes import (
     SliceMerge,
     ValueChanges,
     rows_merged,
+    values_changed,
 )
 from tidemark.hudi_format.schema import cast_rows
 from tidemark.hudi_format.table_config import MergeMode
@@ -94,7 +95,7 @@ def logged(base: list[Row] | None, logs: list[Log], own: Log, mode: MergeMode) -
 def test_a_log_file_changes_what_the_model_says(
     made: tuple[list[Row] | None, list[Log], Log], mode: MergeMode
 ) -> None:
-    assert pairs_in(logged(*made, mode).of("v")) == expected(*made, mode)
+    assert pairs_in(values_changed([logged(*made, mode)], "v")) == expected(*made, mode)
 
 
 @settings(max_examples=40, deadline=None)
@@ -109,7 +110,7 @@ def test_a_rewritten_base_file_changes_what_the_model_says(
     merged = merge_upserts(existing, upserts, deletes, mode, ORDERING if mode is EVENT else None, "g")
     keys = pa.concat_arrays([pc.cast(upserts.column("id").combine_chunks(), pa.string()), deletes.keys])
     changed = rows_merged(existing, merged.rows, keys, ["v"])
-    assert pairs_in(changed.of("v")) == expected(base, [], own, mode)
+    assert pairs_in(values_changed([changed], "v")) == expected(base, [], own, mode)
     assert changed.after.column_names == ["_hoodie_record_key", "v"]
 
 
@@ -130,13 +131,13 @@ BASE: list[Row] = [("k", 10, "old", False)]
     ids=["update", "same value", "late row", "late delete", "delete", "unknown delete", "insert of null"],
 )
 def test_only_what_readers_see_is_changed(own: Log, puts: Pairs, deletes: Pairs) -> None:
-    assert pairs_in(logged(BASE, [], own, EVENT).of("v")) == (puts, deletes)
+    assert pairs_in(values_changed([logged(BASE, [], own, EVENT)], "v")) == (puts, deletes)
 
 
 def test_a_value_that_comes_back_within_the_logs_is_no_change() -> None:
     """old -> new -> old, where `new` is in an earlier log: it is the slice before the commit that counts."""
     there = [Log([("k", 11, "new", False)])]
-    assert pairs_in(logged(BASE, there, Log([("k", 12, "old", False)]), EVENT).of("v")) == (
+    assert pairs_in(values_changed([logged(BASE, there, Log([("k", 12, "old", False)]), EVENT)], "v")) == (
         {("k", "old")},
         {("k", "new")},
     )
@@ -151,8 +152,8 @@ def test_a_column_that_older_files_lack_was_null_there() -> None:
     changed = SliceMerge(storage, wider, EVENT, ORDERING, ["v", "day"]).rows_logged(
         file_slice, rows, deletes_of([])
     )
-    assert changed.of("v").puts.values.to_pylist() == []
-    day = changed.of("day")
+    assert values_changed([changed], "v").puts.values.to_pylist() == []
+    day = values_changed([changed], "day")
     assert (day.deletes.values.null_count, day.puts.values.cast(pa.int32()).to_pylist()) == (1, [7])
 
 
@@ -160,4 +161,4 @@ def test_a_key_with_two_rows_has_two_pairs() -> None:
     """After damage. A delete then takes away both, and an update all but its own value."""
     rows = pa.table({"_hoodie_record_key": ["a", "a"], "v": ["x", "y"]})
     changed = RowsChanged(rows, rows.slice(1, 1))
-    assert pairs_in(changed.of("v")) == (set(), {("a", "x")})
+    assert pairs_in(values_changed([changed], "v")) == (set(), {("a", "x")})
