@@ -1,5 +1,5 @@
-"""Another writer builds a secondary index while epochs are written: none is committed until it is listed, and
-what a dead builder left is taken out.
+"""Another writer builds an index while epochs are written: none is committed until it is whole, and what a
+dead builder left is taken out.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from tests.simulation.kept_secondary import NAME, changes, define, switch_on
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tidemark.commit_coordinator.commit.unfinished_index import BUILDER_IS_DEAD_MS, NOBODY_BUILDS_MS
 from tidemark.hudi_format import table_keys as keys
-from tidemark.hudi_format.index_definitions import read_index_definitions
+from tidemark.hudi_format.index_definitions import read_index_definitions, write_index_definitions
+from tidemark.hudi_format.metadata_table.own_stats import own_stats_columns, write_own_folder
 from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.table_config import TableType, update_properties
+from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
 
 SOON_S = 3.0
 
@@ -93,3 +94,105 @@ def test_what_a_dead_builder_left_is_taken_out(tmp_path: Path, is_indexing: bool
         name: definition for name, definition in before.items() if name != NAME
     }
     assert path.state().committed.epoch == 2
+
+
+BUILDS_LEFT = [
+    "column_stats",
+    "bloom_filters",
+    "expr_index_x",
+    "vector_index_x",
+    "bloom_filters,partition_stats",
+]
+
+
+@pytest.mark.parametrize("names", BUILDS_LEFT)
+def test_a_dead_build_of_any_kind_does_not_stop_the_stream_for_ever(tmp_path: Path, names: str) -> None:
+    """Hudi's indexer names what it builds in the property, and dies."""
+    path = second_written(tmp_path)
+    update_properties(path.storage, {keys.METADATA_PARTITIONS_INFLIGHT: names})
+    waits(path, 4)
+    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    assert keys.METADATA_PARTITIONS_INFLIGHT not in read_table_config(path.storage).properties
+    check_end(path)
+
+
+@pytest.mark.parametrize("needed", ["files", "record_index"])
+def test_what_the_table_needs_is_never_taken_out(tmp_path: Path, needed: str) -> None:
+    path = second_written(tmp_path)
+    update_properties(path.storage, {keys.METADATA_PARTITIONS_INFLIGHT: f"{needed},bloom_filters"})
+    waits(path, 4)
+    path.clock.advance(BUILDER_IS_DEAD_MS / 1_000)
+    waits(path, 4)
+    path.clock.advance(BUILDER_IS_DEAD_MS / 1_000)
+    waits(path, 4)
+    config = read_table_config(path.storage)
+    assert config.metadata_partitions_inflight == {needed}
+    assert config.metadata_partitions == {"files", "record_index"}
+    assert path.coordinator is not None
+    awaited = path.coordinator.seen.awaited
+    assert awaited is not None
+    assert f"{needed} is not taken out" in awaited.reason
+
+
+def test_stats_that_were_ours_are_not_once_a_dead_builder_was_at_them(tmp_path: Path) -> None:
+    path = second_written(tmp_path)
+    write_own_folder(path.storage, InstantGenerator(path.clock).next(), ["v"])
+    update_properties(
+        path.storage,
+        {
+            keys.METADATA_PARTITIONS: "column_stats,files,record_index",
+            keys.METADATA_PARTITIONS_INFLIGHT: "column_stats",
+        },
+    )
+    waits(path, 4)
+    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    assert own_stats_columns(path.storage) is None
+    assert read_table_config(path.storage).metadata_partitions == {"files", "record_index"}
+
+
+def test_an_expression_index_that_is_built_is_awaited_and_refused_when_it_is_there(tmp_path: Path) -> None:
+    """Readers use it from its definition on: what is committed meanwhile would be missing in it."""
+    path = second_written(tmp_path)
+    define_expression(path)
+    waits(path)
+    update_properties(path.storage, {keys.METADATA_PARTITIONS: "expr_index_day,files,record_index"})
+    path.clock.advance(SOON_S)
+    for _ in range(8):
+        path.step()
+    assert path.coordinator is not None
+    halted = path.coordinator.seen.halted
+    assert halted is not None
+    assert "expr_index_day: only Spark can compute its expression" in halted
+    assert "DROP INDEX expr_index_day ON" in halted
+    assert path.state().committed.epoch == 1
+
+
+def test_a_dead_build_of_an_expression_index_is_taken_out(tmp_path: Path) -> None:
+    """Left there, Spark's next write would build it, and the stream halt."""
+    path = second_written(tmp_path)
+    before = read_index_definitions(path.storage)
+    define_expression(path)
+    waits(path, 4)
+    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    assert read_index_definitions(path.storage) == before
+    check_end(path)
+
+
+def define_expression(path: CommitPath) -> None:
+    """As CREATE INDEX does, before it builds anything."""
+    definition = {
+        "indexName": "expr_index_day",
+        "indexType": "column_stats",
+        "indexFunction": "from_unixtime",
+        "sourceFields": ["v"],
+        "indexOptions": {"expr": "from_unixtime", "format": "yyyy-MM-dd"},
+        "version": "V2",
+    }
+    definitions = {**read_index_definitions(path.storage), "expr_index_day": definition}
+    write_index_definitions(path.storage, definitions)

@@ -109,6 +109,16 @@ def test_what_a_builder_left_that_died_is_taken_out(steps: int) -> None:
     assert outcome.epochs > 1
 
 
+def test_what_a_dead_indexer_left_of_another_kind_is_taken_out_too() -> None:
+    """While Spark builds a secondary index beside it, which stays."""
+    text = built(1, "finish").text().replace("foreign build begin", "foreign leave-build column_stats\n{}")
+    outcome = run_script(parse(text.format("foreign build begin")))
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    assert outcome.reached["waits until an index is taken out"]
+    assert outcome.reached["entry of a secondary index"]
+    assert outcome.epochs > 1
+
+
 def test_a_second_builder_goes_on_where_the_first_one_died() -> None:
     again = ["wait 3605000", "round", "round", "round", "foreign build begin", "foreign build finish"]
     first = built(5, "die").text() + "\n".join([*again, "feed up k4 d2 9", "hurry", "round", "round"])

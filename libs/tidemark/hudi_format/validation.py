@@ -15,17 +15,18 @@ from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.errors import IndexUnfinishedError, UnsupportedTableError, refuse
 from tidemark.hudi_format.index_definitions import (
     IndexKind,
-    read_record_index_kind,
+    read_index_definitions,
+    record_index_kind,
     remove_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.missing_index import check_files, check_folder
+from tidemark.hudi_format.metadata_table.other_indexes import NEEDED, other_index_problems
 from tidemark.hudi_format.metadata_table.own_stats import (
     STATS_PARTITIONS,
     ForeignStats,
     disown_stats,
     foreign_stats,
 )
-from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from tidemark.hudi_format.metadata_table.secondary_admission import secondary_problems, without_secondary
@@ -356,13 +357,9 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             _BUILD_INDEX,
         )
     if config.metadata_partitions_inflight:
-        building = ",".join(sorted(config.metadata_partitions_inflight))
-        yield IndexUnfinishedError(
-            building,
-            f"{keys.METADATA_PARTITIONS_INFLIGHT} is {building}: an index is being built",
-            "Wait until it is done",
-        )
-    kind = read_record_index_kind(storage)
+        yield _building(config)
+    definitions = read_index_definitions(storage)
+    kind = record_index_kind(definitions)
     if kind is IndexKind.PARTITIONED and not SERVES_PARTITIONED:
         yield UnsupportedTableError(
             "the record level index is partitioned, which is not served yet",
@@ -375,19 +372,24 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             "the record level index is partitioned, and the table has no partition fields",
             "Drop the index and build the global one with Hudi on Spark",
         )
-    other_indexes = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
     found = foreign_stats(storage, config)
     if found is not None:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(found.names))}, which Tidemark does not maintain",
             "Run `tidemark table adopt`, or `tidemark table adopt --drop-stats`",
         )
-    served = {name for name in other_indexes if name.startswith(SECONDARY_PREFIX)}
-    if unknown := other_indexes - STATS_PARTITIONS - served:
-        yield UnsupportedTableError(
-            f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",
-            "Drop these indexes with Hudi on Spark (DROP INDEX; bloom_filters: a write without their option)",
-        )
+    yield from other_index_problems(config, definitions.keys())
+
+
+def _building(config: TableConfig) -> IndexUnfinishedError:
+    building = config.metadata_partitions_inflight
+    names, needed = ",".join(sorted(building)), ", ".join(sorted(building & NEEDED))
+    dead = f"; {needed} is not taken out when its builder is dead: drop it, and build it anew"
+    return IndexUnfinishedError(
+        names,
+        f"{keys.METADATA_PARTITIONS_INFLIGHT} is {names}: an index is being built",
+        f"Wait until it is done{dead if needed else ''}",
+    )
 
 
 def _check_pending(storage: Storage, own_pending: Collection[str]) -> None:

@@ -247,3 +247,16 @@ def index_taken_out_while_it_is_built(ground: Ground) -> None:
     """
     ground.replace(unfinished_index, "NOBODY_BUILDS_MS", 0)
     ground.replace(unfinished_index, "BUILDER_IS_DEAD_MS", 0)
+
+
+@planted("G6")
+def dead_build_of_another_kind_is_awaited(ground: Ground) -> None:
+    """The same, What a dead builder left: an index of any kind is taken out. Here secondary ones alone are,
+    and the stream waits for a dead indexer's bloom filters for ever.
+    """
+    real = unfinished_index._take_out_dead
+
+    def take_out_dead(context: Any, timelines: Any, index: str) -> bool:
+        return index.startswith("secondary_index_") and real(context, timelines, index)
+
+    ground.replace(unfinished_index, "_take_out_dead", take_out_dead)

@@ -107,6 +107,7 @@ FOREIGN: Final[Mapping[str, str]] = {
     "anew, adds partition stats, or has in its writes stats of some of their columns alone",
     "build": "begin | next | finish | die: a secondary index of `ts`, by the steps of CREATE INDEX; begin "
     "takes the first one, finish all that are left",
+    "leave-build": "NAME: names this index as being built, and dies",
     "fail-compact-index": "carries it out and dies with half of the base files, the last one cut",
 }
 """What the other engine can do; it leaves out what Hudi would refuse, or lose by its clock."""

@@ -21,6 +21,8 @@ _FROM_THE_START: Final = 0.5
 _DIES: Final = 0.6
 _STEPS: Final = 8
 _KEYS, _DAYS = 6, 3
+_LEFT: Final = ("bloom_filters", "column_stats", "expr_index_by_day", "vector_index_x")
+"""What an indexer leaves half made in one of three such worlds."""
 _SEEN_MS, _HOUR_MS = 125_000, 3_605_000
 """After so long nobody builds what is defined, or what is defined and has an indexing instant."""
 
@@ -41,7 +43,14 @@ def with_secondary(script: Script) -> Script:
     for number in range(dice.choice((0, 1, 2))):
         at = dice.randint(len(events) // 2, len(events))
         events.insert(at, ("feed", "long", f"l{number}"))
+    _leave_another(Random(f"left builds of {script.seed}"), events)
     return Script(replace(script.setup, secondary=starts), tuple(events), script.seed)
+
+
+def _leave_another(dice: Random, events: list[Event]) -> None:
+    if dice.randrange(3) == 0:
+        at = dice.randint(len(events) // 4, len(events))
+        events.insert(at, ("foreign", "leave-build", dice.choice(_LEFT)))
 
 
 def _builders(dice: Random) -> list[Event]:

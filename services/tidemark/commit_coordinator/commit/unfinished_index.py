@@ -2,14 +2,18 @@
 
 Hudi builds an index from the table as it was when it began, and passes over every instant that the metadata
 table has by then. A commit that completed in between would be missing from the index for ever, and readers
-would lose its rows: they use an index from its definition on. So while an index is defined and not listed
+would lose its rows: they use an index from its definition on. So while an index is defined and not listed, or
+one of any kind is named as being built,
 
 1. an attempt is void, and its instant with its heartbeat goes, for which Spark's CREATE INDEX waits,
 2. no epoch is planned, and `status` says why,
 3. under the lock the index is taken out once nobody can be building any more: two minutes after it was seen
    first, or an hour where an indexing instant is pending, which has no heartbeat. The table's properties lose
    its name first: with a name and no definition the table would be refused, if we died in between. Then the
-   definition goes. Readers and writers leave an index without definition alone.
+   definition goes. Readers and writers leave an index without definition alone; of column stats it stays, as
+   their switch is the property alone, and a write that is in flight may go on to use it.
+   The list of files and the record index are never taken out: without them the table is not served. Who left
+   one of these half made has to be seen by people: `status` and the alert go on to name it.
 
 Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
 Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is
@@ -28,11 +32,13 @@ from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.hudi_format.errors import IndexUnfinishedError
 from tidemark.hudi_format.index_definitions import (
+    COLUMN_STATS,
     INDEX_DEFINITIONS_PATH,
     index_definitions_file,
     read_index_definitions,
 )
-from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
+from tidemark.hudi_format.metadata_table.other_indexes import NEEDED
+from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, disown_stats
 from tidemark.hudi_format.table_config import TableConfig, read_table_config, without_partitions
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.validation import replace_properties
@@ -65,22 +71,28 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
     if seen is None or seen.name != index or now_ms < seen.since_ms:
         seen = context.unfinished = UnfinishedIndex(index, now_ms)
     limit_ms = BUILDER_IS_DEAD_MS if timelines.data.pending(Action.INDEXING) else NOBODY_BUILDS_MS
-    names = {name for name in index.split(",") if name.startswith(SECONDARY_PREFIX)}
+    names = set(index.split(",")) - NEEDED
     if now_ms - seen.since_ms < limit_ms or not names:
         return False
     context.lock.check()
-    _unlist(context, names)
-    definitions = read_index_definitions(context.storage)
-    kept = {name: definition for name, definition in definitions.items() if name not in names}
-    if len(kept) < len(definitions):
-        context.publishing.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(kept))
+    _take_out(context, names)
     context.unfinished = None
     _log.warning(
-        "%s was unfinished for %d s, and nobody builds it: its definition was taken out",
-        index,
-        limit_ms // 1_000,
+        "%s was unfinished for %d s, and nobody builds it: it was taken out", index, limit_ms // 1_000
     )
     return True
+
+
+def _take_out(context: Context, names: set[str]) -> None:
+    """Takes the indexes out of the table's properties, then out of its definitions."""
+    if COLUMN_STATS in names:
+        disown_stats(context.publishing)
+    _unlist(context, names)
+    definitions = read_index_definitions(context.storage)
+    gone = names - STATS_PARTITIONS
+    kept = {name: definition for name, definition in definitions.items() if name not in gone}
+    if len(kept) < len(definitions):
+        context.publishing.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(kept))
 
 
 def _unlist(context: Context, names: set[str]) -> None:

@@ -43,6 +43,6 @@ class Indexes:
             yield from self.secondary.faults(self._reader.secondary(view), self._reader.content(view).rows)
 
     def _unfinished(self) -> set[str]:
-        """The secondary indexes that are half made. No epoch may complete meanwhile: it would be in none."""
+        """The indexes that are half made. No epoch may complete meanwhile: it would be in none of them."""
         definitions = self._read(DEFINITIONS) if self._reader.has(DEFINITIONS) else b""
         return unfinished(self._read(PROPERTIES), definitions)

@@ -36,15 +36,15 @@ class SecondaryIndex:
 
 
 def unfinished(properties: bytes, definitions: bytes) -> set[str]:
-    """The secondary indexes that somebody builds, or left half made: one that the table lists is whole unless
-    it is named as being built as well, one that is defined and not listed never is.
+    """The indexes that somebody builds, or left half made: whatever is named as being built, and a secondary
+    one that is defined and not listed.
     """
     values = dict(line.split("=", 1) for line in properties.decode("latin-1").splitlines() if "=" in line)
     listed, building = (
         set(filter(None, values.get(key, "").split(","))) for key in (_LISTED, f"{_LISTED}.inflight")
     )
     known = json.loads(definitions)["indexDefinitions"] if definitions else {}
-    return {each for each in {*known, *building} if each.startswith(_PREFIX)} - (listed - building)
+    return building | ({each for each in known if each.startswith(_PREFIX)} - listed)
 
 
 def _escaped(text: str) -> str:

@@ -32,6 +32,7 @@ _WORDS: Final = dict.fromkeys(
 _LEAVES_INDEX: Final = frozenset({
     "compact-index", "plan-compact-index", "fail-compact-index", "rollback-service", "plan-compaction",
     "plan-clustering", "plan-clean", "archive", "savepoint", "delete-savepoints", "die", "stats", "build",
+    "leave-build",
 })  # fmt: skip
 """What begins without a look at what is planned for the metadata table, or does it in a way of its own."""
 _PLANS: Final = ("compaction", "clustering", "clean")
@@ -69,7 +70,8 @@ class ForeignEngine:
         self._begun, self._halves, self._lock_left = set[str](), set[str](), False
         self._stats = ForeignStats(bench).change
         self.building = IndexBuilding(bench, judge.has_secondary, lambda: self._in_flight is not None)
-        self._build, self._savepoint = self.building.act, self._restoring.savepoint
+        self._build, self._leave_build = self.building.act, self.building.leave
+        self._savepoint = self._restoring.savepoint
         self._rollback_own, self._run_clean = self._undoing.roll_back_newest, self._tidying.run_clean
         services = self._services
         self._plan_compaction, self._run_compaction = services.plan_compaction, services.run_compaction

@@ -1,5 +1,6 @@
 """How the engine builds the secondary index of the column `ts`: the steps of Spark's CREATE INDEX, between
-any two of which whoever builds it may die, or anybody else may act.
+any two of which whoever builds it may die, or anybody else may act; and what an indexer leaves of an index of
+another kind, when it dies.
 
 It builds from the rows as they are at its indexing instant. Then it waits for writes that are pending and
 have a heartbeat; what is completed by that time and has a deltacommit in the metadata table it passes over,
@@ -52,11 +53,19 @@ class IndexBuilding:
         return bool(self._left)
 
     def is_left(self) -> bool:
-        """Whether a dead one's is defined, and not whole."""
+        """Whether a dead one's is defined or named as being built, and not whole."""
         if self.is_on or not self._storage.exists(".hoodie/hoodie.properties"):
             return False
-        is_listed = NAME in named_in(self._storage, LISTED) - named_in(self._storage, BUILDING)
-        return NAME in definitions(self._storage) and not is_listed
+        building = named_in(self._storage, BUILDING)
+        is_listed = NAME in named_in(self._storage, LISTED) - building
+        return bool(building - {NAME}) or (NAME in definitions(self._storage) and not is_listed)
+
+    def leave(self, look: Look, name: str) -> None:
+        """Its indexer names an index of another kind as being built, and dies."""
+        instant = self._bench.instant(look)
+        instants.request(self._storage, instant, _INDEXING)
+        instants.start(self._storage, instant, _INDEXING)
+        name_in(self._storage, BUILDING, named_in(self._storage, BUILDING) | {name})
 
     def act(self, look: Look, what: str) -> None:
         """``begin``, and takes the first step; ``next``; ``finish``: all that are left; ``die``."""
@@ -106,7 +115,7 @@ class IndexBuilding:
         instants.start(self._storage, self._instant, _INDEXING)
 
     def _name(self, _: Look) -> None:
-        name_in(self._storage, BUILDING, {NAME})
+        name_in(self._storage, BUILDING, named_in(self._storage, BUILDING) | {NAME})
 
     def _write(self, look: Look) -> None:
         """The partition, by an instant of the metadata table alone, which completes above all that is there;
@@ -137,7 +146,7 @@ class IndexBuilding:
             alive = storage.exists(instants.heartbeat(each.requested))
             if each.requested < self._instant and alive:
                 raise LeftOutError(f"{each.name} is pending, and its writer lives")
-        name_in(storage, BUILDING, set())
+        name_in(storage, BUILDING, named_in(storage, BUILDING) - {NAME})
         self._listed()
 
     def _end(self, look: Look) -> None:
