@@ -27,7 +27,12 @@ from tidemark.hudi_format.validation import check_servable
 
 @pytest.mark.parametrize(
     ("partitions", "remedy"),
-    [("bloom_filters,files,record_index", "DROP INDEX"), ("column_stats,files", "record level index")],
+    [
+        ("bloom_filters,files,record_index", "DROP INDEX bloom_filters ON"),
+        ("expr_index_day,files,record_index", "DROP INDEX expr_index_day ON"),
+        ("files,record_index,vector_index_x", "DROP INDEX vector_index_x ON"),
+        ("column_stats,files", "record level index"),
+    ],
 )
 def test_tagging_stops_before_an_epoch_would_leave_an_index_stale(
     tmp_path: Path, partitions: str, remedy: str
