@@ -35,13 +35,20 @@ from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.kept_indexes import KeptPartitioned
 from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind
 from tidemark.hudi_format import validation
-from tidemark.hudi_format.commit.instants import create_inflight, create_requested, delete_pending
-from tidemark.hudi_format.metadata_table.delta_commit import empty_log
-from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, delete_pending
+from tidemark.hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    empty_log,
+    publish_files_log,
+    publish_log,
+)
+from tidemark.hudi_format.metadata_table.partitioned_index import IndexGroup, initial_logs, layout_of
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_config import TableType
@@ -275,6 +282,34 @@ def test_services_compact_and_clean_groups_of_each_partition(tmp_path: Path) -> 
     bases = [name for name in life.storage.names(RECORD_INDEX_FOLDER) if name.endswith(".hfile")]
     groups = {name.partition("_")[0] for name in bases}
     assert groups == {f"record-index-d{day}-000{shard}-0" for day in range(3) for shard in range(2)}
+
+
+def test_of_a_group_that_another_engine_began_after_the_plan_nobody_sees_a_file_of_ours(
+    tmp_path: Path,
+) -> None:
+    """The attempt's instant is the smaller one, so its file would be the group's first."""
+    path = new_path(tmp_path)
+    first_epoch(path)
+    path.step_coordinator()
+    view = path.attempts.wait_for_unreported(0.0)
+    assert view is not None
+    path.clock.advance(1.0)
+    by, times = Unfenced(path.storage), InstantGenerator(path.clock)
+    theirs = times.next()
+    pending = create_inflight(by, create_requested(by, theirs, path.action))
+    inflight = begin_delta_commit(by, theirs)
+    log = initial_logs([IndexGroup("d2", ShardId(0))], theirs)
+    for each, data in log:
+        publish_log(by, each, data)
+    logs = [*(each for each, _ in log), publish_files_log(by, theirs, [])]
+    complete_delta_commit(by, inflight, times.next(), delta_commit_metadata(theirs, logs))
+    complete(by, pending, times.next(), encode_commit_metadata(CommitMetadata()))
+    path.outcomes_of(view, path.run_open_attempt())
+    assert index_files(path) == [each.name for each, _ in log]
+    check_nothing_hidden(path)
+    finish(path)
+    assert path.state().committed.epoch == 0
+    check_nothing_hidden(path)
 
 
 def test_a_partition_that_another_engine_begins_meanwhile_is_waited_for(tmp_path: Path) -> None:

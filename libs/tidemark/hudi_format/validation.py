@@ -126,7 +126,7 @@ def check_servable(
     if own_pending is not None:
         _check_pending(storage, own_pending)
     timeline = load_timeline(storage)
-    check_files(storage, timeline)
+    check_files(storage)
     metadata = load_timeline(storage, METADATA_TABLE_ROOT)
     check_index_is_of_the_rows(storage, timeline, metadata)
     ReplacedEntries(storage).check(timeline, metadata)

@@ -7,7 +7,8 @@
    parts.
 
 Of a partition without file groups it makes no file, but returns the content of all of them, because nobody
-may see them before the commit (`metadata_table.begun_groups`).
+may see them before the commit (`metadata_table.begun_groups`). So it does for one that another writer began
+since the attempt was planned, which makes the attempt void.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tidemark.hudi_format.metadata_table.begun_groups import BegunFile, CommitLo
 from tidemark.hudi_format.metadata_table.partitioned_index import (
     PartitionedEntries,
     PartitionedLayout,
-    layout_of,
+    layout_before,
 )
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -60,7 +61,7 @@ def write_partitions(task: PartitionsTask, attempt: Attempt) -> TaskSucceeded:
     """Makes the log files of the groups that are there and has them prepared; returns the content of those of
     groups that the commit begins. Raises as `prepare_file`.
     """
-    before = layout_of(MetadataTableSnapshot.load(attempt.storage))
+    before = layout_before(MetadataTableSnapshot.load(attempt.storage), task.instant)
     made: list[MetadataLogFile] = []
     begun: list[BegunFile] = []
     for changed in task.partitions:

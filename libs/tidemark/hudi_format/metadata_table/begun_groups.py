@@ -8,8 +8,9 @@ is never completed, they pass over the slice, with the log files of all later co
     .record-index-eu-0000-0_20.log.1_0-0-0    80 bytes of the instant 20, which is completed
     .record-index-eu-0000-0_20.log.1_0-0-1    its entries: Hudi sees none of them
 
-In a group that is there already such a file is harmless, because the group's first file counts. Hence three
-rules for the files of groups that a commit begins:
+In a group that was there before such a file is harmless, because the group's first file counts. One that
+began since the attempt was planned has a later first file: to the attempt it is a group that is not there
+(`layout_before`). Hence three rules for the files of groups that a commit begins:
 
 1. Nobody sees them before the commit is decided. So a task hands over their bytes, and prepares no file.
 2. They are published under the table's lock, and it is held until the instant is completed or they are gone.

@@ -13,8 +13,8 @@ from tidemark.hudi_format.index_definitions import (
     read_record_index_kind,
 )
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.timeline import Timeline
 
 
 def check_folder(storage: Storage) -> None:
@@ -23,15 +23,17 @@ def check_folder(storage: Storage) -> None:
         raise _missing(f"its folder {RECORD_INDEX_FOLDER} is gone")
 
 
-def check_files(storage: Storage, data: Timeline) -> None:
+def check_files(storage: Storage) -> None:
     """Lists the folder. Raises UnsupportedTableError where it has no file of the index. A partitioned one has
-    none before the first commit on the timeline ``data``, which begins the first partitions.
+    none as long as the table has no rows: commits may have changed nothing, or a restore took all back. Then
+    the partition `files` lists no data file.
     """
-    kind = read_record_index_kind(storage)
-    if kind is IndexKind.PARTITIONED and data.newest_completion() is None:
+    if any(parse_data_file(info.name) is not None for info in storage.list(RECORD_INDEX_FOLDER)):
         return
-    if not any(parse_data_file(info.name) is not None for info in storage.list(RECORD_INDEX_FOLDER)):
-        raise _missing(f"its folder {RECORD_INDEX_FOLDER} has no file of it")
+    kind = read_record_index_kind(storage)
+    if kind is IndexKind.PARTITIONED and not any(MetadataTableSnapshot.load(storage).files.names().values()):
+        return
+    raise _missing(f"its folder {RECORD_INDEX_FOLDER} has no file of it")
 
 
 def check_shards(num_shards: int) -> None:

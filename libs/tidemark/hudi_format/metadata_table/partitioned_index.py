@@ -273,6 +273,21 @@ def layout_of(snapshot: MetadataTableSnapshot) -> PartitionedLayout:
     return PartitionedLayout.of_file_ids(one.file_id for one in snapshot.slices[RECORD_INDEX_PARTITION])
 
 
+def layout_before(snapshot: MetadataTableSnapshot, instant: str) -> PartitionedLayout:
+    """The layout that a snapshot shows, without the partitions whose groups began after `instant`. A log file
+    of that instant would be the first one there, and hide the whole group until the instant is completed.
+    Raises as `layout_of`.
+    """
+    slices = snapshot.slices[RECORD_INDEX_PARTITION]
+    later = {
+        parse_record_index_file_id(one.file_id).partition_path
+        for one in slices
+        if one.base_file is None and one.base_instant > instant
+    }
+    shards = layout_of(snapshot).shards
+    return PartitionedLayout({path: shards[path] for path in shards if path not in later})
+
+
 def find(
     snapshot: MetadataTableSnapshot,
     keys: pa.StringArray,

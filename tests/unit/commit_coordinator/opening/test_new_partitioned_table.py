@@ -121,6 +121,8 @@ def test_a_partitioned_index_that_is_gone_is_told_from_one_that_has_not_begun(tm
     writer = PartitionedWriter.create(tmp_path, table_schema(), definition, 0, kind=PARTITIONED)
     storage = writer.table.storage
     validation.check_servable(storage)
+    writer.commit_rows(orders(("k1", "eu", 1))[:0])
+    validation.check_servable(storage)
     writer.commit_rows(orders(("k1", "eu", 1)))
     validation.check_servable(storage)
     for info in storage.list(RECORD_INDEX_FOLDER):
