@@ -16,7 +16,11 @@ from xdist.remote import Producer
 from tests.longest_first import Together, in_this_order
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.configured_path import config_of
-from tests.simulation.reached_states import ReachedStates
+from tests.simulation.reached_report import (  # noqa: F401
+    pytest_runtest_logreport,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.table_config import TableType
 
@@ -53,26 +57,6 @@ def path(tmp_path: Path) -> CommitPath:
 def config(tmp_path: Path, path: CommitPath) -> TableConfigFile:
     """Of the table of `path`, which a module may make otherwise."""
     return config_of(path, tmp_path)
-
-
-_STATES = ReachedStates()
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call":
-        _STATES.note(report.user_properties)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _STATES.missing() and not hasattr(session.config, "workerinput"):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for state, count in sorted(_STATES.counts.items()):
-        terminalreporter.write_line(f"worlds reached {count:6} times: {state}")
-    if missing := _STATES.missing():
-        terminalreporter.write_line(f"FAILED: no random world reached {missing}", red=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,10 +24,19 @@ def test_chunk(chunk, record_property):
 
 
 def run_of(folder: Path, chunks: int, states: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """pytest on so many chunks that reach these states each, with the level's own hooks."""
+    """pytest on so many chunks that reach these states each, with the level's own hooks for that."""
     file = folder / "test_chunks.py"
     file.write_text(_CHUNKS.format(chunks=chunks, property=REACHED, states=states))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.simulation.conftest", "-c", os.devnull]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.simulation.reached_report",
+        "-c",
+        os.devnull,
+    ]
     command += ["--rootdir", str(folder), "-p", "no:cacheprovider", *arguments, str(file)]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(command, cwd=_REPOSITORY, env=own, text=True, capture_output=True, check=False)
