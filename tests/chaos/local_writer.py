@@ -14,6 +14,7 @@ from typing import Final
 
 from tidemark.commit.v1 import commit_pb2
 from tidemark.config import TableConfigFile, load_config
+from tidemark.config.run_file import resolve_addresses
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.ledger_client.topics import TopicNames
@@ -103,4 +104,4 @@ def _services(config: TableConfigFile, failpoints: FailpointRegistry) -> Iterato
 if __name__ == "__main__":
     use_arrow_alone()
     configure_logging("writer")
-    run(load_config(sys.argv[2]))
+    run(resolve_addresses(load_config(sys.argv[2])))

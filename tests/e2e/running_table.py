@@ -24,6 +24,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from hudi import HudiReadOptions, HudiTableBuilder
 
+from tests.e2e import run_without_spark
 from tidemark.config import load_config
 from tidemark.config.run_file import resolve_addresses
 from tidemark.console.admin_client import AdminClient
@@ -80,11 +81,14 @@ class RunningTable:
         """Whether it was started, and neither stopped nor ended by itself."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, timeout_s: float = 300.0) -> None:
-        """Returns when the coordinator answers and both stages have their lanes."""
+    def start(self, timeout_s: float = 300.0, *, spark: bool = True) -> None:
+        """Returns when the coordinator answers and both stages have their lanes. Without `spark` the writer
+        has no JVM (`run_without_spark`).
+        """
+        command = self._command if spark else run_without_spark.command_in(self.folder)
         with (self.folder / "run.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(self._command), "run", "-c", str(self.config)],
+                [str(command), "run", "-c", str(self.config)],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -1,5 +1,8 @@
 """A table that an earlier commit recorded, killed with an epoch decided and not finished, is carried on by
 today's code without loss. tests/golden/test_recorded_formats.py reads the same recordings without Kafka.
+
+The newest one is carried on with Spark, the others without (`run_without_spark`): Spark keeps nothing from
+one run to the next, and what is stored is read by the same code in all services and in the tasks.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from typing import Any
 import pytest
 
 from tests.e2e.account_events import AccountEvents, AccountModel, check_against_model
+from tests.e2e.run_without_spark import command_in
 from tests.e2e.running_table import TIDEMARK, RunningTable
 from tests.recorded_table import Recording, recordings, unpack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 SEED = 20_260_101
+WITH_SPARK = "418d5e2"
+# One of each shape that a ledger's location has had: with the folder's identity, and without.
+REFUSED_BY_RUN = ("418d5e2", "42dde60")
 
 
 class RecordedTable(RunningTable):
@@ -53,35 +60,43 @@ def completions(timeline: Path, instant: str) -> list[str]:
     return [file.stem.partition("_")[2] for file in timeline.glob(f"{instant}_*.deltacommit")]
 
 
-def go_on_here(recording: Recording, running: RecordedTable) -> None:
-    """Starts it. A ledger that knows where its table lay, elsewhere when it was recorded, is refused with the
-    command that goes on.
-    """
-    if json.loads((recording.expected / "fold.json").read_bytes()).get("location"):
-        command = [str(TIDEMARK), "run", "-c", str(recording.config)]
-        refused = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        assert refused.returncode == 2, refused.stderr
-        assert "`tidemark table adopt --moved`" in " ".join(refused.stderr.split())
-        running.cli("table", "adopt", "--moved")
-    running.start()
+def refused_here(recording: Recording, *, spark: bool) -> None:
+    """`run` refuses it, and names the command that goes on."""
+    command = TIDEMARK if spark else command_in(recording.folder)
+    words = [str(command), "run", "-c", str(recording.config)]
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+    assert refused.returncode == 2, refused.stderr
+    assert "`tidemark table adopt --moved`" in " ".join(refused.stderr.split())
+
+
+def test_the_named_recordings_are_there():
+    assert {WITH_SPARK, *REFUSED_BY_RUN} <= set(recordings())
 
 
 @pytest.fixture(params=recordings())
-def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Recording, RecordedTable]]:
+def recorded(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[str, Recording, RecordedTable]]:
     recording = unpack(request.param, tmp_path)
     running = RecordedTable(recording)
-    yield recording, running
+    yield request.param, recording, running
     running.abandon()
 
 
-def test_recorded_table_is_carried_on_without_loss(recorded: tuple[Recording, RecordedTable]):
-    recording, running = recorded
+def test_recorded_table_is_carried_on_without_loss(recorded: tuple[str, Recording, RecordedTable]):
+    name, recording, running = recorded
+    spark = name == WITH_SPARK
     decided, events = recording.facts["decided"], events_after(recording.facts)
     timeline, metadata = (
         recording.table / part for part in (".hoodie/timeline", ".hoodie/metadata/.hoodie/timeline")
     )
     assert completions(timeline, decided["instant"]) == []
-    go_on_here(recording, running)
+    # A ledger that knows where its table lay, elsewhere when it was recorded.
+    if json.loads((recording.expected / "fold.json").read_bytes()).get("location"):
+        if name in REFUSED_BY_RUN:
+            refused_here(recording, spark=spark)
+        running.cli("table", "adopt", "--moved")
+    running.start(spark=spark)
 
     # What was recorded and not committed, and no more than that.
     assert running.cli("flush", "--timeout", "240s")["epoch"] > decided["epoch"]
