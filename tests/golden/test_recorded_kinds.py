@@ -84,7 +84,7 @@ BEGUN_WITH_STATS = (
 """The creation of a table with a partitioned record index; it exists for moments, too."""
 BEGUN_PARTITIONED = BEGUN_WITH_STATS[:-1] + b',"kind":"partitioned"}'
 PASSING = {"freed-lock", "left-lock", "adopt-", "command-", "terms", "ended", "store", "schemas"}
-PASSING |= {"index-rebuild.json"}
+PASSING |= {"index-rebuild.json", "index-at-rest"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 PARTITIONED = {"lane-function"}
 """Of a table with a partitioned record index: no table of that kind is served yet."""

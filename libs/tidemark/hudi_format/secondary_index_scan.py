@@ -157,10 +157,10 @@ class SecondaryIndexScan:
         """
         self.slices_read = 0
         for _ in range(_LISTINGS_MAX):
-            snapshot = MetadataTableSnapshot.load(self._storage)
-            slices = TableView.of(self._storage, snapshot.data_timeline).slices(snapshot.files.names())
-            by_group = {(some.partition_path, some.file_id): some for some in slices}
             try:
+                snapshot = MetadataTableSnapshot.load(self._storage)
+                slices = TableView.of(self._storage, snapshot.data_timeline).slices(snapshot.files.names())
+                by_group = {(some.partition_path, some.file_id): some for some in slices}
                 self._read_changed(by_group, say)
             except FileMissingError:
                 continue  # cleaned away: what was read before stays, and the next listing has other slices

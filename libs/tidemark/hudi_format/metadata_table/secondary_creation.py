@@ -3,7 +3,7 @@
 1. `stage_index`, without the lock: the index's folder, where nobody sees it: of each file group a base file
    with its entries, if it has some, and a log file with the changes since.
 2. `switch_on`, in one hold of the table's lock, which is as short for a large index as for a small one. What
-   is there of an index of this name goes: definition, property, folder. Then
+   is there of an index of this name goes: property, definition, folder. Then
 
    1. the staged folder is put in place, and its deltacommit completes, at the next free bootstrap instant,
    2. the definition: from here on readers use the index,
@@ -61,8 +61,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,99}")
 class SecondaryFailpoint(StrEnum):
     """The places at which a crash test may kill a creation or a drop, each after the step of its name."""
 
-    AFTER_SECONDARY_UNDEFINED = "after_secondary_undefined"
     AFTER_SECONDARY_UNLISTED = "after_secondary_unlisted"
+    AFTER_SECONDARY_UNDEFINED = "after_secondary_undefined"
     AFTER_SECONDARY_DELETED = "after_secondary_deleted"
     AFTER_SECONDARY_WRITTEN = "after_secondary_written"
     AFTER_SECONDARY_COMPLETED = "after_secondary_completed"
@@ -175,11 +175,15 @@ def switch_on(
 def drop_secondary_index(
     by: Command, partition: SecondaryIndexPartition, hit: Hit = lambda place: None
 ) -> None:
-    """Removes what is there of the index. Hold the lock. Repeatable. Raises as `switch_on`."""
+    """Removes what is there of the index. Hold the lock. Repeatable. Raises as `switch_on`.
+
+    The property goes first: an index that is listed and has no definition halts a stream, one that is defined
+    and not listed is taken out by it.
+    """
     check_not_compacting(by.storage, [partition.name])
-    remove_index_definitions(by.storage, [partition.name])
-    hit(SecondaryFailpoint.AFTER_SECONDARY_UNDEFINED)
     unlist_indexes(by.storage, [partition.name])
     hit(SecondaryFailpoint.AFTER_SECONDARY_UNLISTED)
+    remove_index_definitions(by.storage, [partition.name])
+    hit(SecondaryFailpoint.AFTER_SECONDARY_UNDEFINED)
     by.take_away(join_path(METADATA_TABLE_PATH, partition.name))
     hit(SecondaryFailpoint.AFTER_SECONDARY_DELETED)

@@ -56,7 +56,7 @@ def add(commands: Commands) -> None:
         group,
         "index create",
         run_create,
-        "make column stats or a secondary index, by which readers pass over files; no service may run",
+        "make column stats (no service may run) or a secondary index, by which readers pass over files",
         "  tidemark index create -c flights.yaml --column-stats day,price\n\n"
         "Reads these columns of all files, and writes the least and the greatest value of each file into\n"
         "the metadata table; from then on each commit of Tidemark's adds those of its files. In place of\n"
@@ -64,8 +64,10 @@ def add(commands: Commands) -> None:
         "docs/column-stats.md says what Hudi's readers make of them.\n\n"
         "  tidemark index create -c flights.yaml by_city --column city\n\n"
         "With a name and --column: a secondary index, by which readers find the rows of a value. Reads the\n"
-        "column of all rows; from then on each commit of Tidemark's keeps it. Killed, it leaves the table\n"
-        "without the index, or refused: run it again (docs/secondary-index.md).",
+        "column of all rows; from then on each commit of Tidemark's keeps it. Services and other writers\n"
+        "may run: at the end no epoch is planned for a moment. Killed, it leaves the table without the\n"
+        "index; what was half made a coordinator takes out after two minutes: run it again\n"
+        "(docs/secondary-index.md).",
     )
     create.add_argument("name", nargs="?", metavar="NAME", help="of the secondary index")
     create.add_argument("--column", help="the secondary index's column")
@@ -76,21 +78,21 @@ def add(commands: Commands) -> None:
         run_repair,
         "make a secondary index anew from the rows, after `tidemark verify` named differences",
         "  tidemark index repair -c flights.yaml by_city\n\n"
-        "No service may run. Killed, it leaves the table without the index, or refused: run it again.",
+        "Services may run. Killed, it leaves the index as it was, or the table without: run it again.",
     )
     repair.add_argument("name", metavar="NAME", help="of the secondary index")
     drop = add_command(
         group,
         "index drop",
         run_drop,
-        "drop a secondary index; no service may run",
+        "drop a secondary index",
         "  tidemark index drop -c flights.yaml by_city",
     )
     drop.add_argument("name", metavar="NAME", help="of the secondary index")
 
 
 def run_create(options: argparse.Namespace) -> int:
-    """Makes column stats or a secondary index. Raises CliError while services of the table run."""
+    """Makes column stats or a secondary index. Raises CliError for column stats while services run."""
     use_arrow_alone()
     from tidemark.cli.column_stats import create
     from tidemark.cli.secondary_index import create as create_secondary
@@ -112,7 +114,7 @@ def run_create(options: argparse.Namespace) -> int:
 
 
 def run_repair(options: argparse.Namespace) -> int:
-    """Makes a secondary index anew. Raises CliError while services of the table run."""
+    """Makes a secondary index anew."""
     use_arrow_alone()
     from tidemark.cli.secondary_index import repair
     from tidemark.config import load_config
@@ -123,13 +125,13 @@ def run_repair(options: argparse.Namespace) -> int:
 
 
 def run_drop(options: argparse.Namespace) -> int:
-    """Drops a secondary index. Raises CliError while services of the table run."""
+    """Drops a secondary index. Raises CliError where there is none."""
     use_arrow_alone()
     from tidemark.cli.secondary_index import drop
     from tidemark.config import load_config
 
     output = Output(options.json)
-    output.answer(*drop(load_config(options.config), options.name, output.say))
+    output.answer(*drop(load_config(options.config), options.name))
     return 0
 
 

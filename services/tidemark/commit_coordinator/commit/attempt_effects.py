@@ -17,6 +17,7 @@ import logging
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
 from tidemark.commit_coordinator.commit.begun_partitions import take_back_voided
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.index_at_rest import refuse_during_rest
 from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
 from tidemark.commit_coordinator.commit.served_table import leave_stats_of_others
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
@@ -59,7 +60,8 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     """Plans the epoch and opens its attempt. Returns the token that its writers make files with, "" for an
     epoch without rows.
 
-    Raises AttemptLostError when the awaited clustering is still pending, and (with rewind) when another
+    Raises AttemptLostError when the awaited clustering is still pending, while a command that makes an index
+    asks for rest, and (with rewind) when another
     writer committed something that no rewind has taken into account; DivergedError when another writer
     undid our last commit; UnsupportedTableError when another writer changed the table's indexes, properties
     or schema in a way that is not served, built the record index anew with another number of shards, or
@@ -77,6 +79,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     if awaited is not None:
         # Before the lock is taken, because the clustering needs the lock to complete.
         refuse_awaited(load_timeline(context.storage), awaited)
+    refuse_during_rest(context)
     with context.steps.step("plan_lock"):
         context.lock.acquire(context.lock_wait_ms)
     keep = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.index_at_rest import AskedRest
 from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.kept_indexes import IndexLayouts, StatsLayouts
@@ -109,7 +110,7 @@ class Context:
     after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
     what was last taken out of the table in this term, for people. ``unfinished``: which index the last commit
-    waited for.
+    waited for. ``rest``: what a command that makes an index asked for last.
     """
 
     table: TableFacts
@@ -124,6 +125,7 @@ class Context:
     view: TableView | None = None
     taken_out: TakenOut | None = None
     unfinished: UnfinishedIndex | None = None
+    rest: AskedRest | None = None
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)

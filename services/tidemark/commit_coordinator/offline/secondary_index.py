@@ -1,7 +1,8 @@
-"""`tidemark index create NAME`, `repair` and `drop`: the secondary indexes of a table. No service may run;
-other engines may. `secondary_build` does the work.
+"""`tidemark index create NAME`, `repair` and `drop`: the secondary indexes of a table, whose services and
+other writers may run. `secondary_build` does the work.
 
-Killed anywhere, it leaves a table without the index, or one that is refused until the command is repeated.
+Killed anywhere, it leaves a table with the index, or without. What it left half made is taken out by a
+coordinator two minutes later (`commit/unfinished_index.py`), or replaced by the command when it is repeated.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def _make(
     if opened.kind is IndexKind.PARTITIONED:
         raise beside_partitioned(partition.name)
     build = SecondaryBuild(storage, clock, ids, say, hit)
-    return build.make(partition, opened.config, opened.schema, column)
+    return build.make(
+        partition, opened.config, opened.schema, column, lambda: _check_name(storage, partition, column)
+    )
 
 
 def _check_name(storage: Storage, partition: SecondaryIndexPartition, column: str) -> None:
