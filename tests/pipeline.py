@@ -65,7 +65,8 @@ class Pipeline:
 
         The input topic is made here, so that records may be there before any service. Without `spark` the
         writer's own loop and tasks run in one process that needs no JVM: the files come out the same, and a
-        test that is not about Spark saves the minute that Spark costs.
+        test that is not about Spark saves the minute that Spark costs. `self.spark` may be changed between
+        two writers.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -91,7 +92,7 @@ class Pipeline:
         self._admin: AdminClient | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._partitions = input_partitions
-        self._writer = _SPARK_LESS_WRITER if not spark else ""
+        self.spark = spark
         self._producer = self._kafka.plain_producer()
         self._create_input(input_settings or {})
 
@@ -113,7 +114,7 @@ class Pipeline:
             raise AssertionError(f"{name} runs already")
         role = name.split("-")[0]
         words = ["services", "serve"] if role == "services" else [role]
-        module = [self._writer] if role == "writer" and self._writer else [by, *words]
+        module = [_SPARK_LESS_WRITER] if role == "writer" and not self.spark else [by, *words]
         command = [sys.executable, "-m", *module, "-c", str(config), *arguments]
         self._processes[name] = child.spawn(command, self.log_file(name))
 

@@ -1,4 +1,8 @@
-"""One table through several lives of `tidemark run`: paused, killed as a whole, its topics lost."""
+"""One table through several lives of `tidemark run`: paused, killed as a whole, its topics lost.
+
+The first life has Spark, since a `run` that is killed takes Spark's JVM along. What the later ones are about
+is the coordinator's, and they do without.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,14 @@ class Lives:
 
     def __init__(self, folder: Path) -> None:
         self.running = RunningTable(folder)
+        self._lived = False
         self.events = AccountEvents(SEED + 2)
 
     def go_on(self) -> dict[str, Any]:
         """Starts it where it does not run; returns the epoch and instant of what was fed now."""
         if not self.running.is_running:
-            self.running.start()
+            self.running.start(spark=not self._lived)
+            self._lived = True
         self.running.feed(self.events.take(500))
         return self.running.cli("flush", "--timeout", "240s")
 

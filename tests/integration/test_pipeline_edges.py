@@ -78,6 +78,7 @@ def test_idle_lanes_epochs_without_rows_and_a_thousand_partitions(make: Make) ->
     pipeline = make(
         name,
         partitions=4,
+        spark=False,
         table={"type": "merge_on_read", "index": {"shards": 8, "lanes": 8}},
         input={"topics": topics},
     )
@@ -109,6 +110,8 @@ def test_idle_lanes_epochs_without_rows_and_a_thousand_partitions(make: Make) ->
     pipeline.wait("an epoch in flight", lambda: pipeline.status()["in_flight"]["age_ms"] is not None)
     feed(pipeline, model, (Upsert(row(f"p{n}", f"part-{n:04}", 10)) for n in range(1_000)), 4)
     pipeline.wait("all tags", lambda: pipeline.status()["records"]["uncommitted"]["inserts"] == 1_000)
+    # What is wide is written by Spark.
+    pipeline.spark = True
     pipeline.start("writer")
     check(pipeline, model)
     assert len(list(pipeline.table.glob("part-*"))) == 1_000
@@ -185,6 +188,8 @@ def test_stops_starts_and_a_lost_disk(make: Make, type_: str) -> None:
     pipeline.kill("assigner")
     pipeline.kill("coordinator")
     shutil.rmtree(pipeline.config.state.path)
+    # What follows is about the other two; `test_every_part_may_be_killed` in e2e has Spark go on.
+    pipeline.spark = False
     # Stale moves, deletes and updates meet an empty cache; newer ones count.
     stale: list[Event] = [
         Upsert(row("fixed-0", "us", 150)),
@@ -196,11 +201,8 @@ def test_stops_starts_and_a_lost_disk(make: Make, type_: str) -> None:
         Delete("fixed-4", 200, typed=True),
         Delete("fixed-5"),
     ]
-    feed(
-        pipeline,
-        model,
-        [*stale, *newer, Upsert(row("fixed-5", "us", 199)), Upsert(row("fixed-4", "us", 199))],
-    )
+    late = [Upsert(row("fixed-5", "us", 199)), Upsert(row("fixed-4", "us", 199))]
+    feed(pipeline, model, [*stale, *newer, *late])
     pipeline.start()
     check(pipeline, model)
     assert {model.rows[f"fixed-{n}"]["region"] for n in (0, 1, 2)} == {"eu"}

@@ -124,7 +124,7 @@ def test_members_come_go_and_die_while_records_flow(kafka: EmbeddedKafka, tmp_pa
         settings,
         SCHEMA,
         input_partitions=PARTITIONS,
-        spark=type_ == "merge_on_read",
+        spark=False,
         input=reads,
     ) as pipeline:
 
