@@ -34,6 +34,7 @@ def files_without_records(storage: Storage, schema: TableSchema, columns: list[s
     found = []
     for path in files_of_table(storage):
         rows.scan(path)
-        if rows.ranges[path] and stored.keys().isdisjoint(file_keys(*path, columns)):
+        has_rows = any(found.values for found in rows.ranges[path])
+        if has_rows and stored.keys().isdisjoint(file_keys(*path, columns)):
             found.append(join_path(*path))
     return found

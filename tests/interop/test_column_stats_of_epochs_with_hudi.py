@@ -16,7 +16,7 @@ from tests.interop.judge import HudiJudge
 from tests.interop.skipping import judge_skipping
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.lived_table import LivedTable
-from tests.simulation.scripted_epochs import first_epoch, row, second_epoch
+from tests.simulation.scripted_epochs import GROUP_A, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA
 from tests.simulation.watched_life import SOON
 from tidemark.epoch_protocol.batches import DataOp
@@ -66,7 +66,6 @@ def check(judge: HudiJudge, life: LivedTable, filters: Mapping[str, set[str]]) -
             assert {each["id"] for each in rows} == keys, (condition, skips)
             found.append(files)
         read, listed = read + found[0], listed + found[1]
-    # File groups with a log of deletes alone are read whatever is looked for.
     assert 3 * read < 2 * listed, f"{read} of {listed} files were read"
 
 
@@ -77,6 +76,17 @@ def test_a_new_table_s_first_commits_are_skipped_right(judge: HudiJudge, tmp_pat
     path.run_until_idle()
     found = judge_skipping(judge, tmp_path, [Filter("v = 3"), Filter("id = 'c'"), Filter("v = 1")])
     assert (found.found, found.lost) == (3, {})
+
+
+def test_a_slice_whose_log_file_only_deletes_is_left_out(judge: HudiJudge, tmp_path: Path) -> None:
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True, stats=("id", "v"))
+    first_epoch(path)
+    path.run_until_idle()
+    path.tag([(row("a", 2, 0), DataOp.DELETE, GROUP_A)])
+    path.run_until_idle()
+    # Of both file groups, the one of c alone has what the first two ask for, and none what the last one does.
+    found = judge_skipping(judge, tmp_path, [Filter("id = 'c'"), Filter("id > 'b'"), Filter("v = 9")])
+    assert (found.found, found.lost, found.files_read) == (2, {}, 2)
 
 
 def test_epochs_and_compactions_keep_the_stats_by_which_hudi_skips_files(

@@ -55,8 +55,8 @@ def skips_right(judge: HudiJudge, life: LivedTable, zoo: Zoo) -> None:
 
 
 def can_be_left_out(life: LivedTable) -> bool:
-    """Whether there is a slice all of whose files have records. A log file of deletes alone has none, and
-    readers look at its slice whatever they search.
+    """Whether there is a slice all of whose files have records: one with a string above which there is none
+    of 64 characters has none, and readers look at its slice whatever they search.
     """
     storage, snapshot = life.storage, MetadataTableSnapshot.load(life.storage)
     folder = ".hoodie/metadata/column_stats"

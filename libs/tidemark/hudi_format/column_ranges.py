@@ -76,7 +76,8 @@ class StatType:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRange:
-    """The values of one column in one file: `low` to `high`, both None where all values are null.
+    """The values of one column in one file: `low` to `high`, both None where all values are null, and where
+    there are no rows.
 
     `values` counts the rows, those with a null among them; `nulls` counts the nulls. The bounds are a bool,
     an int (also of a date, in days, and of a timestamp, in its unit), a float, a str, or of a decimal the
@@ -123,18 +124,17 @@ def stat_type(arrow: pa.DataType, column: str) -> StatType:
 def column_ranges(rows: pa.Table, columns: Sequence[str]) -> list[ColumnRange]:
     """The range of each of these columns in all rows of one file.
 
-    Empty, so that no reader leaves the file out, where there are no rows, and where a column has a string
-    above which there is none of 64 characters. A file has ranges of all columns or of none: Hudi takes a
-    column without a range, beside one with, for a column that the file lacks. Raises `SchemaError` for a
-    column that is not there, or whose type can have no ranges.
+    Empty, so that no reader leaves the file out, where a column has a string above which there is none of 64
+    characters. A file has ranges of all columns or of none: Hudi takes a column without a range, beside one
+    with, for a column that the file lacks. Of a file without rows each column has a range of no values and no
+    bounds, so readers leave it out whatever they search. Hudi writes the same of a log file of deletes alone.
+    Raises `SchemaError` for a column that is not there, or whose type can have no ranges.
     """
     return cut_ranges(whole_ranges(rows, columns))
 
 
 def whole_ranges(rows: pa.Table, columns: Sequence[str]) -> list[ColumnRange]:
-    """`column_ranges` with bounds of any length; empty where there are no rows alone. Raises as that."""
-    if not rows.num_rows:
-        return []
+    """`column_ranges` with bounds of any length; never empty. Raises as that."""
     # Arrow makes the list of names anew whenever it is asked.
     names = rows.column_names
     known = set(names)

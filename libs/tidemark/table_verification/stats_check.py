@@ -108,7 +108,8 @@ def _check_rows(file_slice: FileSlice, scan: RangeScan, stored: dict[str, bytes]
         keys = file_keys(partition_path, name, scan.columns)
         found = {key: decode_stats(stored[key], "", _SOURCE) for key in keys if key in stored}
         of_slice |= found
-        if not found and cut_ranges(scan.ranges[partition_path, name]):
+        ranges = scan.ranges[partition_path, name]
+        if not found and cut_ranges(ranges) and ranges[0].values:
             path = join_path(partition_path, name)
             findings.add_one(Kind.COLUMN_STATS_MISSING, f"{path}: it has rows, and no record of any column")
     wrong = scan.wrong([file_slice], of_slice)

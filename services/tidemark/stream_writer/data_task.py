@@ -248,8 +248,8 @@ class DataPartitionWriter:
 
     def _log_file(self, group: GroupRows, file: PlannedFile, slice_: FileSlice) -> tuple[bytes, WriteStat]:
         rows = self._with_meta(group, group.file_id) if group.upserts.num_rows else None
-        if rows is not None:
-            self._file_stats.add(group.partition_path, file.name, rows)
+        in_log = self._schema.arrow_with_meta.empty_table() if rows is None else rows
+        self._file_stats.add(group.partition_path, file.name, in_log)
         deletes = self._deletes(group)
         if self._entries.columns:
             self._entries.add(self._merge.rows_logged(slice_, rows, deletes))

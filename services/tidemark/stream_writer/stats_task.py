@@ -1,8 +1,8 @@
 """Column stats of an epoch: ranges of each data file from the rows that a task writes into it, and the log
 files of the metadata table that get them.
 
-A base file has ranges of all its rows, a log file those of the rows in its data block. A log file of deletes
-alone has none; readers look at it whatever they search.
+A base file has ranges of all its rows, a log file those of the rows in its data block: of a log file of
+deletes alone they say that it has no values, and readers need not look at it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class FileStats:
         self.files_without = 0
 
     def add(self, partition_path: str, file_name: str, rows: pa.Table) -> None:
-        """Adds the records of one file. `rows`: all rows in it, with their meta columns."""
-        if not self._columns or not rows.num_rows:
+        """Adds the records of one file. `rows`: all rows in it, with their meta columns, or none of them."""
+        if not self._columns:
             return
         ranges = column_ranges(rows, self._columns)
         self.files_without += not ranges

@@ -155,7 +155,6 @@ def test_a_file_has_ranges_of_all_columns_or_of_none() -> None:
     rows = pa.table({"a": [1, 2], "b": ["x", LAST * 65]})
     assert [each.column for each in column_ranges(rows, ["a"])] == ["a"]
     assert column_ranges(rows, ["a", "b"]) == []
-    assert column_ranges(rows.slice(0, 0), ["a", "b"]) == []
 
 
 def test_dictionaries_and_chunks_count_by_their_rows() -> None:

@@ -30,5 +30,5 @@ class FileRanges:
 
     @property
     def ranges(self) -> list[ColumnRange]:
-        """Of all rows so far; empty where there are none, or a column has no range (`column_ranges`)."""
+        """Of all rows so far; empty where nothing was added, or a column has no range (`column_ranges`)."""
         return cut_ranges(self._whole)

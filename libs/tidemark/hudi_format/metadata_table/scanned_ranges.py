@@ -72,8 +72,8 @@ class RangeScan:
     columns: Sequence[str]
     ordering_field: str | None
     ranges: dict[FilePath, list[ColumnRange]] = field(default_factory=dict)
-    """(partition path, file name) -> whole ranges of its rows. Empty where it has no rows, and where it has
-    rows of partial updates: a filter on two columns may hold for the merged row, and neither for that of
+    """(partition path, file name) -> whole ranges of its rows. Empty where it has rows of partial updates: a
+    filter on two columns may hold for the merged row, and neither for that of
     the log nor for that of the base file.
     """
 
@@ -86,6 +86,7 @@ class RangeScan:
         UnsupportedTableError.
         """
         found = FileRanges(self.columns)
+        found.add(self._wanted().empty_table())
         for rows, is_partial in self._rows(*path):
             if is_partial:
                 found = FileRanges(self.columns)
@@ -94,9 +95,7 @@ class RangeScan:
         self.ranges[path] = found.whole
 
     def _rows(self, partition_path: str, name: str) -> Iterator[tuple[pa.Table, bool]]:
-        path = join_path(partition_path, name)
-        with_meta = self.schema.arrow_with_meta
-        wanted = pa.schema([with_meta.field(column) for column in self.columns])
+        path, wanted = join_path(partition_path, name), self._wanted()
         if name.startswith("."):
             yield from read_log_rows(self.storage, path, wanted, self.ordering_field)
             return
@@ -107,6 +106,10 @@ class RangeScan:
         with self.storage.open_input(path) as source:
             for rows in parquet_batches(source, path, wanted.names):
                 yield cast_rows(rows, wanted), False
+
+    def _wanted(self) -> pa.Schema:
+        with_meta = self.schema.arrow_with_meta
+        return pa.schema([with_meta.field(column) for column in self.columns])
 
     def records(self, slices: Iterable[FileSlice]) -> dict[str, bytes]:
         """Key -> value of the column stats of these slices, all of whose files are scanned."""
@@ -131,7 +134,7 @@ class RangeScan:
                     (found.column, _what_is_wrong(of_file.get(found.column), found)) for found in ranges
                 ]
             else:
-                # A range of no rows says nothing; one of partial updates is that of half rows.
+                # One of partial updates is that of half rows.
                 reasons = [
                     (column, "it is of a log of partial updates" if found.values else None)
                     for column, found in of_file.items()
@@ -150,6 +153,8 @@ def files_of(slices: Iterable[FileSlice]) -> Iterator[FilePath]:
 
 def _what_is_wrong(stored: ColumnRange | None, rows: ColumnRange) -> str | None:
     """Why a filter may leave out rows by the stored range; None: it cannot. `rows`: their whole range."""
+    if not rows.values:
+        return None
     if stored is None:
         return "it has none, beside columns that have one"
     if bool(stored.nulls) < bool(rows.nulls):

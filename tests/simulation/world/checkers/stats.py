@@ -1,5 +1,5 @@
-"""The column stats that a commit of ours writes: a record of each indexed column for each file with rows, in
-the metadata table's deltacommit of the same instant, with a range that all rows of the file lie in.
+"""The column stats that a commit of ours writes: a record of each indexed column for each file, in the
+metadata table's deltacommit of the same instant, with a range that all rows of the file lie in.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ColumnStats:
             return
         yield from self._others_left_out(columns)
         written = [stat for stats in commit["partitionToWriteStats"].values() for stat in stats]
-        wanted = {stat["path"].rpartition("/")[2]: stat["path"] for stat in written if stat["numWrites"]}
+        wanted = {stat["path"].rpartition("/")[2]: stat["path"] for stat in written}
         found = self._records(instant)
         self.checked += len(found)
         for name, path in wanted.items():

@@ -129,6 +129,7 @@ class _GroupMerge:
         schema = rules.schema
         with_operation = has_operation or logs_have_operation
         self._columns = schema.arrow_with_operation if with_operation else schema.arrow_with_meta
+        self._ranges.add(self._columns.empty_table())
         self._writer = BaseFileWriter(
             sink,
             schema,
