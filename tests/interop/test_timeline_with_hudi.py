@@ -22,12 +22,13 @@ from tidemark.hudi_format.table_config import (
     update_properties,
     write_properties,
 )
+from tidemark.hudi_format.table_repairs import drop_stats
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.clean_records import decode_clean_metadata
 from tidemark.hudi_format.timeline.service_records import decode_compaction_plan
-from tidemark.hudi_format.validation import check_servable, drop_stats
+from tidemark.hudi_format.validation import check_servable
 
 pytestmark = pytest.mark.spark
 

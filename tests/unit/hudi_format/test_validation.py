@@ -33,8 +33,9 @@ from tidemark.hudi_format.table_config import (
     read_table_config,
     update_properties,
 )
+from tidemark.hudi_format.table_repairs import drop_stats, pin_timezone
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from tidemark.hudi_format.validation import check_servable, check_still_servable, drop_stats, pin_timezone
+from tidemark.hudi_format.validation import check_servable, check_still_servable
 
 PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_FILE = (

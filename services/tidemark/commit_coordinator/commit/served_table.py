@@ -16,7 +16,8 @@ from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.metadata_table.own_stats import disown_stats, foreign_stats, kept_stats_columns
 from tidemark.hudi_format.metadata_table.stats_of_others import columns_without_records
 from tidemark.hudi_format.table_config import TableConfig, parse_table_config, read_table_config
-from tidemark.hudi_format.validation import check_still_servable, take_out_stats, without_stats
+from tidemark.hudi_format.table_repairs import take_out_stats
+from tidemark.hudi_format.validation import check_still_servable, without_stats
 
 _log: Final = logging.getLogger("tidemark.coordinator")
 

@@ -40,8 +40,8 @@ from tidemark.hudi_format.index_definitions import (
 from tidemark.hudi_format.metadata_table.other_indexes import NEEDED
 from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, disown_stats
 from tidemark.hudi_format.table_config import TableConfig, read_table_config, without_partitions
+from tidemark.hudi_format.table_repairs import replace_properties
 from tidemark.hudi_format.timeline import Action
-from tidemark.hudi_format.validation import replace_properties
 
 NOBODY_BUILDS_MS: Final = 120_000
 BUILDER_IS_DEAD_MS: Final = 3_600_000

@@ -20,9 +20,10 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH, read_table_config
 from tidemark.hudi_format.table_properties import check_properties
+from tidemark.hudi_format.table_repairs import drop_stats, pin_timezone
 from tidemark.hudi_format.table_schema import check_no_schema_on_read
 from tidemark.hudi_format.timeline import load_timeline
-from tidemark.hudi_format.validation import as_adopted, drop_stats, pin_timezone
+from tidemark.hudi_format.validation import as_adopted
 from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
