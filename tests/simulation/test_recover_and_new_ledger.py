@@ -35,6 +35,7 @@ from tidemark.epoch_protocol.input_topics import (
     encode_input_topics,
 )
 from tidemark.hudi_format.errors import LockHeldError, UnsupportedTableError
+from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
 from tidemark.hudi_format.publication.locate import open_publication, read_lock
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
@@ -212,7 +213,9 @@ def test_new_ledger_may_be_begun_twice(path: CommitPath, config: TableConfigFile
     first_epoch(path)
     path.run_until_idle()
     lose_topics(path)
+    path.storage.create(LANE_FUNCTION_PATH, b"java-hash-sum")
     first = new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert not path.storage.exists(LANE_FUNCTION_PATH), "new topics may get lanes by another function"
     path.clock.advance(5)
     assert new_ledger(config, path.client, path.storage, path.clock, path.ids) == first
     go_on(path)

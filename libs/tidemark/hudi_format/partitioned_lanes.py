@@ -24,9 +24,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.hudi_format.record_index_hash import java_hash
+from tidemark.hudi_format.storage.documents import ROOT
 
 LANE_FUNCTION: Final = "java-hash-sum"
 """Another function takes another name."""
+LANE_FUNCTION_PATH: Final = f"{ROOT}/lane-function"
+"""Has the name of the function by which rows in the table's topics got their lanes. There is none where the
+topics are those of a global index.
+"""
 
 
 def identity_lanes(

@@ -11,6 +11,7 @@ from tidemark.commit_coordinator.building.table_loop import make_loop
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import load_listed
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.index_shards import check_kind
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.input.watch import InputView, InputWatch, lanes_by_stage, stopped_by_topic
 from tidemark.commit_coordinator.loop import TableLoop
@@ -80,6 +81,7 @@ class CoordinatorService:
         self._server = answers.serve()
         owner = f"coordinator-{ids.uuid()}"
         publication = open_publication(parts.ports.storage, parts.ports.clock, ids)
+        check_kind(parts.ports.storage, parts.fold().state.shards)
         term = take_over(publication, parts.log, parts.fold, owner, opened.ledger, opened.table.num_shards)
         settle_rebuild(term, parts.fold().state.shards)
         parts.log.follow()

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 from tidemark.config.model import Address
-from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
+from tidemark.hudi_format.metadata_table.begun_groups import packed_begun
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
@@ -88,7 +88,6 @@ class GrpcCoordinator:
     def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
         # Each index has a field of its own in the message.
         logs = [_log_message(log) for log in written.metadata_logs]
-        logs += [piece for file in written.begun for piece in _pieces(file)]
         base = commit_pb2.ReportWrittenRequest(
             table=self._table,
             writer_id=self._writer_id,
@@ -103,7 +102,7 @@ class GrpcCoordinator:
             commit_pb2.Ticket(path=ticket.path, size=ticket.size, sha256=ticket.sha256, handle=ticket.handle)
             for ticket in (*written.tickets, *(log.ticket for log in written.metadata_logs if log.ticket))
         ]
-        parts = list(report_parts(base, written.write_stats, logs, tickets))
+        parts = list(report_parts(base, written.write_stats, logs, tickets, _begun(written)))
         if len(parts) == 1:
             call(self._stub.ReportWritten, parts[0])
         else:
@@ -130,8 +129,17 @@ LogMessage: TypeAlias = (
     | commit_pb2.ColumnStatsFile
     | commit_pb2.SecondaryFile
     | commit_pb2.PartitionedIndexFile
-    | commit_pb2.BegunFile
 )
+
+
+class _Begun(NamedTuple):
+    """A piece of the packed files of groups that the commit begins."""
+
+    piece: bytes
+
+    def ByteSize(self) -> int:  # noqa: N802 - as messages have it
+        """The bytes of the piece."""
+        return len(self.piece)
 
 
 def report_parts(
@@ -139,12 +147,13 @@ def report_parts(
     write_stats: Sequence[bytes],
     logs: Iterable[LogMessage],
     tickets: Iterable[commit_pb2.Ticket] = (),
+    begun: Iterable[_Begun] = (),
 ) -> Iterator[commit_pb2.ReportWrittenRequest]:
     """A report as one or more messages of about `_PART_BYTES`. Each has the fields of `base`, which name the
     attempt; only the first has the numbers of the whole report.
     """
     part, held_bytes = _next_part(base, None), 0
-    for entry in chain[bytes | LogMessage | commit_pb2.Ticket](write_stats, logs, tickets):
+    for entry in chain[bytes | LogMessage | commit_pb2.Ticket | _Begun](write_stats, logs, tickets, begun):
         entry_bytes = len(entry) if isinstance(entry, bytes) else entry.ByteSize()
         if held_bytes and held_bytes + entry_bytes > _PART_BYTES:
             yield part
@@ -160,8 +169,8 @@ def report_parts(
             part.secondary.append(entry)
         elif isinstance(entry, commit_pb2.PartitionedIndexFile):
             part.partitioned_index.append(entry)
-        elif isinstance(entry, commit_pb2.BegunFile):
-            part.begun.append(entry)
+        elif isinstance(entry, _Begun):
+            part.begun.append(entry.piece)
         else:
             part.record_index.append(entry)
     yield part
@@ -197,12 +206,8 @@ def _log_message(log: MetadataLogFile) -> LogMessage:
     )
 
 
-def _pieces(file: BegunFile) -> Iterator[commit_pb2.BegunFile]:
-    """A file of a group that the commit begins, in pieces that fit a part."""
-    for start in range(0, len(file.content), _PART_BYTES):
-        yield commit_pb2.BegunFile(
-            name=file.name,
-            content=file.content[start : start + _PART_BYTES],
-            upserts=file.upserts,
-            deletes=file.deletes,
-        )
+def _begun(written: TaskSucceeded) -> Iterator[_Begun]:
+    """The files of groups that the commit begins, in pieces that fit a part."""
+    packed = packed_begun(written.begun)
+    for start in range(0, len(packed), _PART_BYTES):
+        yield _Begun(packed[start : start + _PART_BYTES])

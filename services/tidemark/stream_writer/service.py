@@ -201,7 +201,14 @@ class WriterService:
         written = merge_outcomes([outcome for outcome in outcomes if isinstance(outcome, TaskSucceeded)])
         written.timings_ms.update(timings_ms)
         self._reached(WriterFailpoint.WRITER_WRITTEN)
-        self._coordinator.report_written(planned, written)
+        try:
+            self._coordinator.report_written(planned, written)
+        except RpcError as error:
+            if error.kind is not ErrorKind.INVALID:
+                raise
+            # Too large, for instance. The same report would be refused for ever, so the attempt ends.
+            self._coordinator.report_failed(planned, str(error)[:_REASON_CHARS_MAX], checksum_mismatch=False)
+            return False
         self._reached(WriterFailpoint.WRITER_REPORTED)
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import grpc
 import pytest
@@ -183,6 +184,25 @@ def test_request_that_is_wrong_ends_the_loop() -> None:
         WriterService(coordinator, ScriptedEngine(coordinator, []), _plan, ManualClock()).run(
             threading.Event()
         )
+
+
+@pytest.mark.parametrize(
+    ("status", "failed"),
+    [(grpc.StatusCode.INVALID_ARGUMENT, True), (grpc.StatusCode.UNAVAILABLE, False)],
+)
+def test_report_that_can_never_be_taken_fails_the_attempt(status: grpc.StatusCode, failed: bool) -> None:
+    """One above the limit of bytes would be refused for ever; of others nobody knows."""
+
+    class Refusing(ScriptedCoordinator):
+        def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
+            raise RpcError("ReportWritten", status, "limits.rpc_message_bytes")
+
+    coordinator = Refusing([EPOCH])
+    engine = ScriptedEngine(coordinator, [TaskSucceeded((b"a",))])
+    with nullcontext() if failed else pytest.raises(RpcError):
+        assert not WriterService(coordinator, engine, _plan, ManualClock()).run_once(1.0)
+    assert bool(coordinator.failed) == failed
+    assert all("limits.rpc_message_bytes" in reason for reason, _ in coordinator.failed)
 
 
 def test_merged_outcome_has_the_largest_worker() -> None:

@@ -21,7 +21,7 @@ from tidemark.commit_coordinator.calls.placement import Placement, Want
 from tidemark.commit_coordinator.calls.service_calls import ServiceCalls
 from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.stored_report import joined_files, report_of
+from tidemark.commit_coordinator.commit.stored_report import report_of
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.skips import InputSkips
@@ -30,11 +30,17 @@ from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.state import CountedTagged
 from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile, unpacked_begun
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitCoordinator"].full_name
 _WAIT_MS_MAX = 30_000
+_FEWER = (
+    "With a partitioned record index a report holds the entries of all data partitions that the epoch "
+    "begins: fewer table.index.shards, and a smaller epoch.max_bytes, make it smaller"
+)
 _STAGES: dict[int, Stage] = {int(pb.STAGE_SHUFFLE): Stage.SHUFFLE, int(pb.STAGE_ASSIGN): Stage.ASSIGN}
 
 
@@ -322,8 +328,16 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
         request.secondary,
         dict(request.secondary_groups),
         request.partitioned_index,
-        joined_files(request.begun),
+        _begun_files(request),
     )
+
+
+def _begun_files(request: pb.ReportWrittenRequest) -> tuple[BegunFile, ...]:
+    """Raises BadReportError for files that cannot be unpacked, or are too large together."""
+    try:
+        return unpacked_begun(b"".join(request.begun))
+    except CorruptFileError as error:
+        raise BadReportError(f"the report of epoch {request.epoch}: {error}. {_FEWER}") from error
 
 
 def _joined(parts: Iterable[pb.ReportWrittenRequest], bytes_max: int) -> pb.ReportWrittenRequest:
@@ -333,7 +347,9 @@ def _joined(parts: Iterable[pb.ReportWrittenRequest], bytes_max: int) -> pb.Repo
         held_bytes += part.ByteSize()
         if held_bytes > bytes_max:
             raise BadReportError(
-                f"the report of epoch {part.epoch} has more than {bytes_max} bytes (limits.rpc_message_bytes)"
+                f"the report of epoch {part.epoch} has more than {bytes_max} bytes. Raise "
+                "limits.rpc_message_bytes for coordinator and writer, restart them, then `tidemark epoch "
+                f"retry`. {_FEWER}"
             )
         if number and _attempt_of(part) != _attempt_of(whole):
             raise BadReportError(f"part {number} of the report is of another attempt than the first one")

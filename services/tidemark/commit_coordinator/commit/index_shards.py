@@ -12,15 +12,18 @@ So a coordinator's claim names the number. A start with another number is refuse
 stops before it plans, decides or rewinds with such an index.
 
 Of a partitioned index the number of a data partition's shards is read anew by each epoch, and no topic is
-made for it. What must not change is that it is partitioned, because rows are identified by that.
+made for it. What must not change is that it is partitioned, because rows are identified by that. A claim
+names no number there; the name of the lane function in the table's folder says what the topics are made for.
 """
 
 from __future__ import annotations
 
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
 from tidemark.hudi_format.metadata_table.missing_index import check_shards
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Timeline
 
@@ -42,6 +45,27 @@ def check_number(topics: int, index: int) -> None:
         )
 
 
+def check_kind(storage: Storage, topics: int) -> None:
+    """Raises UnsupportedTableError when the topics are made for a record index of the other kind than the
+    table's: a row's lane, and what identifies it, follow from the kind. ``topics``: as in `check_number`.
+    """
+    kind = read_record_index_kind(storage)
+    if kind is IndexKind.PARTITIONED and topics:
+        raise _other_kind(kind, f"a global index of {topics} shards")
+    if kind is IndexKind.GLOBAL and storage.exists(LANE_FUNCTION_PATH):
+        raise _other_kind(kind, f"a partitioned one ({storage.base_uri}/{LANE_FUNCTION_PATH})")
+
+
+def _other_kind(kind: IndexKind, of_topics: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"the record index is {kind}, and Tidemark's topics are made for {of_topics}: another engine built "
+        "the index anew. Rows in the topics would be looked up in wrong lanes, and updates would double rows",
+        f"With Hudi on Spark drop the record index and build one of the former kind; or keep the {kind} one, "
+        "if no key has rows in several partitions, set table.index.kind, and begin new topics with `tidemark "
+        "table adopt --new-ledger` (docs/partitioned-index.md)",
+    )
+
+
 class IndexShards:
     """Checks the number of shards whenever the index may have been built anew."""
 
@@ -59,9 +83,12 @@ class IndexShards:
         """
         build = newest_build(metadata)
         if anew or build != self._build:
-            shards = MetadataTableSnapshot.load(self._storage).num_shards
+            snapshot = MetadataTableSnapshot.load(self._storage)
+            shards = snapshot.num_shards
             if self._is_partitioned:
                 _check_partitioned(shards)
+            elif snapshot.is_partitioned_index:
+                raise _other_kind(IndexKind.PARTITIONED, f"a global index of {self._topics} shards")
             else:
                 check_number(self._topics, shards)
             self._build = build

@@ -3,19 +3,18 @@
 Both forms name a log file of the record index by its shard (in a partitioned one also by its partition), and
 one of another index by its group, because its path follows from the instant; and both have one list with the
 tickets of all files. In a `Report` each log file has its path and its ticket. Files of groups that the commit
-begins are there with their bytes: nobody else keeps them until the commit.
+begins are there with their bytes, packed together in both forms: nobody else keeps them until the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import Protocol
 
 import msgspec
 
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile, packed_begun, unpacked_begun
 from tidemark.hudi_format.metadata_table.partitioned_index import IndexGroup, commit_log
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, column_stats_log
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
@@ -76,19 +75,6 @@ class PartitionFile(IndexShardFile, Protocol):
     def partition_path(self) -> str: ...
 
 
-class FilePiece(Protocol):
-    """A file of a group that the commit begins, or a piece of it, as the writer sends it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def content(self) -> bytes: ...
-    @property
-    def upserts(self) -> int: ...
-    @property
-    def deletes(self) -> int: ...
-
-
 class _StoredShardFile(msgspec.Struct, frozen=True):
     shard: int
     size: int
@@ -128,7 +114,7 @@ class _StoredReport(msgspec.Struct, frozen=True, omit_defaults=True):
     secondary: tuple[_StoredSecondaryFile, ...] = ()
     secondary_groups: dict[str, int] = {}
     partitioned_index: tuple[_StoredPartitionFile, ...] = ()
-    begun: tuple[BegunFile, ...] = ()
+    begun: bytes = b""
 
 
 def report_of(
@@ -159,16 +145,6 @@ def report_of(
     return Report(tuple(data), tuple(logs), timings_ms, of_data, files_without_stats, groups, tuple(begun))
 
 
-def joined_files(pieces: Iterable[FilePiece]) -> list[BegunFile]:
-    """Files from their pieces; those of one file follow each other."""
-    files = []
-    for name, of_file in groupby(pieces, key=lambda piece: piece.name):
-        parts = list(of_file)
-        content = b"".join(part.content for part in parts)
-        files.append(BegunFile(name, content, parts[0].upserts, parts[0].deletes))
-    return files
-
-
 def report_document(report: Report) -> bytes:
     """The report as it is stored. Equal reports give equal bytes; a report whose files are all visible has no
     field ``tickets``.
@@ -195,7 +171,7 @@ def report_document(report: Report) -> bytes:
             for path, e in index
             if path is not None
         ),
-        report.begun,
+        packed_begun(report.begun),
     )
     return msgspec.json.encode(stored, order="deterministic")
 
@@ -214,7 +190,7 @@ def read_report(document: bytes, instant: str) -> Report:
         stored.secondary,
         stored.secondary_groups,
         stored.partitioned_index,
-        stored.begun,
+        unpacked_begun(stored.begun),
     )
 
 

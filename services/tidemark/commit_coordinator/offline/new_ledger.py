@@ -66,6 +66,7 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.publication.port import Publication, Term
 from tidemark.hudi_format.storage.base import Storage
@@ -126,6 +127,7 @@ def new_ledger(
         )
         storage.delete(RECORD)
         storage.delete(LANE_SOURCE)
+        storage.delete(LANE_FUNCTION_PATH)
         ensure_topics(config, admin)
         with opened_ledger(config, kafka, storage, clock) as (reader, log):
             term = take_over(publication, log, lambda: reader.fold, f"new-ledger-{ids.uuid()}", ledger)

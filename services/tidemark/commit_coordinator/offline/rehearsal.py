@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any, cast
 
-from tidemark.commit_coordinator.commit.index_shards import check_number
+from tidemark.commit_coordinator.commit.index_shards import check_kind, check_number
 from tidemark.commit_coordinator.offline.opened_ledger import opened_ledger
 from tidemark.commit_coordinator.opening.ledger_identity import check_identity
 from tidemark.commit_coordinator.opening.topics_setup import (
@@ -33,11 +33,13 @@ from tidemark.stream_runtime.kafka.ports import Admin, KafkaClient, TopicSpec
 
 def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> None:
     """Raises what keeps a coordinator from starting: DivergedError, TopicsChangedError, UnsupportedTableError
-    (the index has another number of shards than the topics are made for), …
+    (the index has another kind or number of shards than the topics are made for), …
     """
     with closing(client.admin()) as admin:
         admin.check_broker()
         known = check_ledger(config, storage, client, clock)
+        if storage.exists(PROPERTIES_PATH):
+            check_kind(storage, known.shards)
         if known.shards and storage.exists(PROPERTIES_PATH):
             of_topics = shards_of_topics(storage, known.shards)
             check_number(of_topics, MetadataTableSnapshot.load(storage).num_shards)

@@ -28,6 +28,7 @@ from tidemark.hudi_format.index_definitions import (
 )
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.metadata_table import missing_index
+from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
 from tidemark.hudi_format.metadata_table.scanned_ranges import check_stats_columns
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.ordering import OrderingField
@@ -119,6 +120,9 @@ def read_table(
     if kind is IndexKind.GLOBAL:
         missing_index.check_shards(snapshot.num_shards)
         check_shards(file, snapshot.num_shards)
+    else:
+        # Of each data partition: that no group is missing between others, and none is of a global index.
+        layout_of(snapshot)
     logs = ReadableLogs(storage, config.ordering_field)
     view = TableView.of(storage, snapshot.data_timeline)
     logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
@@ -145,7 +149,8 @@ def _same_kind(file: TableConfigFile, storage: Storage) -> IndexKind:
     if kind is not wanted:
         raise TableMismatchError(
             f"{file.file}: table.index.kind is {wanted}, the record index of {file.table.path} is {kind}. "
-            f"The kind counts only when the index is made, so set it to {kind}"
+            "If another engine built the index anew since, it has to get its former kind. Else: the kind "
+            f"counts only when the index is made, so set it to {kind}"
         )
     return kind
 

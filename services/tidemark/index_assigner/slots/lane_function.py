@@ -5,22 +5,21 @@ their topics. A version of Tidemark that computes lanes differently would look f
 another lane, and would insert the row a second time. So the name is stored in the table's folder, beside its
 `table-id`, when an assigner first starts, and each start compares it.
 
-A global index needs none: a lane is a set of shards there, and Hudi's hash says a key's shard.
+A global index needs none: a lane is a set of shards there, and Hudi's hash says a key's shard. A coordinator
+refuses one beside a stored name (`commit_coordinator.commit.index_shards`). A new ledger has new topics, so
+it deletes the name.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Final
 
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError
 from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
-from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION
+from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION, LANE_FUNCTION_PATH
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.storage.documents import ROOT, read_text
+from tidemark.hudi_format.storage.documents import read_text
 from tidemark.record_formats.errors import SetupError
-
-LANE_FUNCTION_PATH: Final = f"{ROOT}/lane-function"
 
 
 def keep_lane_function(storage: Storage) -> None:
@@ -44,6 +43,5 @@ def check_lane_function(storage: Storage) -> None:
             f"{storage.base_uri}/{LANE_FUNCTION_PATH} says that lanes were computed by {stored!r}, and this "
             f"version computes them by {LANE_FUNCTION!r}: rows would be looked up in wrong lanes, and "
             "updates would double them. Start the version that wrote the topics, or begin new ones: let "
-            "that version commit all input, stop all services, delete this file, and run "
-            "`tidemark table adopt --new-ledger`"
+            "that version commit all input, stop all services, and run `tidemark table adopt --new-ledger`"
         )

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.unit.hudi_format.metadata_tables import entries
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
 from tidemark.commit_coordinator.calls.service import SERVICE_NAME, CommitService, Facts
@@ -18,10 +19,19 @@ from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.config import Address
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
-from tidemark.hudi_format.metadata_table.partitioned_index import IndexGroup, commit_log, initial_logs
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.metadata_table.begun_groups import BegunFile, packed_begun, unpacked_begun
+from tidemark.hudi_format.metadata_table.partitioned_index import (
+    IndexGroup,
+    PartitionedLayout,
+    commit_log,
+    initial_logs,
+)
 from tidemark.hudi_format.metadata_table.partitions.column_stats import column_stats_log
-from tidemark.hudi_format.metadata_table.partitions.record_index import record_index_log
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    record_index_log,
+    write_record_index_log,
+)
 from tidemark.hudi_format.model import ShardId, shard_ids
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.stream_runtime.rpc.channel import call, open_channel
@@ -112,6 +122,44 @@ def test_files_of_begun_groups_arrive_whole_and_are_stored_with_their_bytes(
     assert (report.metadata_logs, report.begun) == ((present,), begun)
     assert [file.log for file in report.begun] == [firsts[0][0], firsts[1][0], log]
     assert read_report(report_document(report), EPOCH.instant) == report
+
+
+def test_a_report_that_begins_a_thousand_partitions_is_small(served: tuple[Attempts, RpcServer]) -> None:
+    """1 000 data partitions with 8 groups each, and an entry in each group: 16 000 files of 83 MB, which
+    would be above the limit that users have by default.
+    """
+    attempts, server = served
+    paths = [f"day=2024-01-{number:03}" for number in range(1_000)]
+    groups = PartitionedLayout({}).begun(paths, 8).groups()
+    log = write_record_index_log(entries({"key-1": 1}), EPOCH.instant)
+    files = [
+        *initial_logs(groups, EPOCH.instant),
+        *((commit_log(group, EPOCH.instant, len(log), 1, 0), log) for group in groups),
+    ]
+    begun = tuple(BegunFile.of(each, data) for each, data in files)
+    writer = client(server)
+    try:
+        writer.report_written(EPOCH, TaskSucceeded((), (), begun=begun))
+    finally:
+        writer.close()
+    ((_, _, _, report),) = attempts.reports
+    assert len(report.begun) == 16_000
+    assert report.begun == begun
+    assert sum(len(file.content) for file in begun) > 64 << 20
+    assert len(report_document(report)) < REPORT_BYTES_MAX
+
+
+def test_files_of_begun_groups_that_take_too_much_memory_are_refused() -> None:
+    [(log, data)] = initial_logs([IndexGroup("eu", ShardId(0))], EPOCH.instant)
+    files = (BegunFile.of(log, data), BegunFile(log.name, bytes(5_000)))
+    packed = packed_begun(files)
+    assert unpacked_begun(packed) == files
+    assert unpacked_begun(b"") == ()
+    with pytest.raises(CorruptFileError, match="more than 4000 bytes"):
+        unpacked_begun(packed, 4_000)
+    for damaged in (packed[:-20], b"x" + packed):
+        with pytest.raises(CorruptFileError, match="cannot be unpacked"):
+            unpacked_begun(damaged)
 
 
 def test_report_above_the_limit_is_refused_by_name(served: tuple[Attempts, RpcServer]) -> None:

@@ -19,19 +19,27 @@ from tests.unit.commit_coordinator.opening.test_table_creation import (
     KilledError,
     finished_after_each_death,
 )
-from tests.unit.table_files import new_table, orders, table_schema, write_config
-from tidemark.commit_coordinator.commit.index_shards import IndexShards
+from tests.unit.table_files import (
+    new_partitioned_table,
+    new_table,
+    orders,
+    table_schema,
+    write_config,
+    write_partitioned_config,
+)
+from tidemark.commit_coordinator.commit.index_shards import IndexShards, check_kind
 from tidemark.commit_coordinator.opening.table_creation import CreationError, create_or_finish
 from tidemark.commit_coordinator.opening.table_description import describe_table
 from tidemark.commit_coordinator.opening.table_open import TableMismatchError, open_table, read_table
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.errors import ConfigError
 from tidemark.hudi_format import validation
-from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
 from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
 from tidemark.hudi_format.metadata_table.partitioned_index import PartitionedLayout, layout_of
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
@@ -114,6 +122,39 @@ def test_a_global_index_that_another_engine_built_meanwhile_stops_a_running_coor
     storage = InMemoryStorage()
     open_table(configured(tmp_path), storage, ManualClock(START_MS))
     IndexShards(storage, 0, is_partitioned=True).check(load_timeline(storage, METADATA_TABLE_ROOT))
+
+
+def test_topics_of_the_other_kind_of_index_are_refused(tmp_path: Path) -> None:
+    """Whoever follows another engine with `table.index.kind` alone would look up rows in wrong lanes."""
+    clock, divided, whole = ManualClock(START_MS), InMemoryStorage(), InMemoryStorage()
+    open_table(configured(tmp_path), divided, clock)
+    check_kind(divided, 0)
+    with pytest.raises(
+        UnsupportedTableError, match=r"is partitioned, and .*a global index of 4 shards.*new-l"
+    ):
+        check_kind(divided, 4)
+    open_table(configured(tmp_path, "{shards: 3}"), whole, clock)
+    check_kind(whole, 3)
+    whole.create(LANE_FUNCTION_PATH, b"java-hash-sum")
+    with pytest.raises(
+        UnsupportedTableError, match=r"is global, and .*for a partitioned one .*lane-function"
+    ):
+        check_kind(whole, 0)
+
+
+def test_a_gap_in_the_groups_of_a_partition_is_refused(tmp_path: Path) -> None:
+    file = write_partitioned_config(tmp_path)
+    storage = new_partitioned_table(tmp_path / "table").table.storage
+    writer = PartitionedWriter(tmp_path / "table", table_schema())
+    writer.commit_rows(orders(("k1", "eu", 1)))
+    read_table(load_config(file, {}), storage)
+    with pytest.raises(UnsupportedTableError, match=r"is partitioned, and .*a global index of 2 shards"):
+        IndexShards(storage, 2).check(load_timeline(storage, METADATA_TABLE_ROOT))
+    for info in storage.list(RECORD_INDEX_FOLDER):
+        if info.name.startswith(".record-index-eu-0000"):
+            storage.delete(info.path)
+    with pytest.raises(CorruptFileError, match=r"partition 'eu' has 1 file groups, and number 0"):
+        read_table(load_config(file, {}), storage)
 
 
 def test_a_partitioned_index_that_is_gone_is_told_from_one_that_has_not_begun(tmp_path: Path) -> None:

@@ -15,11 +15,8 @@ from tidemark.hudi_format.index_definitions import (
     record_index_definition,
     write_index_definitions,
 )
-from tidemark.index_assigner.slots.lane_function import (
-    LANE_FUNCTION_PATH,
-    check_lane_function,
-    keep_lane_function,
-)
+from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
+from tidemark.index_assigner.slots.lane_function import check_lane_function, keep_lane_function
 from tidemark.record_formats.errors import SetupError
 
 
