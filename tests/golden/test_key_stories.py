@@ -19,7 +19,7 @@ from tidemark.stream_runtime.clock import SystemClock
 def stories(table: SparkTable, places: dict[str, str]) -> KeyStories:
     """``places``: record key -> file id, as an assigner would answer."""
 
-    def lookup(keys: list[str]) -> list[Any]:
+    def lookup(keys: list[str], _: str | None) -> list[Any]:
         found = admin_pb2.LookupResponse.Found
         return [
             found(key=key, tier="mdt", file_id=places[key]) if key in places else found(key=key, tier="none")
@@ -81,7 +81,7 @@ def test_a_deleted_key_is_told_with_the_ordering_value_of_its_delete(tmp_path: P
     table = SparkTable("mor_long", tmp_path)
     deleted = admin_pb2.LookupResponse.Found(key="gone", tier="none", has_ordering=True, ordering=7)
     told_by = KeyStories(
-        lambda _: [deleted], table.storage, table.config, lambda _: {}, SystemClock(), 8 << 10
+        lambda *_: [deleted], table.storage, table.config, lambda _: {}, SystemClock(), 8 << 10
     )
     told = told_by.story("gone")
     assert (told["found"], told["deleted"], told["versions"]) == (False, True, [])

@@ -29,6 +29,7 @@ class Draft:
     ordering: str | None = None
     schema: Mapping[str, Any] = field(default_factory=dict)
     shards: int | None = None
+    is_partitioned: bool = False
     topics: tuple[str, ...] = ()
     format: str = "json"
     framed: bool = False

@@ -12,6 +12,8 @@ from typing import Final
 from tidemark.config.hoodie_section import HIVE_STYLE, URL_ENCODE
 from tidemark.console.errors import CliError
 from tidemark.hudi_format.errors import HudiFormatError, UnsupportedTableError
+from tidemark.hudi_format.index_definitions import IndexKind, read_record_index_kind
+from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
@@ -60,7 +62,12 @@ def _options(config: TableConfig) -> dict[str, str]:
 
 def _note_index(draft: Draft, storage: Storage) -> None:
     try:
-        draft.shards = MetadataTableSnapshot.load(storage).num_shards
+        snapshot = MetadataTableSnapshot.load(storage)
+        draft.shards = snapshot.num_shards
+        draft.is_partitioned = read_record_index_kind(storage) is IndexKind.PARTITIONED
+        if draft.is_partitioned:
+            # As many as the largest partition has: the number is for partitions that are new.
+            draft.shards = max(layout_of(snapshot).shards.values(), default=None)
     except (HudiFormatError, OSError, ValueError) as error:
         draft.note("table.schema", f"its record index cannot be read: {error}")
 

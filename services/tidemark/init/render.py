@@ -60,8 +60,11 @@ def _decided(draft: Draft, schema_file: str) -> dict[str, dict[str, Any]]:
     if draft.ordering is not None:
         table["ordering"] = draft.ordering
     table["schema"] = schema_file
+    index: dict[str, Any] = {"kind": "partitioned"} if draft.is_partitioned else {}
     if draft.shards is not None:
-        table["index"] = {"shards": draft.shards}
+        index["shards"] = draft.shards
+    if index:
+        table["index"] = index
     read: dict[str, Any] = {"topics": list(draft.topics), "format": draft.format}
     if draft.framed:
         read["framing"] = "confluent"

@@ -68,7 +68,7 @@ class KeyStories:
 
     def __init__(
         self,
-        lookup: Callable[[list[str]], Iterable[Found]],
+        lookup: Callable[[list[str], str | None], Iterable[Found]],
         storage: Storage,
         config: TableConfig,
         epochs: EpochsOfInstants,
@@ -88,11 +88,12 @@ class KeyStories:
         """Refuses further requests."""
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def story(self, key: str) -> dict[str, Any]:
-        """The document of a key. An error while its files are read becomes `files_error` in the document.
-        Raises StoryBusyError, DeadlineExceededError, and what the look-up raises.
+    def story(self, key: str, partition: str | None = None) -> dict[str, Any]:
+        """The document of a key, with a partitioned record index of the key in this partition; then it has no
+        shard. An error while its files are read becomes `files_error` in the document. Raises StoryBusyError,
+        DeadlineExceededError, and what the look-up raises.
         """
-        return self._read(lambda deadline: self._tell(key, deadline))
+        return self._read(lambda deadline: self._tell(key, partition, deadline))
 
     def some_key(self, partition_path: str, file_id: str) -> str | None:
         """Some key of a file group, as an example; None for an empty group. Raises StoryBusyError,
@@ -125,14 +126,14 @@ class KeyStories:
                 f"the files of this key were not read within {TIMEOUT_S:g} s: is the storage slow?"
             ) from error
 
-    def _tell(self, key: str, deadline: Deadline) -> dict[str, Any]:
-        location = next(iter(self._lookup([key])), None)
+    def _tell(self, key: str, partition: str | None, deadline: Deadline) -> dict[str, Any]:
+        location = next(iter(self._lookup([key], partition)), None)
         document: dict[str, Any] = {
             "key": key,
             "tier": location.tier if location is not None else "none",
             "partition_path": location.partition_path if location is not None else "",
             "file_id": location.file_id if location is not None else "",
-            "shard": location.shard if location is not None else None,
+            "shard": location.shard if location is not None and partition is None else None,
             "found": location is not None and location.tier != "none",
             "deleted": location is not None and location.tier == "none" and location.has_ordering,
             "versions": [],

@@ -66,4 +66,5 @@ def _facts(config: TableConfigFile, target_bytes: int) -> Facts:
         sharded=config.input.is_sharded,
         uncommitted_entries_max=config.limits.uncommitted_entries,
         target_bytes=target_bytes,
+        index_kind=table.index.kind.value,
     )

@@ -32,7 +32,7 @@ _LEVELS: Final = ("stop", "wait", "look")
 @dataclass(frozen=True)
 class Facts:
     """The facts of the configuration. `sharded`: the input is partitioned by lane, so there is no
-    shuffle stage.
+    shuffle stage. `index_kind`: of the record index.
     """
 
     table: str
@@ -44,6 +44,7 @@ class Facts:
     sharded: bool
     uncommitted_entries_max: int | None
     target_bytes: int
+    index_kind: str = "global"
 
 
 def overview(
@@ -65,6 +66,7 @@ def overview(
             "topics": list(facts.topics),
             "record_key": list(facts.record_key),
             "partition": list(facts.partition),
+            "index_kind": facts.index_kind,
         },
         "state": _state(status),
         "flow": _flow(facts, status),

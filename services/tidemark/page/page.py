@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from tidemark.config.model import Address
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.partition_paths import PATH_BYTES_MAX
 from tidemark.page.answers import error_answer, json_answer, own_pages_only, page_files
 from tidemark.page.dead_letters import dead_letters_document
 from tidemark.page.group_sizes import group_sizes
@@ -159,21 +160,24 @@ class WebPage:
         key = request.query.get("key", "")
         if not key:
             return error_answer(400, "name a key: /api/key?key=…")
+        partition = request.query.get("partition")
         stories = self._sources.stories
         if len(key.encode("utf-8", "replace")) > stories.key_bytes_max:
             return error_answer(400, f"keys have at most {stories.key_bytes_max} bytes (limits.key_bytes)")
-        return _answered(lambda: stories.story(key))
+        if len((partition or "").encode("utf-8", "replace")) > PATH_BYTES_MAX:
+            return error_answer(400, f"partition paths have at most {PATH_BYTES_MAX} bytes")
+        return _answered(lambda: stories.story(key, partition))
 
     def _some_key(self) -> dict[str, Any]:
-        """A key of one of the largest file groups. The group changes every second, so that a user sees
-        several.
+        """A key of one of the largest file groups, and its partition. The group changes every second, so that
+        a user sees several.
         """
         sources = self._sources
         groups = nlargest(_SOME_GROUPS, sources.pictures.groups(), key=lambda group: group[2])
         if not groups:
             return {"key": None}
         partition_path, file_id, _ = groups[sources.clock.now_ms() // 1_000 % len(groups)]
-        return {"key": sources.stories.some_key(partition_path, file_id)}
+        return {"key": sources.stories.some_key(partition_path, file_id), "partition": partition_path}
 
 
 def _answered(make: Callable[[], dict[str, Any]]) -> Answer:

@@ -78,9 +78,12 @@ class AdminQuestions:
                 break
         return records
 
-    def lookup(self, keys: list[str]) -> Iterable[Found]:
-        """The locations of the keys."""
-        return self._calls.Lookup(pb.LookupRequest(table=self._table, keys=keys), None).found
+    def lookup(self, keys: list[str], partition: str | None) -> Iterable[Found]:
+        """The locations of the keys. ``partition``: the path of their partition, with a partitioned record
+        index.
+        """
+        request = pb.LookupRequest(table=self._table, keys=keys, partition=partition)
+        return self._calls.Lookup(request, None).found
 
 
 class RecordsPassed(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,19 @@ def test_config_check_says_what_is_given_up(
     assert "A record with a null value" not in told()
     write_config(tmp_path)
     assert "table.index.kind" not in told()
+
+
+def test_the_example_of_the_documentation_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
+    page = (Path(__file__).parents[3] / "docs/partitioned-index.md").read_text()
+    [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "events.avsc").write_text(json.dumps(SCHEMA))
+    (tmp_path / "events.yaml").write_text(example)
+    assert main(["config", "check", "-c", str(tmp_path / "events.yaml")]) == 0
+    assert "unique in each data partition only" in capsys.readouterr().out
+    assert main(["table", "create", "-c", str(tmp_path / "events.yaml")]) == 0
+    assert "each new data partition gets shards" in capsys.readouterr().out
+    assert main(["table", "describe", "-c", str(tmp_path / "events.yaml")]) == 0
+    assert "partitioned, 0 shards in 0 data partitions" in capsys.readouterr().out

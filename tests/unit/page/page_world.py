@@ -77,7 +77,7 @@ class PageWorld:
         service = admin_service(FACTS.table, status=lambda _: self.make_status(), history=self.history)
         self.admin = AdminQuestions(service, FACTS.table)
         self.stories = KeyStories(
-            lambda keys: [admin_pb2.LookupResponse.Found(key=key, tier="none") for key in keys],
+            lambda keys, _: [admin_pb2.LookupResponse.Found(key=key, tier="none") for key in keys],
             InMemoryStorage(),
             parse_table_config(PROPERTIES),
             self.admin.of_instants,

@@ -65,7 +65,7 @@ class Table:
         )
         self.writer = NativeWriter.create(path, TableSchema.from_arrow("far", COLUMNS), definition, 1)
 
-    def found(self, keys: list[str]) -> list[admin_pb2.LookupResponse.Found]:
+    def found(self, keys: list[str], _: str | None) -> list[admin_pb2.LookupResponse.Found]:
         """As an assigner answers: the record index's places."""
         (only,) = self.writer.table.slices()
         return [
@@ -122,7 +122,7 @@ def test_a_delete_at_a_time_that_python_does_not_have_is_said(tmp_path: Path) ->
     table.writer.commit(rows("good"))
     ordering = int(np.int64(AFTER_S * US))
 
-    def deleted(keys: list[str]) -> list[admin_pb2.LookupResponse.Found]:
+    def deleted(keys: list[str], _: str | None) -> list[admin_pb2.LookupResponse.Found]:
         return [
             admin_pb2.LookupResponse.Found(key=key, tier="none", has_ordering=True, ordering=ordering)
             for key in keys

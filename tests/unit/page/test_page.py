@@ -180,6 +180,22 @@ def test_an_empty_table_has_no_key_to_show(at: Address) -> None:
     assert ask(at, "/api/some-key")[:2] == (200, {"key": None})
 
 
+def test_a_key_is_asked_for_in_the_partition_that_is_named(world: PageWorld) -> None:
+    asked: list[tuple[list[str], str | None]] = []
+
+    def found(keys: list[str], partition: str | None) -> list[admin_pb2.LookupResponse.Found]:
+        asked.append((keys, partition))
+        return [admin_pb2.LookupResponse.Found(key=key, tier="none", shard=3) for key in keys]
+
+    world.stories._lookup = found
+    with world.served() as at:
+        assert ask(at, "/api/key?key=a&partition=day%3D1%2Feu")[1]["shard"] is None
+        assert ask(at, "/api/key?key=a")[1]["shard"] == 3
+        assert ask(at, f"/api/key?key=a&partition={'p' * 1_025}")[0] == 400
+        assert ask(at, "/api/overview")[1]["table"]["index_kind"] == "global"
+    assert asked == [(["a"], "day=1/eu"), (["a"], None)]
+
+
 @pytest.mark.parametrize("query", ["", "?key=", f"?key={'k' * 8_000}{'%C3%A4' * 200}"])
 def test_no_key_and_one_too_long_are_refused(at: Address, query: str) -> None:
     status, _, _ = ask(at, f"/api/key{query}")
@@ -198,7 +214,7 @@ def test_a_row_with_a_date_that_python_does_not_have_is_said_and_is_no_defect(
     at: Address, world: PageWorld, monkeypatch: pytest.MonkeyPatch, stored: pa.Array
 ) -> None:
     """Years behind 9999 fit their columns: reading one into Python raises."""
-    monkeypatch.setattr(world.stories, "story", lambda _: {"row": stored[0].as_py()})
+    monkeypatch.setattr(world.stories, "story", lambda *_: {"row": stored[0].as_py()})
     status, document, _ = ask(at, "/api/key?key=a")
     assert status == 400
     assert "the key's row holds a value that cannot be shown here" in document["error"]
@@ -207,7 +223,7 @@ def test_a_row_with_a_date_that_python_does_not_have_is_said_and_is_no_defect(
 def test_more_questions_about_keys_than_are_answered_at_once_are_refused(world: PageWorld) -> None:
     asked, may_answer = threading.Semaphore(0), threading.Event()
 
-    def slow(keys: list[str]) -> list[admin_pb2.LookupResponse.Found]:
+    def slow(keys: list[str], _: str | None) -> list[admin_pb2.LookupResponse.Found]:
         asked.release()
         may_answer.wait(60.0)
         return [admin_pb2.LookupResponse.Found(key=key, tier="none") for key in keys]

@@ -5,20 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.publication.table_lock import LOCK_FOLDER
 
 LOCK_PROVIDER: Final = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
-_INDEX: Final = "hoodie.metadata.global.record.level.index"
+_INDEX: Final = {
+    IndexKind.GLOBAL: "hoodie.metadata.global.record.level.index",
+    IndexKind.PARTITIONED: "hoodie.metadata.record.level.index",
+}
+_TAGGING: Final = {
+    # Without the last option the writer leaves a row that moves in its old partition.
+    IndexKind.GLOBAL: {
+        "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
+        "hoodie.record.index.update.partition.path": "true",
+    },
+    IndexKind.PARTITIONED: {"hoodie.index.type": "RECORD_LEVEL_INDEX"},
+}
 _STATS: Final = "hoodie.metadata.index.column.stats"
 
 
 def foreign_writer_options(
-    base_uri: str, shards: int = 0, archive_max: int | None = None, stats: Sequence[str] = ()
+    base_uri: str,
+    shards: int = 0,
+    archive_max: int | None = None,
+    stats: Sequence[str] = (),
+    kind: IndexKind = IndexKind.GLOBAL,
 ) -> dict[str, str]:
     """The options that every other writer of the table needs to share lock and record index with Tidemark.
 
     `base_uri` is the table's location as that writer sees it. `shards` is the number of file groups of the
-    record index; with 0 the counts are left out, and Hudi chooses. `archive_max` is
+    record index, in a partitioned one of each data partition that the writer begins; with 0 the counts are
+    left out, and Hudi chooses. `kind`: of the record index. `archive_max` is
     `table_services.archive.max` where Tidemark runs the table services, else None. `stats`: the columns that
     the table keeps column stats of. Why each option is there:
 
@@ -31,7 +48,6 @@ def foreign_writer_options(
     - A restore may build the record index again: without both counts Hudi then chooses the number of file
       groups (10 for a small table).
     - Hudi's other kinds of index do not look into log files.
-    - Without the partition path option the writer leaves a row that moves in its old partition.
     - Column stats: `kept_stats_options`. Partition stats are off always: with two writers Hudi loses rows by
       them alone. Hudi 1.2.0 does not read that option any more, former versions do.
     - Where Tidemark runs the table services, a writer's own would count in commits: a clean after 10 commits
@@ -39,7 +55,7 @@ def foreign_writer_options(
       of it, executes it under the lock, and archives it, whatever the other options say; so the numbers of
       commits after which it does are above ours.
     """
-    counts = {f"{_INDEX}.{bound}.filegroup.count": str(shards) for bound in ("min", "max")}
+    counts = {f"{_INDEX[kind]}.{bound}.filegroup.count": str(shards) for bound in ("min", "max")}
     return {
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
         "hoodie.clean.failed.writes.policy": "LAZY",
@@ -49,10 +65,9 @@ def foreign_writer_options(
         "hoodie.write.lock.client.num_retries": "600",
         "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
         "hoodie.metadata.enable": "true",
-        f"{_INDEX}.enable": "true",
+        f"{_INDEX[kind]}.enable": "true",
         **(counts if shards else {}),
-        "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
-        "hoodie.record.index.update.partition.path": "true",
+        **_TAGGING[kind],
         **(kept_stats_options(stats) if stats else {f"{_STATS}.enable": "false"}),
         "hoodie.metadata.index.partition.stats.enable": "false",
         **({} if archive_max is None else _without_services(archive_max)),
@@ -85,11 +100,13 @@ def _without_services(archive_max: int) -> dict[str, str]:
     }
 
 
-def procedure_options(shards: int = 0, archive_max: int | None = None) -> str:
+def procedure_options(
+    shards: int = 0, archive_max: int | None = None, kind: IndexKind = IndexKind.GLOBAL
+) -> str:
     """The text for `options => '…'` of Hudi's procedures (`CALL run_clustering` and others): the options of
     `foreign_writer_options` about the metadata table, as `key=value` joined by commas. With them a procedure
     keeps the record index and its number of shards. Column stats it deletes: these options are parted by
     commas, as the columns in a list are.
     """
-    options = foreign_writer_options("", shards, archive_max)
+    options = foreign_writer_options("", shards, archive_max, kind=kind)
     return ",".join(f"{key}={value}" for key, value in options.items() if key.startswith("hoodie.metadata."))

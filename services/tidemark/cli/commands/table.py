@@ -96,7 +96,7 @@ def run_create(options: argparse.Namespace) -> int:
 
     table = create_table(load_config(options.config), SystemClock())
     Output(options.json).answer(
-        table, [f"created {table['type']} table {table['name']} at {table['path']}: {table['shards']} shards"]
+        table, [f"created {table['type']} table {table['name']} at {table['path']}: {_made_index(table)}"]
     )
     return 0
 
@@ -159,6 +159,18 @@ def run_rebuild_index(options: argparse.Namespace) -> int:
     return 0
 
 
+def _made_index(table: dict[str, Any]) -> str:
+    if table["index_kind"] == "partitioned":
+        return "each new data partition gets shards of the record index"
+    return f"{table['shards']} shards"
+
+
+def _described_index(document: dict[str, Any]) -> str:
+    if document["index_kind"] == "partitioned":
+        return f"partitioned, {document['shards']} shards in {document['index_partitions']} data partitions"
+    return f"{document['shards']} shards"
+
+
 def run_describe(options: argparse.Namespace) -> int:
     """Prints the table's description. It reads the table's files, and needs no service and no Kafka."""
     use_arrow_alone()
@@ -178,7 +190,7 @@ def description_lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"partition   {', '.join(document['partition']) or 'none'}"
     yield f"ordering    {', '.join(document['ordering']) or 'order of arrival'}"
     indexes = ", ".join(document["metadata_partitions"])
-    yield f"index       {document['shards']} shards; metadata table: {indexes}"
+    yield f"index       {_described_index(document)}; metadata table: {indexes}"
     yield (
         f"files       {document['partitions']} partitions, {document['file_groups']} file groups, "
         f"{document['base_files']} base and {document['log_files']} log files in use; "

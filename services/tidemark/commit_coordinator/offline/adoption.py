@@ -153,6 +153,7 @@ def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:
         "name": opened.config.name,
         "path": config.table.path,
         "type": opened.config.table_type.value,
+        "index_kind": opened.kind.value,
         "shards": opened.num_shards,
         "columns": opened.schema.arrow.names,
     }

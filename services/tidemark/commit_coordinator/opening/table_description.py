@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from tidemark.config import TableConfigFile
+from tidemark.config import ConfiguredIndexKind, TableConfigFile
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options, procedure_options
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -15,6 +15,8 @@ from tidemark.hudi_format.index_definitions import (
 )
 from tidemark.hudi_format.metadata_table.missing_index import check_shards
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
+from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_PARTITION
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.schema import SchemaError
@@ -31,15 +33,16 @@ def describe_table(
 ) -> dict[str, Any]:
     """The description, as a JSON object. Reads files only. ``accepted``: `table.accept_properties`.
 
-    ``shards``: the number of shards that the options for other writers name; 0: as many as the index has, and
-    no number while it has none. ``archive_max``: as in `foreign_writer_options`. Raises FileMissingError when
-    there is no table, CorruptFileError.
+    ``shards``: the number of shards that the options for other writers name; 0: as many as a global index
+    has, and no number where there is none. Of a partitioned index: of each data partition that such a writer
+    begins; the document's ``shards`` are those of all partitions there. ``archive_max``: as in
+    `foreign_writer_options`. Raises FileMissingError when there is no table, CorruptFileError.
     """
     table = read_table_config(storage)
     snapshot = MetadataTableSnapshot.load(storage)
     slices = TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names())
-    holder = read_lock(storage)
-    why_not = _why_not(storage, snapshot, accepted)
+    holder, kind = read_lock(storage), read_record_index_kind(storage)
+    why_not, wanted = _why_not(storage, snapshot, accepted), shards or snapshot.num_shards
     return {
         "name": table.name,
         "path": storage.base_uri,
@@ -50,7 +53,9 @@ def describe_table(
         "merge_mode": table.merge_mode.value,
         "ordering": list(table.ordering_fields),
         "metadata_partitions": sorted(table.metadata_partitions),
-        "shards": snapshot.num_shards,
+        "index_kind": kind.value,
+        "shards": len(snapshot.slices.get(RECORD_INDEX_PARTITION, ())),
+        "index_partitions": len(layout_of(snapshot).shards) if kind is IndexKind.PARTITIONED else 0,
         "partitions": len(snapshot.files.partitions),
         "file_groups": len(slices),
         "base_files": sum(slice_.base_file is not None for slice_ in slices),
@@ -62,9 +67,9 @@ def describe_table(
         "servable": why_not is None,
         "not_servable": why_not,
         "foreign_writer_options": foreign_writer_options(
-            storage.base_uri, shards or snapshot.num_shards, archive_max, kept_stats_columns(storage, table)
+            storage.base_uri, wanted, archive_max, kept_stats_columns(storage, table), kind
         ),
-        "procedure_options": procedure_options(shards or snapshot.num_shards, archive_max),
+        "procedure_options": procedure_options(wanted, archive_max, kind),
     }
 
 
@@ -72,6 +77,8 @@ def describe_configured(config: TableConfigFile, storage: Storage, shards: int) 
     """`describe_table` of the configured table."""
     services = config.table_services
     archive_max = services.archive.max if services.enabled else None
+    if config.table.index.kind is ConfiguredIndexKind.PARTITIONED:
+        shards = config.table.index.shards
     return describe_table(storage, config.table.accept_properties, shards, archive_max)
 
 

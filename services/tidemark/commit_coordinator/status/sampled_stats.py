@@ -21,7 +21,10 @@ from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.shard_sizes import ShardSizeLooks, ShardSizes
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_PARTITION,
+    parse_record_index_file_id,
+)
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.kafka.ports import KafkaError
 
@@ -43,8 +46,8 @@ class Lags:
 
 @dataclass(frozen=True)
 class TableStats:
-    """Pending instants by timeline; log files of the record index by shard, for the shards with most; how
-    large its shards are.
+    """Pending instants by timeline; log files of the record index by shard, for the shards with most (in a
+    partitioned index a shard is `<data partition>/<number>`); how large its shards are.
     """
 
     pending: Mapping[str, int] = field(default_factory=dict)
@@ -144,15 +147,19 @@ class SampledStats:
     def _table(self) -> TableStats:
         timelines = load_timelines(self._storage)
         snapshot = MetadataTableSnapshot.load(self._storage)
-        # File ids of the record index have the shard's number in four digits: sorted, they are in its order.
-        slices = sorted(snapshot.slices[RECORD_INDEX_PARTITION], key=lambda slice_: slice_.file_id)
-        counts = {str(shard): len(slice_.log_files) for shard, slice_ in enumerate(slices)}
+        slices = snapshot.slices[RECORD_INDEX_PARTITION]
+        counts = {_shard_name(slice_.file_id): len(slice_.log_files) for slice_ in slices}
         most = sorted(counts, key=lambda shard: -counts[shard])[:_SHARDS_MAX]
         return TableStats(
             {"data": len(timelines.data.pending()), "metadata": len(timelines.metadata.pending())},
             {shard: counts[shard] for shard in most},
             self._sizes.look(snapshot),
         )
+
+
+def _shard_name(file_id: str) -> str:
+    group = parse_record_index_file_id(file_id)
+    return f"{group.shard}" if group.partition_path is None else f"{group.partition_path}/{group.shard}"
 
 
 def _shuffled(view: CoordinatorView) -> int:

@@ -1,4 +1,5 @@
-// The story of a key: asked for once, drawn once. The key is in the page's address, so that a story can be shared.
+// The story of a key: asked for once, drawn once. The key is in the page's address, so that a story can be shared. With a
+// partitioned record index a key may have a row in each of several partitions, so its partition is asked for, too.
 
 import { byId, el, say } from "/dom.js";
 import { ago, count, dayAndTime, instantMs, plural, shortened } from "/format.js";
@@ -15,19 +16,26 @@ export class Story {
   constructor() {
     this.form = byId("story-form");
     this.input = byId("story-key");
+    this.partition = byId("story-partition");
     this.button = this.form.querySelector("button");
     this.result = byId("story");
     this.asked = null;
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.ask(this.input.value);
+      this.ask(this.input.value, this.named());
     });
     byId("story-some").addEventListener("click", () => this.askSome());
     window.addEventListener("hashchange", () => this.fromAddress());
     this.fromAddress();
   }
 
-  hint({ record_key: fields }) {
+  // The partition that the user named; null where the record index is global, and none is asked for.
+  named() {
+    return this.partition.hidden ? null : this.partition.value;
+  }
+
+  hint({ record_key: fields, index_kind: kind }) {
+    this.partition.hidden = kind !== "partitioned";
     const text = fields.length === 1 ? `the value of ${fields[0]}` : fields.map((field) => `${field}:…`).join(",");
     if (this.input.placeholder !== text) {
       this.input.placeholder = text;
@@ -38,35 +46,38 @@ export class Story {
   }
 
   fromAddress() {
-    const key = new URLSearchParams(window.location.hash.slice(1)).get("key");
-    if (key && key !== this.asked) {
+    const given = new URLSearchParams(window.location.hash.slice(1));
+    const key = given.get("key"), partition = given.get("partition");
+    if (key && asked(key, partition) !== this.asked) {
       this.input.value = key;
-      this.ask(key);
+      this.partition.value = partition ?? "";
+      this.ask(key, partition);
     }
   }
 
   async askSome() {
     try {
       const answer = await fetch("/api/some-key", { cache: "no-store" });
-      const { key, error } = await answer.json();
+      const { key, partition, error } = await answer.json();
       if (key) {
         this.input.value = key;
-        await this.ask(key);
+        this.partition.value = partition;
+        await this.ask(key, this.named());
       } else this.result.replaceChildren(problem(error ?? "The table has no rows yet."));
     } catch {
       this.result.replaceChildren(problem("The coordinator does not answer: try again once it does."));
     }
   }
 
-  async ask(key) {
+  async ask(key, partition) {
     if (!key) return;
-    this.asked = key;
-    window.history.replaceState(null, "", `#${new URLSearchParams({ key })}`);
+    this.asked = asked(key, partition);
+    window.history.replaceState(null, "", `#${this.asked}`);
     this.button.disabled = true;
     this.result.setAttribute("aria-busy", "true");
     this.result.replaceChildren(el("p", { class: "nothing" }, "Looking it up…"));
     try {
-      const answer = await fetch(`/api/key?${new URLSearchParams({ key })}`, { cache: "no-store" });
+      const answer = await fetch(`/api/key?${this.asked}`, { cache: "no-store" });
       const story = await answer.json();
       this.result.replaceChildren(...(answer.ok ? told(story) : [problem(story.error)]));
     } catch {
@@ -77,6 +88,8 @@ export class Story {
     }
   }
 }
+
+const asked = (key, partition) => `${new URLSearchParams(partition === null ? { key } : { key, partition })}`;
 
 const problem = (text) => el("p", { class: "problem" }, text);
 
@@ -93,7 +106,7 @@ function told(story) {
     story.partition_path ? el("span", {}, "partition ", el("b", {}, story.partition_path), ", ") : "", "file group ", el("code", {}, story.file_id), "."),
   el("ul", { class: "facts" },
     el("li", { "data-tier": story.tier }, el("b", {}, story.tier), " ", TIERS[story.tier] ?? ""),
-    el("li", {}, `shard ${story.shard} of the record index`),
+    story.shard === null ? null : el("li", {}, `shard ${story.shard} of the record index`),
     story.ordering_field && story.ordering !== null ? el("li", {}, `${story.ordering_field} `, el("b", {}, value(story.ordering))) : null,
     story.slice ? el("li", {}, story.slice.base_file ? "base file" : "no base file", `, ${plural(story.slice.log_files, "log file")} in the slice`) : null)];
   if (story.files_error) parts.push(problem(`Its files cannot be shown: ${story.files_error}`));

@@ -11,6 +11,7 @@ import pytest
 
 from testing.clock import ManualClock
 from testing.memory_storage import InMemoryStorage
+from tests.interop.hudi_options import PARTITIONED_RECORD_INDEX
 from tests.interop.partitioned_writer import PartitionedWriter
 from tests.unit.commit_coordinator.opening.test_table_creation import (
     DEFINITION,
@@ -27,9 +28,10 @@ from tests.unit.table_files import (
     write_config,
     write_partitioned_config,
 )
+from tidemark.cli.commands.table import description_lines
 from tidemark.commit_coordinator.commit.index_shards import IndexShards, check_kind
 from tidemark.commit_coordinator.opening.table_creation import CreationError, create_or_finish
-from tidemark.commit_coordinator.opening.table_description import describe_table
+from tidemark.commit_coordinator.opening.table_description import describe_configured, describe_table
 from tidemark.commit_coordinator.opening.table_open import TableMismatchError, open_table, read_table
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.errors import ConfigError
@@ -122,6 +124,22 @@ def test_a_global_index_that_another_engine_built_meanwhile_stops_a_running_coor
     storage = InMemoryStorage()
     open_table(configured(tmp_path), storage, ManualClock(START_MS))
     IndexShards(storage, 0, is_partitioned=True).check(load_timeline(storage, METADATA_TABLE_ROOT))
+
+
+def test_its_description_has_the_options_of_its_kind_for_other_writers(tmp_path: Path) -> None:
+    """With those of a global index a Spark write would delete this one."""
+    writer = new_partitioned_table(tmp_path / "table")
+    writer.commit_rows(orders(("k1", "eu", 1), ("k1", "us", 1)))
+    config = load_config(write_partitioned_config(tmp_path), {})
+    told = describe_configured(config, writer.table.storage, 0)
+    assert (told["index_kind"], told["shards"], told["index_partitions"]) == ("partitioned", 4, 2)
+    options = told["foreign_writer_options"]
+    assert PARTITIONED_RECORD_INDEX.items() <= options.items()
+    assert options["hoodie.metadata.record.level.index.min.filegroup.count"] == "2"
+    assert not [key for key in options if "global" in key or "update.partition.path" in key]
+    assert "hoodie.metadata.record.level.index.enable=true" in told["procedure_options"]
+    [line] = [line for line in description_lines(told) if line.startswith("index ")]
+    assert "partitioned, 4 shards in 2 data partitions" in line
 
 
 def test_topics_of_the_other_kind_of_index_are_refused(tmp_path: Path) -> None:

@@ -89,6 +89,18 @@ def large_shards_text(shards: int, largest: int, large: int, wanted: int) -> str
     return f"{text}. Stop all services, then `{_REBUILD} {wanted}` (docs/rebuild-index.md)"
 
 
+def large_partition_text(shards: int, largest: int, large: int, partition: str) -> str:
+    """`large_shards_text` of a partitioned index, whose shards are counted in all data partitions.
+    ``partition``: of the largest shard.
+    """
+    return (
+        f"{large} of {shards} shards of the record index, in all data partitions together, have more than "
+        f"{SHARD_ENTRIES_MAX:,} entries (the largest {largest:,}, in partition {partition!r}): cold starts "
+        "and compactions of the index take long. Raise table.index.shards, which counts for partitions that "
+        'are new (docs/partitioned-index.md, "More shards")'
+    )
+
+
 def _multiple_near(former: int, wanted: int, lanes: int) -> str:
     below, above = wanted // lanes * lanes, -(-wanted // lanes) * lanes
     found = [str(number) for number in (below, above) if former <= number <= SHARDS_MAX]
