@@ -23,6 +23,8 @@ from tests.simulation.scripted_epochs import row
 from tests.simulation.scripted_tagger import SCHEMA, Tagged
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format import validation
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
+from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
 from tidemark.hudi_format.table_config import TableType
@@ -47,6 +49,9 @@ class Story:
         self.judge, self.folder = judge, folder
         self.path = CommitPath(folder, table_type, ordered=True, partition_shards=2)
         self.path.clock.advance(time.time() - 900 - self.path.clock.now_ms() / 1_000)
+        # What `tidemark table describe` prints for other writers.
+        told = foreign_writer_options(str(folder), 3, kind=IndexKind.PARTITIONED)
+        self.options = {**SPARKS, **told}
         self.live: dict[Identity, int] = {}
         self.ts = 0
 
@@ -73,7 +78,7 @@ class Story:
         self.meet_spark()
         self.ts += 1
         given = pa.Table.from_pylist([row(key, self.ts, 1, day) for day, key in rows], schema=SCHEMA.arrow)
-        self.judge.write_as_told(self.folder, given, operation, SPARKS)
+        self.judge.write_as_told(self.folder, given, operation, self.options)
         if operation == "upsert":
             self.live |= dict.fromkeys(rows, self.ts)
         self.meet_spark()
