@@ -276,18 +276,14 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
         yield _building(config)
     definitions = read_index_definitions(storage)
     kind = record_index_kind(definitions)
-    if kind is IndexKind.PARTITIONED and not SERVES_PARTITIONED:
+    if kind is IndexKind.PARTITIONED and not (SERVES_PARTITIONED and config.partition_fields):
+        why = "and the table has no partition fields" if SERVES_PARTITIONED else "which is not served yet"
         yield UnsupportedTableError(
-            "the record level index is partitioned, which is not served yet",
+            f"the record level index is partitioned, {why}",
             "Drop the index and build the global one with Hudi on Spark",
         )
     elif METADATA_RECORD_INDEX in in_use:
         yield from _raised(lambda: check_folder(storage))
-    if kind is IndexKind.PARTITIONED and not config.partition_fields:
-        yield UnsupportedTableError(
-            "the record level index is partitioned, and the table has no partition fields",
-            "Drop the index and build the global one with Hudi on Spark",
-        )
     found = foreign_stats(storage, config)
     if found is not None:
         yield UnsupportedTableError(
