@@ -217,9 +217,11 @@ def positions_in(values: pa.Array | pa.ChunkedArray, value_set: pa.Array) -> Int
 
 
 def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+    """A column as one array, which is copied only where it has several chunks."""
     if isinstance(column, pa.Array):
         return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
