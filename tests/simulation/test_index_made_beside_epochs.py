@@ -18,15 +18,19 @@ import pytest
 from testing.clock import ManualClock
 from testing.faulty_storage import WRITING
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.configured_path import config_of
 from tests.simulation.rewriting_engine import RewritingEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA
 from tests.simulation.world.checkers import decode
 from tidemark.commit_coordinator.commit import index_at_rest
+from tidemark.commit_coordinator.offline.recovery import recover
 from tidemark.commit_coordinator.offline.secondary_build import SecondaryBuild
 from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.errors import FencedOutError
 from tidemark.hudi_format.index_definitions import read_index_definitions
 from tidemark.hudi_format.metadata_table.secondary_creation import secondary_partition
+from tidemark.hudi_format.publication.beside import PosixCommand
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import ROOT
@@ -311,6 +315,19 @@ def test_a_command_that_is_killed_at_any_step_is_repeated(tmp_path: Path) -> Non
         life.path.clock.advance(700)
         life.make()
         life.check_later()
+
+
+def test_recover_frees_the_lock_that_a_killed_command_left(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    life = Life(tmp_path / "table", TableType.MERGE_ON_READ)
+    life.path.crash()
+    killed = PosixCommand(life.path.storage, life.path.clock, life.path.ids, "")
+    assert killed.lock.try_acquire()
+    config = config_of(life.path, tmp_path)
+    recover(config, life.path.client, life.path.storage, life.path.clock, life.path.ids)
+    assert read_lock(life.storage) is None
+    with pytest.raises(FencedOutError):
+        killed.storage.replace("x", b"")
 
 
 def test_a_command_that_died_while_it_asked_for_rest_is_not_waited_for(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, l
 from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.publication.table_lock import COMMAND_SILENT_MS
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
@@ -87,6 +88,7 @@ def require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
 
 def end_what_is_open(context: Context, config: TableConfigFile) -> Recovered:
     """Steps 2 to 5, in a term of the caller's."""
+    _outwait_command(context)
     state = context.fold().state
     planned, decided = state.planned, state.decided
     finished = None
@@ -107,7 +109,7 @@ def end_what_is_open(context: Context, config: TableConfigFile) -> Recovered:
         if waiting:
             context.clock.sleep_ms(max(min(waiting.values()) - context.clock.now_ms(), _SETTLE_POLL_MS))
     services = end_open_services(context, config)
-    # An older term may have left the lock: it is taken over, and given back after the clocks' skew.
+    # An older term may have left the lock, which is given back after the clocks' skew.
     context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     context.lock.release(context.instants.taken_ms or context.clock.now_ms())
     context.lock.free()
@@ -116,3 +118,12 @@ def end_what_is_open(context: Context, config: TableConfigFile) -> Recovered:
         tuple(attempt.epoch for attempt in voided),
         tuple(planned.service for planned in services),
     )
+
+
+def _outwait_command(context: Context) -> None:
+    """Takes the lock over that a killed `tidemark index` command left: it has to be silent for a time, which
+    no step below waits for. Raises LockHeldError for one that lives.
+    """
+    holder = context.lock.holder()
+    if holder is not None and holder.command:
+        context.lock.acquire(COMMAND_SILENT_MS + _SETTLE_POLL_MS, ends_epoch=True)
