@@ -145,7 +145,7 @@ left-table: $(INSTALL_STAMP) proto ## A table of 20 000 commits without compacti
 	TIDEMARK_LEFT_COMMITS=$(or $(LEFT_COMMITS),20000) $(PY) -m pytest tests/integration/test_left_table.py -n 0 --log-cli-level=INFO
 
 operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table
-	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py $(LONGEST_FIRST) $(PYTEST_ARGS)
+	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py tests/interop/test_left_entries.py "tests/interop/test_pipeline_with_hudi.py::test_streams_and_foreign_writes_end_as_the_model" $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 old-timelines: setup ## CPU of listings, a start's look and archival with 10 thousand and 10 million archived instants; 5 minutes
 	$(PY) -m bench.old_timelines

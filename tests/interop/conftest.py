@@ -13,8 +13,8 @@ from tests.interop.spark_session import start_judge
 from tests.longest_first import Together, in_this_order
 
 LONGEST_FIRST = (
-    "test_pipeline_with_hudi",
     "test_operations_beside_us",
+    "test_pipeline_with_hudi",
     "test_restored_tables",
     "test_left_entries",
     "test_rules_with_hudi",

@@ -13,7 +13,7 @@ import pytest
 from tests.input_model import Delete, Upsert
 from tests.interop.judge import HudiJudge
 from tests.interop.operated_table import OperatedTable
-from tests.interop.test_operations_beside_us import operated
+from tests.interop.test_operations_beside_us import IN_MAKE_OPERATIONS, operated
 from tests.interop.test_restored_tables import build_index_anew, rows_after_sparks_upsert
 from tests.interop.verdict import assert_same_rows
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -32,7 +32,14 @@ def left_entries(table: OperatedTable) -> int:
     return found.counts.get(Kind.ENTRY_WITHOUT_ROW, 0)
 
 
-@pytest.mark.parametrize("ordering", ["ts", None], ids=["ordered", "arrival"])
+@pytest.mark.parametrize(
+    "ordering",
+    [
+        pytest.param("ts", id="ordered"),
+        # Hudi leaves the same entries; our inserts over them are in the simulated worlds of both kinds.
+        pytest.param(None, id="arrival", marks=IN_MAKE_OPERATIONS),
+    ],
+)
 def test_keys_whose_entries_hudi_left_behind_come_again(
     judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path, ordering: str | None
 ) -> None:

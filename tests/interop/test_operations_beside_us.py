@@ -1,8 +1,12 @@
 """What Spark does to a table, between two of our epochs and while one is in flight: our inserts, updates and
 deletes go on, nothing is invisible, the index is the data.
 
-Each operation is done between our epochs in one kind of table, and during an epoch in another one; those that
-take longer (`LONG`) once, between our epochs. `make operations` does all of them both ways in all four.
+`make operations` does each operation in each of four kinds of tables, between two epochs and during one.
+`make interop` does each once: those that have epochs of ours in them between two (`compaction`, `LONG`), the
+others during one, which is the harder case: Spark meets our pending instant, what was tagged for the epoch is
+judged or tagged anew on top of what Spark did, and an epoch that began after it follows. What a coordinator
+does about each while no epoch is open, and in an attempt, is in the simulated worlds (`REQUIRED` in
+`tests/simulation/reached_states.py`: "foreign move", "foreign move in an attempt", and so on).
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ TABLES: tuple[tuple[str, str | None], ...] = (
 )
 _SERIAL = itertools.count()
 ALL = os.environ.get("TIDEMARK_OPERATIONS") == "all"
+IN_MAKE_OPERATIONS = pytest.mark.skipif(not ALL, reason="make operations")
 Operation = Callable[[OperatedTable], None]
 OPERATIONS: tuple[Operation, ...] = (
     OperatedTable.update,
@@ -72,6 +77,8 @@ LONG: tuple[Operation, ...] = (
     clock_apart,
     write_in_flight_that_loses,
 )
+# One that has an epoch of ours in it, too, which it has not during one.
+WITH_EPOCHS: tuple[Operation, ...] = (OperatedTable.compaction,)
 # What a clean deletes is there before our epoch gets in flight. The hours that the cleaner's clock is ahead.
 CLEANS: dict[Operation, int] = {
     OperatedTable.clean_by_commits: 0,
@@ -86,6 +93,21 @@ def chosen(number: int, operations: tuple[Operation, ...]) -> tuple[Operation, .
         return operations[number % len(TABLES) :: len(TABLES)]
     is_log = TABLES[number % len(TABLES)][0] == "merge_on_read"
     return tuple(each for each in operations if is_log or each is not OperatedTable.compaction)
+
+
+def between(number: int) -> tuple[Operation, ...]:
+    """What Spark does between our epochs."""
+    own = chosen(number, OPERATIONS)
+    return (*(each for each in own if ALL or each in WITH_EPOCHS), *chosen(number, LONG))
+
+
+def during(number: int) -> tuple[Operation, ...]:
+    """What it does during one."""
+    own = chosen(number + 2, OPERATIONS)
+    return (
+        *(each for each in own if ALL or each not in WITH_EPOCHS),
+        *(chosen(number + 2, LONG) if ALL else ()),
+    )
 
 
 @contextmanager
@@ -125,16 +147,21 @@ def named(what: str) -> Iterator[None]:
         raise
 
 
+def test_each_operation_is_done_to_one_of_the_tables() -> None:
+    done = {each for number in range(len(TABLES)) for each in (*between(number), *during(number))}
+    assert done == {*OPERATIONS, *LONG}
+
+
 @pytest.mark.parametrize("number", range(len(TABLES)), ids=[f"{t}-{o or 'arrival'}" for t, o in TABLES])
 def test_we_go_on_after_what_spark_did(
     judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path, number: int
 ) -> None:
     with operated(judge, kafka, tmp_path, *TABLES[number]) as table:
-        for operation in (*chosen(number, OPERATIONS), *chosen(number, LONG)):
+        for operation in between(number):
             with named(f"between our epochs: {operation.__name__}"):
                 operation(table)
                 table.goes_on(table.after())
-        for operation in (*chosen(number + 2, OPERATIONS), *(chosen(number + 2, LONG) if ALL else ())):
+        for operation in during(number):
             with named(f"during an epoch of ours: {operation.__name__}"):
                 if operation in CLEANS:
                     table.leave_something_to_clean(CLEANS[operation])
