@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServicePlanned
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Timeline
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline
 
 
 def timeline_of(timelines: Timelines, root: str) -> Timeline:
@@ -55,16 +55,21 @@ def taken_instant(timelines: Timelines, planned: ServicePlanned, root: str | Non
 
 
 def overtaken(timelines: Timelines, planned: ServicePlanned, decided: ServiceDecided) -> str | None:
-    """Why the decided times may not be used any more, None if they may: another instant completed after them.
+    """Why the decided times may not be used any more, None if they may: another instant completed after them,
+    or a compaction of the metadata table was scheduled.
 
     A reader that follows the table by completion time has passed them, and the view of an open epoch's
-    writers would change under them.
+    writers would change under them. A log file of the metadata table that completes below a compaction which
+    does not have it is in a slice that nobody reads.
     """
     earlier = min(decided.metadata_completion, decided.data_completion)
     for timeline in (timelines.data, timelines.metadata):
         for instant in timeline.completed():
             if instant.requested != planned.instant and str(instant.completion) > earlier:
                 return f"{instant.file_name} was completed since the decision"
+    for instant in timelines.metadata.pending(Action.COMPACTION):
+        if instant.requested != planned.instant and instant.requested > earlier:
+            return f"{instant.file_name} of the metadata table was scheduled since the decision"
     return None
 
 
