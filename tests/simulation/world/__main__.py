@@ -1,7 +1,7 @@
 """Runs seeds in parallel, shrinks what fails, replays scripts.
 
 python -m tests.simulation.world run --first 0 --count 100000 --jobs 2 [--keep-going N] [--no-shrink]
-    [--kind services|refusals]
+    [--kind services|refusals|partitioned]
 python -m tests.simulation.world show SEED          the script of a seed; [--kind …]
 python -m tests.simulation.world replay FILE        a script; - for standard input
 """
@@ -20,6 +20,7 @@ from tests.simulation.world.report import describe
 from tests.simulation.world.script import parse
 from tests.simulation.world.seeds import Write, report, run_range
 from tests.simulation.world.serviced import with_refusals, with_services
+from tests.simulation.world.with_partitioned import partitioned
 from tests.simulation.world.world import run_script
 from tidemark.stream_runtime.clock import SystemClock
 
@@ -27,6 +28,7 @@ KINDS: Final[Mapping[str, Write]] = {
     "usual": generate,
     "services": with_services,
     "refusals": with_refusals,
+    "partitioned": partitioned,
 }
 
 

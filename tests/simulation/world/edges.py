@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -31,6 +31,7 @@ import tidemark.hudi_format.hfile.writer as hfile_writer
 import tidemark.index_assigner.assign_stage as assign_wiring
 import tidemark.index_assigner.bootstrap as assigner_bootstrap
 import tidemark.index_assigner.index.limits as index_limits
+import tidemark.index_assigner.index.table_index as table_index
 import tidemark.index_assigner.input.lane_skips as lane_skips
 import tidemark.record_formats.choose as choose
 import tidemark.stream_writer.coordinator_client as writer_client
@@ -47,10 +48,12 @@ from tests.simulation.world.watched_caches import WatchedCaches
 from tidemark.commit_coordinator.commit import trimming
 from tidemark.commit_coordinator.table_services import kinds
 from tidemark.config.model import Address
+from tidemark.hudi_format import validation
 from tidemark.hudi_format.hfile.reader import HFileReader
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
+from tidemark.index_assigner.index.partitioned import PartitionedIndex
 from tidemark.index_assigner.runs.loading import SteppedLoads
 
 _READ_WAIT_S: Final = 3_600.0
@@ -113,6 +116,14 @@ def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
         yield patch.object(index_limits, "STATE_MEMORY_MIN", 0)
     if setup.block_bytes:
         yield patch.object(hfile_writer, "_block_bytes", lambda _: setup.block_bytes)
+
+
+def _partitioned(setup: Setup) -> Iterator[AbstractContextManager[object]]:
+    """A partitioned record index is served, and so many parts of it are open at once."""
+    if setup.by_partition:
+        yield patch.object(validation, "SERVES_PARTITIONED", True)
+    if setup.units:
+        yield patch.object(table_index, "PartitionedIndex", partial(PartitionedIndex, units_max=setup.units))
 
 
 def _objects() -> Iterator[AbstractContextManager[object]]:
@@ -199,6 +210,7 @@ class Edges:
             *self._caches.patches(),
             *self.deadly.patches(self._owner),
             *_small_sizes(setup),
+            *_partitioned(setup),
             *(_objects() if setup.store == "objects" else ()),
         ]
         with ExitStack() as stack:

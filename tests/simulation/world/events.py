@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
-
-import pyarrow as pa
 
 from testing.kafka import EndFault
 from tests.hudi_rules.timeline import parse_name
@@ -17,26 +14,19 @@ from tests.simulation.world.actors import (
     StageActor,
     WriterActor,
 )
-from tests.simulation.world.checkers.layout import SUB, zone_of
-from tests.simulation.world.checkers.model import Change, Row
 from tests.simulation.world.checkers.timelines import DATA_TIMELINE
-from tests.simulation.world.deadly_input import DECODED
+from tests.simulation.world.feeding import Feeding
 from tests.simulation.world.process import Cut, Status
 from tests.simulation.world.script import Event
-from tests.simulation.world.settings import INPUT, NOTE, TABLE, config_of, inputs_of
-from tests.simulation.world.town import Seat, Town
+from tests.simulation.world.settings import NOTE, TABLE, config_of
+from tests.simulation.world.town import Seat
 from tidemark.commit_coordinator.calls.inbox import FlushNow
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
-from tidemark.epoch_protocol.lanes import shuffle_lane
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS, LOCK_PATH
-from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.errors import RpcError
 
 _OPERATOR_STEP_S: Final = 0.2
-_KEY_BYTES: Final = 32_766
-"""Of a record key that is not too long itself, and is with a dollar and a digit."""
 _TRY_S: Final = 0.1
 _BEGUN_BY: Final = {
     "finish": "begin",
@@ -49,7 +39,7 @@ _BEGUN_BY: Final = {
 _TRIES: Final = CLOCK_SKEW_MS // 100 + 2
 
 
-class Events(Town):
+class Events(Feeding):
     """A method `_do_<verb>` per verb, with the event's words."""
 
     def apply(self, event: Event) -> None:
@@ -57,82 +47,6 @@ class Events(Town):
         verb, *words = event
         handler: Callable[..., None] = getattr(self, f"_do_{verb.replace('-', '_')}")
         handler(*words)
-
-    def _do_feed(self, kind: str, key: str = "", *words: str) -> None:
-        encoding, record_key = self._encoding, self.layout.record_key(key)
-        if kind == "bad":
-            self._broken += 1
-            self._produce("", None, encoding.broken())
-        elif kind == "long":
-            self._feed_long(key)
-        elif kind == "lost":
-            place, first, last = self._feed_unread(key, *words)
-            self.broker.faults.make_unreadable(place, first, last)
-        elif kind == "deadly":
-            when = words[1] if len(words) > 1 else DECODED
-            self.deadly.add(*self._feed_unread(key, *words[:1]), when)
-        elif kind == "up":
-            day, at, number = words[0], int(words[1]), self.ground.records
-            row = Row(self.layout.path(day), at, number, f"n{number}" if self._has_grown else None)
-            document = {**self._key_fields(key), "day": day, "zone": zone_of(day), "ts": at, "v": number}
-            if row.note is not None:
-                document[NOTE] = row.note
-            self._send(Change(record_key, row, at), None, encoding.value(document, False))
-        elif kind == "del":
-            at = int(words[0])
-            change = Change(record_key, None, at if self.setup.ordered else None)
-            self._send(change, None, encoding.value({**self._key_fields(key), "ts": at}, True))
-        elif not (encoding.is_debezium and self._deletes_last(record_key)):
-            self._send(Change(record_key, None, None), encoding.key(key), None)
-
-    def _feed_long(self, key: str) -> None:
-        """A row whose key and value are too long for an entry of the secondary index, and no longer: it is
-        refused where the index is known, which takes a second.
-        """
-        if self.judge.indexes.keeps_secondary and self.clock.monotonic_s() > self._indexed_s:
-            self._broken += 1
-            name = key.ljust(_KEY_BYTES - len(self.layout.record_key("")), "x")
-            document = {**self._key_fields(name), "day": "d0", "zone": zone_of("d0"), "ts": 1, "v": 0}
-            self._produce(self.layout.record_key(name), None, self._encoding.value(document, False))
-            self.reached["value too long for the index"] += 1
-
-    def _key_fields(self, key: str) -> dict[str, object]:
-        return {"id": key, "sub": SUB}
-
-    def _deletes_last(self, record_key: str) -> bool:
-        """Whether the key's newest event is a delete: a null value behind it may only repeat it."""
-        last = next((each for each in reversed(self._sent) if each.key == record_key), None)
-        return last is not None and last.row is None
-
-    def _feed_unread(self, key: str, count: str = "1") -> tuple[TopicPartition, int, int]:
-        """A record batch that nobody can read: one dead letter, once an operator has it passed over."""
-        self._broken += 1
-        document = {**self._key_fields(key), "day": "d0", "zone": zone_of("d0"), "ts": 0, "v": 0}
-        value = self._encoding.value(document, False)
-        places = [self._produce(self.layout.record_key(key), None, value) for _ in range(int(count))]
-        (place, first), (_, last) = places[0], places[-1]
-        self._lost.append((shuffle_lane(*place), first, last))
-        return place, first, last
-
-    def _send(self, change: Change, key: bytes | None, value: bytes | None) -> None:
-        self.ground.records += 1
-        self._sent.append(change)
-        place, offset = self._produce(change.key, key, value)
-        if self.setup.is_sharded:
-            self._by_lane[place.partition].append((offset, change))
-
-    def _produce(self, record_key: str, key: bytes | None, value: bytes | None) -> tuple[TopicPartition, int]:
-        hashed, topics = zlib.crc32(record_key.encode()), inputs_of(self.setup)
-        place = TopicPartition(topics[hashed // 64 % len(topics)], hashed % self.setup.inputs)
-        if self.setup.is_sharded:
-            shard = int(record_index_shard(pa.array([record_key]), self.setup.shards)[0])
-            place = TopicPartition(INPUT, shard % self.setup.lanes)
-        # Whoever feeds the input waits until the broker is back; here that is at once.
-        running, self.broker._running = self.broker._running, True
-        offset = self.broker.log(place).end
-        self.broker.produce(place, key, value, ())
-        self.broker._running = running
-        return place, offset
 
     def _do_skip(self) -> None:
         self._skip()
@@ -321,6 +235,7 @@ class Events(Town):
     def _do_lose_lock(self) -> None:
         self.storage.memory.delete_tree(LOCK_PATH)
         self.storage.memory.delete(LOCK_PATH)
+        self._partitions.lock_was_taken()
 
     def _do_hurry(self) -> None:
         actor = self._coordinator()

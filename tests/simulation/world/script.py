@@ -24,10 +24,11 @@ from typing import Final
 Event = tuple[str, ...]
 
 VERBS: Final[Mapping[str, str]] = {
-    "feed": "up KEY DAY AT | del KEY AT | null KEY | bad: one input record; long KEY: one that is "
-    "too long for the secondary index, where there is one; lost KEY [N]: a record batch of "
-    "N records that nobody can read; deadly KEY [N [decoded|fetched]]: one that ends the process that "
-    "decodes its first record, or that fetches it",
+    "feed": "up KEY DAY AT | del KEY AT [DAY] | null KEY | bad: one input record; with a partitioned record "
+    "index a delete that names no partition is a dead letter; long KEY: one that is too long for the "
+    "secondary index, where there is one; lost KEY [N]: a record batch of N records that nobody can read; "
+    "deadly KEY [N [decoded|fetched]]: one that ends the process that decodes its first record, or that "
+    "fetches it",
     "skip": "an operator moves each lane that stands still past what cannot be read",
     "grow": "the user's schema gets a field, all services start anew with it, and records have it then",
     "round": "every seat takes a step",
@@ -85,6 +86,8 @@ FOREIGN: Final[Mapping[str, str]] = {
     "delete-savepoints": "keeps nothing any more",
     "restore": "to the newest savepoint; unless all since then was its own it first makes one, and commits "
     "behind it",
+    "half-begun": "[DAY]: an insert into a partition that has no file groups in a partitioned record index; "
+    "it dies behind the first files of these, with the lock",
     "compact": "plan-compaction and run-compaction at once",
     "plan-compaction": "of all file groups with log files",
     "run-compaction": "carries the planned one out",
@@ -126,7 +129,9 @@ class Setup:
     ``store``: objects for a table without folders and renames. ``services``: Tidemark compacts, cleans and
     archives, as often as it can; ``kinds``: of these sections of `table_services:` alone
     (``compact_data+clean``), all when empty. ``stats``, ``secondary``: the table keeps column stats, and a
-    secondary index of ``ts``, from its first commits on (`switched_on`).
+    secondary index of ``ts``, from its first commits on (`switched_on`). ``index``: `table.index.kind`; where
+    it is partitioned, each partition gets ``shards`` groups; ``units``: so many parts of it are open in an
+    assigner, 0 for the usual number.
     """
 
     type: str = "mor"
@@ -160,6 +165,13 @@ class Setup:
     kinds: str = ""
     stats: bool = False
     secondary: bool = False
+    index: str = "global"
+    units: int = 0
+
+    @property
+    def by_partition(self) -> bool:
+        """The record index is divided by partition."""
+        return self.index == "partitioned"
 
     @property
     def is_sharded(self) -> bool:

@@ -15,7 +15,7 @@ from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.encoding import input_settings
 from tests.simulation.world.script import Setup
 from tidemark.config import InputStart, TableConfigFile, load_config
-from tidemark.config.model import ConfiguredTableType, InputPartitioning
+from tidemark.config.model import ConfiguredIndexKind, ConfiguredTableType, InputPartitioning
 from tidemark.config.table_services_model import (
     ArchiveConfig,
     CleanConfig,
@@ -50,7 +50,7 @@ _SECTIONS: Final = ("compact_index", "compact_data", "clean", "archive", "rollba
 
 def layout_of(setup: Setup) -> Layout:
     """What keys and partition paths are made of."""
-    return Layout(setup.partition, setup.keys)
+    return Layout(setup.partition, setup.keys, setup.by_partition)
 
 
 def inputs_of(setup: Setup) -> tuple[str, ...]:
@@ -119,7 +119,8 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
     common = (setup.ordered, setup.shards, setup.lanes, setup.inputs)
     loaded = _loaded(*common, layout, inputs_of(setup), setup.format)
     kind = ConfiguredTableType.MERGE_ON_READ if setup.type == "mor" else ConfiguredTableType.COPY_ON_WRITE
-    index = replace(loaded.table.index, tombstone_ttl_ms=setup.ttl_ms)
+    of_index = ConfiguredIndexKind(setup.index)
+    index = replace(loaded.table.index, tombstone_ttl_ms=setup.ttl_ms, kind=of_index)
     limits = loaded.limits
     return replace(
         loaded,

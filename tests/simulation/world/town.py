@@ -39,6 +39,7 @@ from tests.simulation.world.switched_on import SwitchedOn
 from tests.simulation.world.takeovers import Takeovers
 from tests.simulation.world.watched_caches import WatchedCaches
 from tests.simulation.world.watched_entries import WatchedEntries
+from tests.simulation.world.watched_partitions import WatchedPartitions
 from tests.simulation.world.watched_services import WatchedServices
 from tests.simulation.world.watched_stops import WatchedStops
 from tests.simulation.world.watched_work import WatchedWork
@@ -132,12 +133,19 @@ class Town:
         self._work = WatchedWork(self.judge, self.storage)
         self._services = WatchedServices(self.judge, ground.reader, self.storage)
         self._stats = SwitchedOn(setup.stats, setup.secondary, self.storage, self.judge)
+        self._partitions = WatchedPartitions(
+            self.judge,
+            self.storage,
+            self.layout,
+            lambda instant: instant in self.foreign.commits,
+            self.reached,
+        )
         self.operator = Operator(self.storage, self.reached, self.log)
         self.around.job_failed = self._work.job_failed
         self.storage.changed = self._stored
         is_log = setup.type == "mor"
         self.foreign = ForeignEngine(
-            self.storage, self.clock, self.ids, schema(self.layout), self.judge, setup.shards, is_log,
+            self.storage, self.clock, self.ids, schema(self.layout), self.judge, _shards_there(setup), is_log,
             setup.ordered, self.layout, lambda: 1 + max((each.at or 0 for each in self._sent), default=0),
         )  # fmt: skip
 
@@ -232,6 +240,7 @@ class Town:
         self.takeovers.happened()
         self._stops.happened(self._actors())
         self._entries.happened()
+        self._partitions.happened()
 
     def _carried(self, actor: Actor, work: Callable[[], None]) -> None:
         self._acting = actor.process.name
@@ -303,6 +312,13 @@ class Town:
             raise RpcError(method, status, str(error)) from error
         finally:
             actor.process.in_call -= 1
+
+
+def _shards_there(setup: Setup) -> int:
+    """Shards as the other engine has them: with a partitioned record index it begins partitions with another
+    number than we do.
+    """
+    return setup.shards % 3 + 1 if setup.by_partition else setup.shards
 
 
 def _unavailable(method: str, why: str) -> RpcError:

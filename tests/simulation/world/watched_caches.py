@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from tidemark.index_assigner.index.hot_cache import HotCache
 from tidemark.index_assigner.index.open_shard import OpenShard
+from tidemark.index_assigner.index.partitioned import PartitionedIndex
 from tidemark.index_assigner.index.ports import Tier
 from tidemark.index_assigner.index.run_tier import RunTier
 from tidemark.index_assigner.index.tier_reads import TierReads
@@ -32,6 +33,7 @@ class WatchedCaches:
             (TierReads, "rocksdb", self._rocksdb),
             (RunTier, "find", self._find),
             (RunTier, "was_read", self._was_read),
+            (PartitionedIndex, "_opened_units", self._opened_units),
         )
         for owner, name, watch in watched:
             yield patch.object(owner, name, watch(getattr(owner, name)))
@@ -72,6 +74,16 @@ class WatchedCaches:
             return found
 
         return find
+
+    def _opened_units(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def opened_units(index: PartitionedIndex, *asked: Any) -> Any:
+            before = set(index._open)
+            numbers = real(index, *asked)
+            if before - index._open.keys():
+                self._reached["part of the index closed by least use"] += 1
+            return numbers
+
+        return opened_units
 
     def _was_read(self, real: Callable[..., None]) -> Callable[..., None]:
         def was_read(runs: RunTier, shard: OpenShard, keys: Any, blocks: int) -> None:

@@ -185,6 +185,7 @@ class World(Events):
             return
         self._judge_deaths()
         self._judge_skips()
+        self._partitions.at_rest()
         self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
         self.judge.check_traces(self.storage.paths(), self._deletions_lost)
 

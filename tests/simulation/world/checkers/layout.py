@@ -10,6 +10,9 @@
 
 Keys are written as Hudi does: the value itself where one column makes the key and at most one the partition,
 ``id:k1,sub:s`` or ``id:k1`` elsewhere. Rows of the model have their partition path as ``day``.
+
+A row's *identity*, by which the model and the checkers go, is its record key. Where the record index is
+divided by partition, it is the partition path, a bar and the record key: ``d1|k1``, ``d1/z1|id:k1``.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ from typing import Final
 
 SUB: Final = "s"
 _DAY_OF_NONE: Final = "d0"
+_BAR: Final = "|"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """``keys``: how many columns the record key has, 1 or 2."""
+    """``keys``: how many columns the record key has, 1 or 2. ``by_partition``: the record index is divided by
+    partition.
+    """
 
     partition: str = "day"
     keys: int = 1
+    by_partition: bool = False
 
     @property
     def _names_parts(self) -> bool:
@@ -38,8 +45,26 @@ class Layout:
             return name
         return f"id:{name},sub:{SUB}" if self.keys > 1 else f"id:{name}"
 
-    def name(self, record_key: str) -> str:
-        """The `id` of the row with this record key."""
+    @property
+    def deletes_name_partition(self) -> bool:
+        """Whether a delete has to name the partition of its row."""
+        return self.by_partition and self.partition != "none"
+
+    def identity(self, path: str, record_key: str) -> str:
+        """Of the row with this key in this partition."""
+        return f"{path}{_BAR}{record_key}" if self.by_partition else record_key
+
+    def key_of(self, identity: str) -> str:
+        """The record key of a row."""
+        return identity.partition(_BAR)[2] if self.by_partition else identity
+
+    def path_of(self, identity: str) -> str:
+        """The partition path of a row, where it is part of its identity."""
+        return identity.partition(_BAR)[0]
+
+    def name(self, identity: str) -> str:
+        """The `id` of the row."""
+        record_key = self.key_of(identity)
         return record_key.partition(",")[0].removeprefix("id:") if self._names_parts else record_key
 
     def path(self, day: str, zone: str | None = None) -> str:

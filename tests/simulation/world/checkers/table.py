@@ -9,16 +9,23 @@ write. What a file group's slices are, and which groups are replaced, is Hudi's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tests.hudi_rules.slices import parse_data_file, read_slice
 from tests.hudi_rules.table import HudiTable, newest_manifest
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.cleans import Clean, cleans_of
 from tests.simulation.world.checkers.layout import Layout
+from tests.simulation.world.checkers.merged import (
+    DataFile,
+    Merged,
+    counts_in_metadata,
+    merged_files,
+    parse_file,
+)
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.checkers.partitioned import hidden_groups, identity_in, partitioned_entries
 from tests.simulation.world.checkers.timelines import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
@@ -28,31 +35,19 @@ from tests.simulation.world.checkers.timelines import (
     read_timeline,
 )
 
-__all__ = ["DATA_TIMELINE", "METADATA_TIMELINE", "NO_TIMELINE", "Timeline"]
+__all__ = [
+    "DATA_TIMELINE", "METADATA_TIMELINE", "NO_TIMELINE", "DataFile", "Merged", "Timeline", "parse_file",
+]  # fmt: skip
 
 _HISTORY: Final = f"{DATA_TIMELINE}/history"
 _INDEX_FOLDER: Final = ".hoodie/metadata/record_index"
 _FILES_FOLDER: Final = ".hoodie/metadata/files"
 _SECONDARY_FOLDER: Final = ".hoodie/metadata/secondary_index_by_ts"
-_BOOTSTRAP: Final = "00000000000000"
 _T = TypeVar("_T")
 
 
 class BrokenTableError(Exception):
     """What a reader trips over: a key twice, a file that is not there."""
-
-
-class DataFile(NamedTuple):
-    """A base file or a log file of the table or of its metadata table."""
-
-    path: str
-    file_id: str
-    instant: str
-    is_log: bool
-
-
-Merged = tuple[tuple[Place, tuple[DataFile, ...]], ...]
-"""Per file group what a reader merges: the base file, then the log files in their order."""
 
 
 _Slices = tuple[tuple[DataFile, ...], Merged]
@@ -78,12 +73,6 @@ class Content(NamedTuple):
     rows: dict[str, Row]
     places: dict[str, Place]
     indexed: dict[str, Place]
-
-
-def parse_file(path: str) -> DataFile | None:
-    """What a path stands for; None for what is no data file."""
-    found = parse_data_file(path.rpartition("/")[2])
-    return None if found is None else DataFile(path, found.file_id, found.instant, found.is_log)
 
 
 class Reader:
@@ -165,15 +154,7 @@ class Reader:
 
         def valid(file: DataFile) -> bool:
             # Base files are compactions', which are no instants of the data table; slices tell which count.
-            if file.instant.startswith(_BOOTSTRAP) or not file.is_log:
-                return True
-            committed = data.counts(file.instant) or file.instant in data.others
-            # A restore ends with a deltacommit that the data timeline never has.
-            committed = committed or any(
-                each.requested < file.instant < str(each.completion)
-                for each in data.hudi.completed("restore")
-            )
-            return metadata.counts(file.instant) and committed
+            return not file.is_log or counts_in_metadata(file.instant, data, metadata)
 
         def shown(file: DataFile) -> bool:
             return data.counts(file.instant) and (
@@ -183,13 +164,15 @@ class Reader:
         def slices(folder: str, keep: Callable[[DataFile], bool], timeline: Timeline) -> _Slices:
             def made() -> _Slices:
                 files = tuple(filter(keep, self.files(folder)))
-                return files, _merged_files(files, timeline)
+                return files, merged_files(files, timeline)
 
             made_of = (self._listed(folder), data, metadata, rolled_back)
             return self._once("slices", folder, made_of, made)
 
+        hidden = self.hidden(data, metadata)
         groups = [slices(folder, shown, data) for folder in self._folders()]
-        shards, listed = slices(_INDEX_FOLDER, valid, metadata), slices(_FILES_FOLDER, valid, metadata)
+        shards = slices(_INDEX_FOLDER, lambda file: valid(file) and file.file_id not in hidden, metadata)
+        listed = slices(_FILES_FOLDER, valid, metadata)
         secondary = slices(_SECONDARY_FOLDER, valid, metadata)
         return self._once(
             "view",
@@ -204,9 +187,21 @@ class Reader:
             ),
         )
 
+    def hidden(self, data: Timeline, metadata: Timeline) -> set[str]:
+        """The file groups of a partitioned record index of which readers see nothing."""
+        if not self._layout.by_partition:
+            return set()
+        names = self._listed(_INDEX_FOLDER)
+        return self._once(
+            "hidden",
+            _INDEX_FOLDER,
+            (names, data, metadata),
+            lambda: hidden_groups(names, lambda instant: counts_in_metadata(instant, data, metadata)),
+        )
+
     def by_folder(self, data: Timeline) -> dict[str, Row]:
         """The rows for a reader that lists folders: base files that are not committed begin slices, too."""
-        found = [_merged_files(self.files(folder), data) for folder in self._folders()]
+        found = [merged_files(self.files(folder), data) for folder in self._folders()]
         return self._rows(tuple(each for part in found for each in part))[0]
 
     def _history(self) -> HudiTable | None:
@@ -260,9 +255,12 @@ class Reader:
         return rows, places
 
     def group_rows(self, place: Place, files: tuple[DataFile, ...]) -> dict[str, Row]:
-        """The rows of a file group, merged from these files; not to be changed."""
+        """The rows of a file group by their identities, merged from these files; not to be changed."""
         on = (*files, *(self._read(file.path) for file in files))
-        return self._once("group", "/".join(place), on, lambda: self._merge(files))
+        return self._once("group", "/".join(place), on, lambda: self._identified(place[0], files))
+
+    def _identified(self, path: str, files: tuple[DataFile, ...]) -> dict[str, Row]:
+        return {self._layout.identity(path, key): row for key, row in self._merge(files).items()}
 
     def _merge(self, files: tuple[DataFile, ...]) -> dict[str, Row]:
         live: dict[str, Row] = {}
@@ -313,6 +311,8 @@ class Reader:
         return upserts, deleted
 
     def _index(self, view: View) -> dict[str, Place]:
+        if self._layout.by_partition:
+            return partitioned_entries(view.shards, self._entries, self._layout)
         index: dict[str, Place] = {}
         for _, files in view.shards:
             for file in files:
@@ -333,12 +333,12 @@ class Reader:
         return living
 
     def instants_of(self, view: View, keys: set[str]) -> set[str]:
-        """The instants whose index entries say something about one of the keys."""
+        """The instants whose index entries say something about one of these rows."""
         return {
             file.instant
-            for _, files in view.shards
+            for (_, file_id), files in view.shards
             for file in files
-            if any(key in keys for key, _ in self._entries(file))
+            if any(identity_in(file_id, key, self._layout) in keys for key, _ in self._entries(file))
         }
 
     def index_entries(self, path: str) -> list[tuple[str, tuple[bytes, str] | None]]:
@@ -372,21 +372,3 @@ class Reader:
         if name not in self._parsed:
             self._parsed[name] = parse(data)
         return self._parsed[name]
-
-
-def _merged_files(files: Iterable[DataFile], timeline: Timeline) -> Merged:
-    groups: dict[Place, dict[str, DataFile]] = {}
-    for file in files:
-        folder, _, name = file.path.rpartition("/")
-        place = (folder.removeprefix(".hoodie/metadata/"), file.file_id)
-        groups.setdefault(place, {})[name] = file
-    found = []
-    for place, by_name in groups.items():
-        if place in timeline.replaced:
-            continue
-        shown = read_slice(by_name, timeline.hudi, timeline.scheduled.get(place))
-        if shown is not None:
-            base, logs = shown
-            names = [*([base] if base is not None else []), *logs]
-            found.append((place, tuple(by_name[name] for name in names)))
-    return tuple(found)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.checkers.model import Change, Row
+from tests.simulation.world.checkers.partitioned import lane_of
 
 Entry = dict[str, Any]
 
@@ -99,6 +100,7 @@ class Topics:
         sharded: Sharded | None = None,
     ) -> None:
         self._read, self._ordered, self._layout, self._sharded = read, ordered, layout, sharded
+        self._lanes = lanes
         roles = {"ledger": 1, "epochs": 1, "keyed": lanes, "index": lanes, "tombstones": lanes,
                  "data": data_partitions, "dead-letter": 1}  # fmt: skip
         self._places = [(f"{table}.{role}", role, n) for role, count in roles.items() for n in range(count)]
@@ -172,9 +174,30 @@ class Topics:
     def _change(self, row: dict[str, Any]) -> Change:
         """The event that a keyed row stands for."""
         if row["_tm_op"] == 1:
-            return Change(row["_tm_key"], None, row["_tm_ordering"] if self._ordered else None)
+            return Change(self.identity(row), None, row["_tm_ordering"] if self._ordered else None)
         path = self._layout.path(row["day"], row.get("zone"))
-        return Change(row["_tm_key"], Row(path, row["ts"], row["v"], row.get("note")), row["ts"])
+        identity = self._layout.identity(path, row["_tm_key"])
+        return Change(identity, Row(path, row["ts"], row["v"], row.get("note")), row["ts"])
+
+    def identity(self, row: dict[str, Any]) -> str:
+        """Which row of the table a row of a topic speaks of."""
+        return self._layout.identity(row["_tm_partition"], row["_tm_key"])
+
+    def in_other_lanes(self, counted: Counted) -> list[str]:
+        """Rows that lie in another lane than theirs, with a partitioned record index: no number of shards
+        tells the lane there. Rows of an identity that are all in the same wrong one do no harm until somebody
+        begins who goes by the rule.
+        """
+        if self._sharded is not None or not self._layout.by_partition:
+            return []
+        return [
+            f"{self.identity(row)} is in lane {lane}"
+            for _, entry in counted.shuffled
+            for lane, messages in self.named(entry, "keyed")
+            for message in messages
+            for row in decode.batch_rows(message.value or b"")
+            if lane_of(row["_tm_partition"], row["_tm_key"], self._lanes) != lane
+        ]
 
     @property
     def is_sharded(self) -> bool:

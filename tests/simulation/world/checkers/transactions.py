@@ -23,11 +23,11 @@ def faults_of(topics: Topics, offset: int, entry: Entry, ordered: bool) -> Itera
             )
             if found != part["records"]:
                 yield "G3", f"{where} counts, but {part['topic']}[{part['partition']}] has {found} rows of it"
-    index = {row["_tm_key"]: row for _, rows in _rows(topics, entry, "index") for row in rows}
+    index = {topics.identity(row): row for _, rows in _rows(topics, entry, "index") for row in rows}
     goes: dict[str, dict[int, dict[str, Any]]] = {}
     for _, rows in _rows(topics, entry, "data"):
         for row in rows:
-            goes.setdefault(row["_tm_key"], {})[row["_tm_op"]] = row
+            goes.setdefault(topics.identity(row), {})[row["_tm_op"]] = row
     for key, by_op in goes.items():
         named = index.pop(key, None)
         wanted = _index_row(by_op, ordered)
@@ -41,12 +41,16 @@ def faults_of(topics: Topics, offset: int, entry: Entry, ordered: bool) -> Itera
 
 
 def count_faults(topics: Topics, counted: Counted, sent: int, broken: int) -> Iterator[tuple[str, str]]:
-    """G8 at rest: what was sent, ``broken`` of it, is shuffled and tagged, or a dead letter."""
+    """At rest: what was sent, ``broken`` of it, is shuffled and tagged, or a dead letter (G8), and each row
+    went through its lane.
+    """
     shuffled = sum(entry["records"] for _, entry in counted.shuffled)
     letters = sum(entry["dead_letters"] for _, entry in counted.shuffled)
     kept = topics.dead_letters()
     if len(kept) != broken:
         yield "G8", f"{broken} records cannot be taken, the dead-letter topic has those at {sorted(kept)}"
+    for text in topics.in_other_lanes(counted):
+        yield "G3", text
     tagged = sum(entry["counts"]["input"] for _, entry in counted.tagged)
     found, wanted = (shuffled, letters, tagged), (sent, broken, sent - broken)
     if topics.is_sharded:

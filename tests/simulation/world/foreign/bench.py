@@ -20,6 +20,7 @@ from tests.simulation.world.checkers.table import Merged
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
 from tests.simulation.world.foreign.listed_indexes import LISTED, named_in
+from tests.simulation.world.foreign.partitioned_entries import begin_groups, partition_logs
 from tests.simulation.world.foreign.secondary_entries import NAME, changed_logs
 from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
@@ -193,7 +194,7 @@ class Bench:
         partition, file_id = group
         name = str(LogFileName(file_id, write.instant, 1, write.token))
         table = self._rows(rows, partition, write.instant, file_id) if rows else None
-        gone = Deletes.without_ordering(pa.array(sorted(deleted), pa.string()))
+        gone = Deletes.without_ordering(pa.array(sorted(map(self.layout.key_of, deleted)), pa.string()))
         ordering = OrderingField.of(self.schema, "ts") if self._ordered else None
         data = data_log_bytes(self.schema, write.instant, table, gone, partition, ordering)
         stat = log_append_stat(
@@ -213,6 +214,7 @@ class Bench:
 
     def _rows(self, rows: Mapping[str, Row], partition: str, instant: str, name: str) -> pa.Table:
         days = [self.layout.day(row.day) for row in rows.values()]
+        record_keys = [self.layout.key_of(key) for key in rows]
         values: dict[str, list[Any]] = {
             "id": [self.layout.name(key) for key in rows],
             "sub": [SUB] * len(rows),
@@ -225,7 +227,7 @@ class Bench:
             values[NOTE] = [row.note for row in rows.values()]
         columns = self.schema.arrow
         user = pa.table({name: values[name] for name in columns.names}, schema=columns)
-        keys = pa.chunked_array([pa.array(list(rows), pa.string())])
+        keys = pa.chunked_array([pa.array(record_keys, pa.string())])
         return attach_meta_columns(user, keys, partition, instant, 0, name, 0)
 
     def rows_of(self, look: Look, group: Group, names: Iterable[str]) -> dict[str, Row]:
@@ -284,6 +286,9 @@ class Bench:
         instants.complete(self.storage, instant, "deltacommit", completion, content, instants.METADATA)
 
     def _index(self, instant: str, places: Mapping[str, RecordLocation | None]) -> list[MetadataLogFile]:
+        if self.layout.by_partition:
+            begun = begin_groups(self.storage, instant, map(self.layout.path_of, places), self.shards)
+            return [*begun, *partition_logs(self.storage, instant, places, self.layout)]
         by_shard: dict[int, list[str]] = {}
         for key in places:
             by_shard.setdefault(self.shard(key), []).append(key)
@@ -305,6 +310,14 @@ class Bench:
     def shard(self, key: str) -> int:
         """The shard of the record index that a key belongs to."""
         return int(record_index_shard(pa.array([key]), self.shards)[0])
+
+    def begin_index_groups(self, write: Write) -> None:
+        """The metadata table's deltacommit of a write begins, with the first files of the groups of its
+        partitions, and goes no further.
+        """
+        instants.request(self.storage, write.instant, "deltacommit", root=instants.METADATA)
+        instants.start(self.storage, write.instant, "deltacommit", root=instants.METADATA)
+        begin_groups(self.storage, write.instant, map(self.layout.path_of, write.places), self.shards)
 
     # ------------------------------------------------------------ documents
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from tests.simulation.world.checkers.judge import Judge, Look
 from tests.simulation.world.checkers.layout import Layout
@@ -14,29 +14,18 @@ from tests.simulation.world.foreign.bench import Bench, Write
 from tests.simulation.world.foreign.clock import HudiClock
 from tests.simulation.world.foreign.index_building import IndexBuilding
 from tests.simulation.world.foreign.index_compaction import IndexCompaction
+from tests.simulation.world.foreign.partitioned_entries import groups_there
 from tests.simulation.world.foreign.restoring import Restoring
 from tests.simulation.world.foreign.rows import Rows
 from tests.simulation.world.foreign.services import Services
 from tests.simulation.world.foreign.stats import ForeignStats
 from tests.simulation.world.foreign.tidying import Tidying
 from tests.simulation.world.foreign.undoing import Undoing
+from tests.simulation.world.foreign.words import LEAVES_INDEX, PLANS, UNDONE_BY_A_RESTORE, WORDS
 from tests.simulation.world.foreign.writes import LeftOutError, Writes
 from tests.simulation.world.ports import WorldClock
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.stream_runtime.ids import IdSource
-
-_WORDS: Final = dict.fromkeys(
-    ("insert", "insert-into", "overwrite", "drop", "half", "plan-clustering", "cluster", "fail-clustering"),
-    ("d0",),
-)
-_LEAVES_INDEX: Final = frozenset({
-    "compact-index", "plan-compact-index", "fail-compact-index", "rollback-service", "plan-compaction",
-    "plan-clustering", "plan-clean", "archive", "savepoint", "delete-savepoints", "die", "stats", "build",
-    "leave-build",
-})  # fmt: skip
-"""What begins without a look at what is planned for the metadata table, or does it in a way of its own."""
-_PLANS: Final = ("compaction", "clustering", "clean")
-_UNDONE_BY_A_RESTORE: Final = (("insert", "d0"), ("update",), ("move", "d1"), ("delete",), ("insert", "d1"))
 
 
 class ForeignEngine:
@@ -93,7 +82,7 @@ class ForeignEngine:
         if not self._bench.may():
             self.said = "the lock is held"
             return False
-        words = tuple(map(self._as_written, words or _WORDS.get(kind, ())))
+        words = tuple(map(self._as_written, words or WORDS.get(kind, ())))
         operation: Callable[..., None] = getattr(self, f"_{kind.replace('-', '_')}")
         # What it left out it may have begun: that is the engine's doing, too.
         with self._judge.elsewhere():
@@ -113,7 +102,7 @@ class ForeignEngine:
         look = self._judge.look()
         if self.building.is_on and kind != "build":
             raise LeftOutError("it builds an index")
-        if kind not in _LEAVES_INDEX and self._index.is_pending(look):
+        if kind not in LEAVES_INDEX and self._index.is_pending(look):
             self._index.run(look, clean=False)
             self.done["run-compact-index"] += 1
 
@@ -226,6 +215,16 @@ class ForeignEngine:
         self._begun.add(write.instant)
         self._dies(write.instant, "metadata")
 
+    def _half_begun(self, look: Look, day: str) -> None:
+        """An insert that dies behind the first files of the groups that it begins, holding the lock."""
+        if not self._layout.by_partition or day in groups_there(self._storage):
+            raise LeftOutError("it begins no groups there")
+        write = self._writes.begin(look, self._rows.changes(look, "insert", day))
+        self._bench.begin_index_groups(write)
+        instants.stop(self._storage, write.instant)
+        self._begun.add(write.instant)
+        self._dies(write.instant, "metadata")
+
     def _dies(self, instant: str, where: str) -> None:
         """Between its two commits it leaves the lock behind."""
         if where == "metadata":
@@ -268,7 +267,7 @@ class ForeignEngine:
             return not self._storage.exists(".hoodie/hoodie.properties")
         self._clock.jump(0)
         look = self._judge.look()
-        planned = [*look.timeline.hudi.pending(*_PLANS), *look.metadata.hudi.pending("compaction")]
+        planned = [*look.timeline.hudi.pending(*PLANS), *look.metadata.hudi.pending("compaction")]
         for each in [*planned, *look.metadata.hudi.completed("compaction")] if planned else []:
             # Who carries a plan out has a clock ahead of it, and of compactions of the metadata table.
             self._clock.reach(each.requested)
@@ -329,7 +328,7 @@ class ForeignEngine:
             self._restoring.savepoint(look)
         done = 0
         for number in range(2 + self._rows.made % 3):
-            what, *words = _UNDONE_BY_A_RESTORE[(self._rows.made + number) % len(_UNDONE_BY_A_RESTORE)]
+            what, *words = UNDONE_BY_A_RESTORE[(self._rows.made + number) % len(UNDONE_BY_A_RESTORE)]
             look = self._judge.look()
             there = sorted(look.content.rows)
             if what != "insert" and there:

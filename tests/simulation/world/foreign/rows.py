@@ -33,22 +33,26 @@ class Rows:
         return Row(day, at, -self.made, note)
 
     def meant(self, look: Look, key: str) -> str:
-        """The record key of a script's word: `f` is the last of the keys f1, f2 … that is there."""
-        if key != "f":
+        """The row of a script's word: `f` is the last of the keys f1, f2 … that is there. With a partitioned
+        record index a key may have several rows; it is one of them.
+        """
+        rows, layout = look.content.rows, self._layout
+        if key == "f":
+            return max((each for each in rows if layout.name(each).startswith("f")), default=key)
+        if key in rows or not layout.by_partition:
             return key
-        return max(
-            (each for each in look.content.rows if self._layout.name(each).startswith("f")), default=key
-        )
+        found = sorted(each for each in rows if layout.key_of(each) == key)
+        return found[self.made % len(found)] if found else key
 
     def known(self, look: Look, key: str) -> Row:
-        """The row of a key, or of what the word `f` means. Raises LeftOutError: there is none."""
+        """The row that a word means. Raises LeftOutError: there is none."""
         key = self.meant(look, key)
         if key not in look.content.rows:
             raise LeftOutError(f"there is no {key}")
         return look.content.rows[key]
 
-    def _absent(self, there: Collection[str]) -> str:
-        keys = [self._layout.record_key(f"k{n}") for n in range(KEYS)]
+    def _absent(self, there: Collection[str], day: str) -> str:
+        keys = [self._layout.identity(day, self._layout.record_key(f"k{n}")) for n in range(KEYS)]
         absent = [key for key in keys if key not in there]
         if not absent:
             raise LeftOutError("every key is there")
@@ -61,20 +65,24 @@ class Rows:
         if what == "insert":
             self._inserted += 1
             # Where the index names a file group that was replaced Hudi would write where nobody reads.
-            key = self._absent(look.content.indexed)
+            key = self._absent(look.content.indexed, words[0])
             return {key: self.row(look, key, *words)}
         if what == "fresh":
             self._fresh += 1
-            key = self._layout.record_key(f"f{self._fresh}")
+            key = self._layout.identity(words[0], self._layout.record_key(f"f{self._fresh}"))
             return {key: self.row(look, key, *words)}
         key, *rest = words
         key, row = self.meant(look, key), self.known(look, key)
         if what == "delete":
             return {key: None}
-        return {key: self.row(look, key, rest[0] if what == "move" else row.day)}
+        day = rest[0] if what == "move" else row.day
+        if self._layout.by_partition:
+            # There nothing moves: it writes the key in the other partition, too.
+            key = self._layout.identity(day, self._layout.key_of(key))
+        return {key: self.row(look, key, day)}
 
     def overwritten(self, look: Look, day: str) -> dict[str, Row]:
         """One row that was in the partition, or an absent one, of which nobody asks the index."""
         there = sorted(key for key, row in look.content.rows.items() if row.day == day)
-        key = there[self.made % len(there)] if there else self._absent(look.content.rows)
+        key = there[self.made % len(there)] if there else self._absent(look.content.rows, day)
         return {key: self.row(look, key, day)}

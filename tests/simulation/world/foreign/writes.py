@@ -13,12 +13,14 @@ from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Changes, Write
+from tests.simulation.world.foreign.partitioned_entries import hidden_from_writers
 from tests.simulation.world.foreign.replaced_entries import keys_of_base_files, left_behind, rows_elsewhere
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.timeline.avro_container import encode_container
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
 _COMPLETES_TWICE: Final = 2
+_FAILS: Final = "Hudi fails: it finds no slice of"
 
 
 class LeftOutError(Exception):
@@ -108,6 +110,8 @@ class Writes:
         """``unindexed``: keys that lose their index entries, besides those that change."""
         bench = self._bench
         touched = set(touched)
+        if hidden := hidden_from_writers(look, bench.layout, {*changes, *unindexed}):
+            raise LeftOutError(f"{_FAILS} {hidden}")
         if touched & look.timeline.clustered.keys():
             raise LeftOutError("a clustering is scheduled for a file group that it would change")
         instant = bench.instant(look)
@@ -164,6 +168,9 @@ class Writes:
         self.check_conflicts(write, look)
         metadata_completion, completion = (self._bench.instant(look) for _ in range(_COMPLETES_TWICE))
         keys = {*write.changes, *write.places}
+        if hidden := hidden_from_writers(look, self._bench.layout, keys):
+            self.stop(write)
+            raise LeftOutError(f"{_FAILS} {hidden}")
         sound = self._bench.is_sound(look, metadata_completion, write.groups, keys)
         if not sound or metadata_completion <= write.instant:
             self.stop(write)
