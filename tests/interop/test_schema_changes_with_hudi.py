@@ -1,5 +1,5 @@
-"""Hudi on Spark adds a column and widens another one between our epochs: values stay, in untouched rows too,
-and filters find them by column stats from before and after.
+"""Hudi on Spark adds a column and makes texts of a column of numbers between our epochs: values stay, in
+untouched rows too, and filters find them from our next commit on.
 
 The coordinator and the writer's tasks are ours and real, Kafka is in memory: what is judged is the table.
 """
@@ -31,6 +31,7 @@ EXTRA = pa.schema(
 )
 WIDENED = EXTRA.set(4, pa.field("v", pa.string()))
 STATS = ["id", "v"]
+TEXTS_OF_NUMBERS = "a string column that was one of numbers"
 OPTIONS = {**GLOBAL_RECORD_INDEX, **kept_stats_options(STATS)}
 # The options of a procedure are parted by commas: Hudi makes ranges of all columns then.
 OF_PROCEDURES = {name: value for name, value in OPTIONS.items() if not name.endswith(".column.list")}
@@ -70,19 +71,17 @@ def test_columns_and_values_of_spark_stay(judge: HudiJudge, tmp_path: Path, tabl
     path.run_until_idle()
     table = Path(path.storage.base_uri)
 
-    def finds(*filters: str) -> None:
-        assert kept_stats_columns(path.storage, read_table_config(path.storage)) == STATS
-        judge_skipping(judge, table, [Filter(each) for each in filters])
-
     def rows() -> dict[str, tuple[object, ...]]:
         found = judge.snapshot(table)
         return {each["id"]: (each["day"], each["ts"], each["v"], each["extra"]) for each in found}
 
     alter_table(judge, table, "add columns (extra string)")
-    theirs = [{**row(key, 5, 5, day), "extra": f"of {key}"} for key, day in (("b", "d1"), ("c", "d2"))]
+    values = (("b", "d1", 5), ("c", "d2", 5), ("e", "d1", 10), ("f", "d1", 50))
+    theirs = [{**row(key, 5, value, day), "extra": f"of {key}"} for key, day, value in values]
     judge.upsert(table, pa.Table.from_pylist(theirs, schema=EXTRA), OPTIONS)
     update_a(path, 6, 6)
-    expected = {"a": ("d1", 6, 6, None), "b": ("d1", 5, 5, "of b"), "c": ("d2", 5, 5, "of c")}
+    expected: dict[str, tuple[object, ...]] = {"a": ("d1", 6, 6, None)}
+    expected |= {key: (day, 5, value, f"of {key}") for key, day, value in values}
     assert rows() == expected
     if table_type is TableType.MERGE_ON_READ:
         judge.compact(table, OF_PROCEDURES)
@@ -93,14 +92,20 @@ def test_columns_and_values_of_spark_stay(judge: HudiJudge, tmp_path: Path, tabl
 
     widened = [{**row("c", 8, 0, "d2"), "v": "eight", "extra": "of c"}]
     judge.upsert(table, pa.Table.from_pylist(widened, schema=WIDENED), OPTIONS)
-    finds("v = '5'", "v = 'eight'", "id = 'b' and extra = 'of b'")
+    # Hudi takes the range of numbers of an older file for one of texts: 5 to 50 has no "10" then.
+    texts = ["v = '5'", "v = '10'", "v < '11'", "v = 'eight'", "id = 'b' and extra = 'of b'"]
+    lost = judge_skipping(judge, table, [Filter(each, frozenset({TEXTS_OF_NUMBERS})) for each in texts]).lost
+    assert lost == {TEXTS_OF_NUMBERS: texts[1:3]}
     update_a(path, 9, 9)
+    assert kept_stats_columns(path.storage, read_table_config(path.storage)) == []
     if table_type is TableType.MERGE_ON_READ:
         judge.compact(table, OF_PROCEDURES)
-    finds("v = '9'", "id = 'c'")
+    judge_skipping(judge, table, [Filter(each) for each in [*texts, "v = '9'", "id = 'c'"]])
     assert rows() == {
         "a": ("d1", 9, "9", None),
         "b": ("d1", 5, "5", "of b"),
+        "e": ("d1", 5, "10", "of e"),
+        "f": ("d1", 5, "50", "of f"),
         "c": ("d2", 8, "eight", "of c"),
     }
     assert_record_index_is_data(judge, table)

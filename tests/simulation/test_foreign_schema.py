@@ -23,6 +23,7 @@ from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_other_engines import BOTH_TYPES, tag_anew
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.index_definitions import read_index_definitions, stats_columns
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
@@ -207,6 +208,34 @@ def test_a_type_that_a_column_with_stats_cannot_get_stops_before_anything_is_wri
     assert kept_stats_columns(path.storage, read_table_config(path.storage)) == ["id", "v"]
     OtherEngine(path.storage, path.clock, path.action).commit(schemas[1])
     assert_halts_and_writes_nothing(path, f"column v: its type changed from {becomes} to {was}")
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize("coordinator", ["lives", "dies"])
+@pytest.mark.parametrize(
+    ("becomes", "stays"), [(pa.string(), False), (pa.float64(), True)], ids=["string", "double"]
+)
+def test_column_stats_of_numbers_that_became_texts_are_taken_out(
+    tmp_path: Path, table_type: TableType, coordinator: str, becomes: pa.DataType, stays: bool
+) -> None:
+    """Hudi compares the bounds of older files as texts then: of 5 to 50 it believes that it has no "10"."""
+    path = CommitPath(tmp_path, table_type, ordered=True, stats=["id", "v"])
+    first_epoch(path)
+    path.run_until_idle()
+    of = SCHEMA.arrow.get_field_index("v")
+    wide = TableSchema.from_arrow(TABLE, SCHEMA.arrow.set(of, pa.field("v", becomes)))
+    if coordinator == "dies":
+        path.crash()
+    other = OtherEngine(path.storage, path.clock, path.action)
+    indexed = stats_columns(read_index_definitions(path.storage))
+    other.rewrite(wide, lambda rows: cast_rows(rows, wide.arrow_with_meta), stats_of=indexed)
+    end_second_epoch(path)
+    kept = kept_stats_columns(path.storage, read_table_config(path.storage))
+    assert kept == (["id", "v"] if stays else [])
+    assert path.context is not None
+    taken = path.context.taken_out
+    assert (taken is None) is stays
+    assert taken is None or "made texts of v" in taken.reason
 
 
 def test_a_property_that_appears_while_we_run_stops_by_name(tmp_path: Path) -> None:

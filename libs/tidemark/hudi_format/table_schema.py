@@ -83,6 +83,26 @@ def read_commit_schema(
     return CommitSchema(instant, schema, bool(own_key) and own_key in extra)
 
 
+def schema_of_commit(storage: Storage, table: str, instant: Instant) -> TableSchema | None:
+    """The schema that this completed instant states; None where it states none. Raises as `table_schema`."""
+    if instant.action not in _CHANGE_SCHEMA:
+        return None
+    commit = read_commit_schema(storage, table, instant)
+    return None if commit is None else commit.schema
+
+
+def schema_before(storage: Storage, table: str, timeline: Timeline, instant: Instant) -> TableSchema | None:
+    """The schema of the newest write that completed before this instant; None where the active timeline has
+    none. Raises as `table_schema`.
+    """
+    for earlier in _newest_first(timeline):
+        if str(earlier.completion) < str(instant.completion):
+            commit = read_commit_schema(storage, table, earlier)
+            if commit is not None:
+                return commit.schema
+    return None
+
+
 class SchemaChanges:
     """Finds the schemas of new commits on a timeline that is loaded again and again. Not thread-safe."""
 

@@ -14,7 +14,7 @@ from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.epoch_protocol.seen import requested_of
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.metadata_table.own_stats import disown_stats, foreign_stats, kept_stats_columns
-from tidemark.hudi_format.metadata_table.stats_of_others import columns_without_records
+from tidemark.hudi_format.metadata_table.stats_of_others import columns_made_text, columns_without_records
 from tidemark.hudi_format.table_config import TableConfig, parse_table_config, read_table_config
 from tidemark.hudi_format.table_repairs import take_out_stats
 from tidemark.hudi_format.validation import check_still_servable, without_stats
@@ -24,7 +24,8 @@ _log: Final = logging.getLogger("tidemark.coordinator")
 
 def leave_stats_of_others(context: Context, timelines: Timelines, instants: Collection[str]) -> bool:
     """Gives the column stats up where one of these instants of other writers (identities) has records of some
-    of their columns alone; `check_served` takes them out then. Returns whether it did.
+    of their columns alone, or made texts of a column of numbers; `check_served` takes them out then. Returns
+    whether it did.
 
     To be called before the instants count as seen: later nobody looks at them again.
     """
@@ -33,9 +34,10 @@ def leave_stats_of_others(context: Context, timelines: Timelines, instants: Coll
         lacking = columns_without_records(
             context.storage, timelines.metadata, requested, [*STATS_META_COLUMNS, *columns]
         )
-        if lacking:
-            why = f"another writer's commit {requested} has none of {', '.join(lacking)}"
-            disown_stats(context.publishing, why)
+        made_text = columns_made_text(context.storage, context.table.name, timelines.data, requested, columns)
+        if lacking or made_text:
+            what = f"has none of {', '.join(lacking)}" if lacking else f"made texts of {', '.join(made_text)}"
+            disown_stats(context.publishing, f"another writer's commit {requested} {what}")
             return True
     return False
 
