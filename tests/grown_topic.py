@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 import confluent_kafka.admin
@@ -14,6 +15,12 @@ _client: Any = confluent_kafka.admin
 
 
 def grow_topic(bootstrap_servers: str, name: str, partitions: int) -> None:
-    """Adds partitions to a topic of a real broker."""
+    """Adds partitions to a topic of a real broker, and waits until the broker tells new clients of them: one
+    that asks before may send nothing to them.
+    """
     admin = _client.AdminClient({"bootstrap.servers": bootstrap_servers}, logger=ConnectionLog("grow"))
     admin.create_partitions([_client.NewPartitions(name, partitions)])[name].result(_TIMEOUT_S)
+    end = time.monotonic() + _TIMEOUT_S
+    while len(admin.list_topics(name, timeout=_TIMEOUT_S).topics[name].partitions) < partitions:
+        assert time.monotonic() < end, f"{name} did not get {partitions} partitions in {_TIMEOUT_S} s"
+        time.sleep(0.05)
