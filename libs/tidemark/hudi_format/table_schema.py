@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -51,12 +53,11 @@ def table_schema(storage: Storage, config: TableConfig, timeline: Timeline) -> T
     None when neither a write of the active timeline nor a property states it. Raises `SchemaError`,
     `UnsupportedTableError` (schema on read), `CorruptFileError`.
     """
-    for instant in _newest_first(timeline):
-        if (commit := read_commit_schema(storage, config.name, instant)) is not None:
-            return commit.schema
-    for instant in _newest_first(timeline, _REPEATING):
-        if (repeated := read_commit_schema(storage, config.name, instant, repeats=True)) is not None:
-            return repeated.schema
+    stated = _first_stated(storage, config.name, _newest_first(timeline))
+    if stated is None:
+        stated = _first_stated(storage, config.name, _newest_first(timeline, _REPEATING), repeats=True)
+    if stated is not None:
+        return stated
     text = config.properties.get(keys.CREATE_SCHEMA)
     return TableSchema.from_avro(text, config.name) if text else None
 
@@ -83,24 +84,50 @@ def read_commit_schema(
     return CommitSchema(instant, schema, bool(own_key) and own_key in extra)
 
 
-def schema_of_commit(storage: Storage, table: str, instant: Instant) -> TableSchema | None:
-    """The schema that this completed instant states; None where it states none. Raises as `table_schema`."""
-    if instant.action not in _CHANGE_SCHEMA:
-        return None
-    commit = read_commit_schema(storage, table, instant)
-    return None if commit is None else commit.schema
+def columns_made_text(
+    storage: Storage, table: str, timeline: Timeline, requested: str, columns: Collection[str]
+) -> list[str]:
+    """Those of ``columns`` that are strings since this commit, and were numbers before it (each other change
+    of a type to string stops the stream).
 
-
-def schema_before(storage: Storage, table: str, timeline: Timeline, instant: Instant) -> TableSchema | None:
-    """The schema of the newest write that completed before this instant; None where the active timeline has
-    none. Raises as `table_schema`.
+    Empty where the commit states no schema, and where none before it on the active ``timeline`` does. Raises
+    as `table_schema`.
     """
-    for earlier in _newest_first(timeline):
-        if str(earlier.completion) < str(instant.completion):
-            commit = read_commit_schema(storage, table, earlier)
-            if commit is not None:
-                return commit.schema
+    found = timeline.find(requested)
+    if found is None or not found.is_completed or found.action not in _CHANGE_SCHEMA:
+        return []
+    later = _first_stated(storage, table, [found])
+    if later is None:
+        return []
+    earlier = [one for one in _newest_first(timeline) if str(one.completion) < str(found.completion)]
+    former = _first_stated(storage, table, earlier)
+    if former is None:
+        return []
+    return [
+        name
+        for name in columns
+        if pa.types.is_string(_type_of(later, name)) and _is_number(_type_of(former, name))
+    ]
+
+
+def _first_stated(
+    storage: Storage, table: str, instants: Iterable[Instant], *, repeats: bool = False
+) -> TableSchema | None:
+    """The schema of the first of these instants that states one."""
+    for instant in instants:
+        if (commit := read_commit_schema(storage, table, instant, repeats=repeats)) is not None:
+            return commit.schema
     return None
+
+
+def _type_of(schema: TableSchema, name: str) -> pa.DataType:
+    """The column's type, null where the schema lacks it."""
+    index = schema.arrow.get_field_index(name)
+    return pa.null() if index < 0 else schema.arrow.field(index).type
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 class SchemaChanges:

@@ -1,12 +1,8 @@
-"""Whether another writer's commit leaves the table's column stats as they should be: with records of all
-columns, and of the same kind of values.
+"""Whether another writer's commit has column stats of all columns that the table's stats have.
 
 Hudi takes the columns of a write from that write's options alone. With the options that keep the stats of a
 table (`foreign_writers`) and other columns in them it changes no definition: the only trace is the records of
 its files. A file with a record of one column and none of another is left out of filters on both.
-
-A commit that makes texts of a column of numbers leaves the ranges of older files as numbers. Hudi's readers
-compare their texts: of the range 5 to 50 they believe that it has no "10".
 """
 
 from __future__ import annotations
@@ -21,9 +17,7 @@ from tidemark.hudi_format.metadata_table.index_writes import written_logs
 from tidemark.hudi_format.metadata_table.log_records import log_entries
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS, columns_left_out
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.table_schema import schema_before, schema_of_commit
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Timeline
 
 
@@ -48,35 +42,3 @@ def columns_without_records(
         return []
     keys = [part.keys for part in parts if part.values is not None]
     return columns_left_out(pa.concat_arrays(keys), columns) if keys else []
-
-
-def columns_made_text(
-    storage: Storage, table: str, timeline: Timeline, requested: str, columns: Sequence[str]
-) -> list[str]:
-    """Those of ``columns`` that are strings since this commit, and were numbers before it (each other change
-    of a type to string stops the stream).
-
-    Empty where the commit states no schema, and where none before it on the active timeline does.
-    ``timeline``: the data timeline. Raises as `table_schema`.
-    """
-    found = timeline.find(requested)
-    if found is None or not found.is_completed:
-        return []
-    later, former = schema_of_commit(storage, table, found), schema_before(storage, table, timeline, found)
-    if later is None or former is None:
-        return []
-    return [
-        name
-        for name in columns
-        if pa.types.is_string(_type_of(later, name)) and _is_number(_type_of(former, name))
-    ]
-
-
-def _type_of(schema: TableSchema, name: str) -> pa.DataType:
-    """The column's type, null where the schema lacks it."""
-    index = schema.arrow.get_field_index(name)
-    return pa.null() if index < 0 else schema.arrow.field(index).type
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

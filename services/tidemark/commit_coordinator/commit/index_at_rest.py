@@ -16,7 +16,6 @@ a command that is silent for `SILENT_MS`, or asks for longer than `REST_MS_MAX`,
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 ASKED: Final = join_path(ROOT, "index-at-rest")
 SILENT_MS: Final = 10_000
 REST_MS_MAX: Final = 120_000
-_log: Final = logging.getLogger("tidemark.coordinator")
 
 
 @dataclass(frozen=True)

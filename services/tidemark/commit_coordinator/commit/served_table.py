@@ -5,7 +5,7 @@ either Tidemark can go on, and says what it had to put right, or it stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,9 +14,10 @@ from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.epoch_protocol.seen import requested_of
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.metadata_table.own_stats import disown_stats, foreign_stats, kept_stats_columns
-from tidemark.hudi_format.metadata_table.stats_of_others import columns_made_text, columns_without_records
+from tidemark.hudi_format.metadata_table.stats_of_others import columns_without_records
 from tidemark.hudi_format.table_config import TableConfig, parse_table_config, read_table_config
 from tidemark.hudi_format.table_repairs import take_out_stats
+from tidemark.hudi_format.table_schema import columns_made_text
 from tidemark.hudi_format.validation import check_still_servable, without_stats
 
 _log: Final = logging.getLogger("tidemark.coordinator")
@@ -31,15 +32,25 @@ def leave_stats_of_others(context: Context, timelines: Timelines, instants: Coll
     """
     columns = [] if not instants else kept_stats_columns(context.storage, read_table_config(context.storage))
     for requested in map(requested_of, instants if columns else ()):
-        lacking = columns_without_records(
-            context.storage, timelines.metadata, requested, [*STATS_META_COLUMNS, *columns]
-        )
-        made_text = columns_made_text(context.storage, context.table.name, timelines.data, requested, columns)
-        if lacking or made_text:
-            what = f"has none of {', '.join(lacking)}" if lacking else f"made texts of {', '.join(made_text)}"
+        if what := _breaks_stats(context, timelines, requested, columns):
             disown_stats(context.publishing, f"another writer's commit {requested} {what}")
             return True
     return False
+
+
+def _breaks_stats(context: Context, timelines: Timelines, requested: str, columns: Sequence[str]) -> str:
+    """What this commit did by which column stats of these columns leave rows out; "" for nothing.
+
+    Ranges of numbers stay in older files when a column becomes one of strings, and Hudi's readers compare
+    their texts: of the range 5 to 50 they believe that it has no "10".
+    """
+    lacking = columns_without_records(
+        context.storage, timelines.metadata, requested, [*STATS_META_COLUMNS, *columns]
+    )
+    if lacking:
+        return f"has none of {', '.join(lacking)}"
+    texts = columns_made_text(context.storage, context.table.name, timelines.data, requested, columns)
+    return f"made texts of {', '.join(texts)}" if texts else ""
 
 
 def check_served(context: Context) -> TableConfig:
