@@ -49,6 +49,7 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_I
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator, ShardId
+from tidemark.hudi_format.publication.held import HELD_MAX
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_config import TableType
@@ -148,6 +149,17 @@ def test_each_partition_gets_its_groups_with_the_first_epoch_that_writes_into_it
     content = path.storage.read(f"{METADATA_TABLE_ROOT}/timeline/{found.file_name}")
     named = decode_commit_metadata(content, first).write_stats["record_index"]
     assert sorted(stat.path.rpartition("/")[2] for stat in named) == of_first
+
+
+def test_an_epoch_may_begin_more_files_than_a_term_holds_in_memory(tmp_path: Path) -> None:
+    shards = HELD_MAX // 2
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True, partition_shards=shards)
+    path.tag([(row("a", 1, 1), DataOp.INSERT, GROUP_A), (row("b", 1, 1, "d2"), DataOp.INSERT, GROUP_B)])
+    finish(path)
+    assert path.state().committed.epoch == 1
+    assert len(index_files(path)) == 2 * (shards + 1)
+    assert entries(path) == {("d1", "a"): GROUP_A, ("d2", "b"): GROUP_B}
+    assert layout_of(MetadataTableSnapshot.load(path.storage)).shards == {"d1": shards, "d2": shards}
 
 
 def test_a_key_has_a_row_in_each_of_two_partitions(tmp_path: Path) -> None:

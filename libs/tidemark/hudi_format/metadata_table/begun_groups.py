@@ -48,6 +48,8 @@ Log = tuple[MetadataLogFile, bytes]
 BEGUN_BYTES_MAX: Final = 512 << 20
 """All files of one commit, unpacked: coordinator and writer hold them in memory."""
 _PACKING: Final = 1
+_PUBLISHED_AT_ONCE: Final = 32
+"""A term holds the contents of a few tickets only (`publication.held.HELD_MAX`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,9 @@ def publish_begun(by: Publisher, begun: Sequence[Log], lease: Lease | None = Non
     """Publishes the files of groups that a commit begins (rule 2). Repeatable, also by a successor that has
     their bytes. Raises TimelineConflictError when one exists with another content, FencedOutError.
     """
-    by.publish([by.prepare(log.path, data) for log, data in begun], lease)
+    for first in range(0, len(begun), _PUBLISHED_AT_ONCE):
+        some = begun[first : first + _PUBLISHED_AT_ONCE]
+        by.publish([by.prepare(log.path, data) for log, data in some], lease)
 
 
 def take_back_begun(by: Publisher, begun: Iterable[MetadataLogFile]) -> None:
