@@ -66,13 +66,17 @@ class LocalEngine:
 def run(config: TableConfigFile) -> None:
     """Until SIGTERM."""
     stop = threading.Event()
+    # As Spark names its local folders to workers. This one survives kills, and what is kept in it with it.
+    local = config.state.path / "writer" / "local"
+    local.mkdir(parents=True, exist_ok=True)
+    os.environ["SPARK_LOCAL_DIRS"] = str(local)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     names = TopicNames(config.table.name)
 
     def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
         table = read_table_config(open_storage(config.table.path))
-        kafka, memory = config.kafka.settings, config.limits.secondary_memory
-        facts = table_facts(table, config.table.path, kafka, names.data, names.index, memory)
+        kafka, disk = config.kafka.settings, config.limits.secondary_disk
+        facts = table_facts(table, config.table.path, kafka, names.data, names.index, disk)
         return list(task_planner(facts)(begun, slots))
 
     coordinator = GrpcCoordinator(

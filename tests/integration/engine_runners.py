@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 from tidemark.hudi_format.errors import FencedOutError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_writer.task_outcome import TaskSucceeded
@@ -26,6 +28,13 @@ def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:
         return TaskSucceeded((task,))
     if action == "meet":
         return TaskSucceeded((b"met" if _meets(Path(order["mine"]), Path(order["others"])) else b"alone",))
+    if action == "keep":
+        worker.kept_tables(1, 1 << 20).put(order["name"], 0, lambda: [pa.table({"n": [order["number"]]})])
+        return TaskSucceeded(())
+    if action == "kept":
+        _meets(Path(order["mine"]), Path(order["others"]))
+        found = worker.kept_tables(2, 1 << 20).get(order["name"]) or []
+        return TaskSucceeded(tuple(json.dumps(table.to_pydict()).encode() for table in found))
     if action == "read":
         reader = worker.range_reader(order["kafka"])
         messages = reader.read(TopicPartition(order["topic"], 0), order["first"], order["last"])

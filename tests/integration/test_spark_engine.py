@@ -91,6 +91,21 @@ def test_two_tasks_run_at_once(engine: SparkEngine, tmp_path: Path) -> None:
     assert [_only([outcome]).write_stats for outcome in met] == [(b"met",), (b"met",)]
 
 
+def test_what_one_worker_keeps_the_others_find(engine: SparkEngine, tmp_path: Path) -> None:
+    """In a folder that Spark takes away."""
+    _only(_run(engine, {"do": "keep", "name": "some", "number": 7}))
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    found = _run(
+        engine,
+        {"do": "kept", "name": "some", "mine": here, "others": there},
+        {"do": "kept", "name": "some", "mine": there, "others": here},
+    )
+    assert [_only([outcome]).write_stats for outcome in found] == [(b'{"n": [7]}',)] * 2
+    assert len({_only([outcome]).worker_pid for outcome in found}) == 2
+    local = Path(engine.session.conf.get("spark.local.dir") or "")
+    assert [path.parent.name.split("-")[0] for path in local.glob("*/tidemark-values")] == ["blockmgr"]
+
+
 def test_sparks_page_says_what_a_job_is(engine: SparkEngine) -> None:
     text = "flights: epoch 12 attempt 1, 4000 rows in 2 tasks"
     engine.describe(text)

@@ -18,6 +18,7 @@ from hudi import HudiTableBuilder
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
+from testing.kept_tables import MemoryKept
 from tests.simulation.clocked_storage import ClockedStorage
 from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
@@ -38,7 +39,7 @@ from tidemark.commit_coordinator.table_services.runner import ServiceRules, Serv
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.create_table import create_table
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles
+from tidemark.hudi_format.file_group.kept_tables import KeptTables
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -67,7 +68,10 @@ class MemoryWorker:
     def __init__(self, client: MemoryKafkaClient, clock: ManualClock) -> None:
         self.clock = clock
         self._client = client
-        self.kept_files = KeptFiles()
+        self._kept = MemoryKept(lost_every=5)
+
+    def kept_tables(self, epoch: int, bytes_max: int) -> KeptTables:
+        return self._kept
 
     def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
         return self._client.range_reader()

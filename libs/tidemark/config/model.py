@@ -329,9 +329,9 @@ class LimitsConfig:
     """Transactions of the assign stage that no committed epoch covers; tagging pauses at the limit."""
     uncommitted_bytes: int = _field(values.size_bytes, 4 * 1_024 * _MIB)
     """Bytes that these transactions wrote to Tidemark's topics; tagging pauses at the limit."""
-    secondary_memory: int = _field(values.size_bytes, 256 * _MIB)
-    """Bytes of rows that a Python worker of Spark keeps, to find the former values that secondary indexes of
-    MERGE_ON_READ tables have to delete.
+    secondary_disk: int = _field(values.size_bytes, 4 * 1_024 * _MIB)
+    """Bytes of rows that the Python workers of a Spark executor keep on its local disk, to find the former
+    values that secondary indexes of MERGE_ON_READ tables have to delete.
     """
     epoch_attempts: int = _field(values.integer(1, 1_000), 10)
     """Attempts to write an epoch. After so many tagging stops until `tidemark epoch retry`."""

@@ -140,7 +140,7 @@ def _planner(config: TableConfigFile) -> PlanTasks:
                 kafka,
                 names.data,
                 names.index,
-                config.limits.secondary_memory,
+                config.limits.secondary_disk,
             )
             plan = task_planner(facts)
         return plan(begun, slots)

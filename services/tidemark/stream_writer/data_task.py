@@ -12,7 +12,8 @@ key's events in the order in which they apply. File slices are read as of the ep
 
 Where the table has secondary indexes, the task compares the rows before and after: of a base file that it
 rewrites anyway; of a slice that gets a log file it takes key, ordering field and the indexed columns, which
-the worker process keeps of the files that it read (`file_group/kept_rows.py`).
+the executor's processes keep of the files that they read and of the log files that they write
+(`file_group/kept_rows.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tidemark.hudi_format.commit.markers import Marker, MarkerType
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, rewritable_rows, write_base_file
 from tidemark.hudi_format.file_group.changes import Deletes, combined
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles
+from tidemark.hudi_format.file_group.kept_tables import KeptTables
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
 from tidemark.hudi_format.file_group.merge import merge_upserts
 from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
@@ -111,7 +112,7 @@ class DataPartitionWriter:
         topic_partition: int,
         file_stats: FileStats,
         entries: SecondaryEntries,
-        kept: KeptFiles,
+        kept: KeptTables,
     ) -> None:
         self._task, self._file_stats, self._entries = task, file_stats, entries
         self._attempt, self._storage = attempt, attempt.storage
@@ -252,7 +253,7 @@ class DataPartitionWriter:
         self._file_stats.add(group.partition_path, file.name, in_log)
         deletes = self._deletes(group)
         if self._entries.columns:
-            self._entries.add(self._merge.rows_logged(slice_, rows, deletes))
+            self._entries.add(self._merge.rows_logged(slice_, rows, deletes, file.path))
         data = data_log_bytes(
             self._schema,
             self._task.instant,

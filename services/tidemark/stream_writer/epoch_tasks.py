@@ -40,8 +40,8 @@ _SMALL_TASK_RECORDS: Final = 20_000
 
 class TableFacts(msgspec.Struct, frozen=True):
     """Facts about the table that do not change while a writer runs. ``kafka`` is the section `kafka:` with
-    the addresses of real brokers. ``secondary_memory``: bytes of rows that a worker process keeps for
-    secondary indexes.
+    the addresses of real brokers. ``secondary_disk``: bytes of rows that the worker processes of an
+    executor keep for secondary indexes.
     """
 
     base_uri: str
@@ -53,7 +53,7 @@ class TableFacts(msgspec.Struct, frozen=True):
     data_topic: str
     index_topic: str
     timezone: str
-    secondary_memory: int = 0
+    secondary_disk: int = 0
 
 
 class PartitionWork(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ def table_facts(
     kafka: Mapping[str, str],
     data_topic: str,
     index_topic: str,
-    secondary_memory: int = 0,
+    secondary_disk: int = 0,
 ) -> TableFacts:
     """The facts of the table, from its own properties (`hoodie.properties`) and not from the configuration
     file.
@@ -170,7 +170,7 @@ def table_facts(
         data_topic=data_topic,
         index_topic=index_topic,
         timezone=config.timeline_timezone,
-        secondary_memory=secondary_memory,
+        secondary_disk=secondary_disk,
     )
 
 

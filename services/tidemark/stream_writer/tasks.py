@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import msgspec
 
 from tidemark.epoch_protocol.entries import Topic
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles
+from tidemark.hudi_format.file_group.kept_tables import KeptTables
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.publication.locate import attempt_of
 from tidemark.hudi_format.publication.tickets import Ticket
@@ -47,8 +47,8 @@ def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     started_s = clock.monotonic_s()
     read = _read(task, worker.range_reader(task.table.kafka))
     read_s = clock.monotonic_s()
-    worker.kept_files.next_round(task.table.secondary_memory)
-    written = _write(task, storage, read, worker.kept_files)
+    kept = worker.kept_tables(task.epoch, task.table.secondary_disk)
+    written = _write(task, storage, read, kept)
     timings_ms = {
         "task_read": (read_s - started_s) * 1_000,
         "task_write": (clock.monotonic_s() - read_s) * 1_000,
@@ -71,7 +71,7 @@ def _write(
     task: EpochTask,
     storage: Storage,
     read: Sequence[tuple[PartitionWork, list[NamedBatch]]],
-    kept: KeptFiles,
+    kept: KeptTables,
 ) -> TaskSucceeded:
     view = TableView.load(storage)
     stats: list[Future[tuple[WriteStat, Ticket]]] = []

@@ -1,25 +1,28 @@
-"""What a Python worker process keeps from task to task: its connections to Kafka, and rows of files.
+"""What a Python worker process keeps from task to task: its connections to Kafka, and files that it mapped.
 
 A worker runs tasks of many epochs. A new consumer costs 6 ms, a cached one 2 ms or less. A client must be
 made in the process that uses it, because it does not survive a fork. Spark ends workers that were idle for a
 minute, and their clients with them.
 
-A worker reads the base files of a table with a secondary index once instead of in each epoch, which is most
-of what such an index costs. No task depends on what its worker kept: files do not change under their names.
+Of a table with a secondary index the workers of an executor decode a file once instead of in each epoch,
+which would be most of what such an index costs, and share what they decoded in a folder of the executor. No
+task depends on what is there: files of the table do not change under their names.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Protocol
 
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles
+from tidemark.hudi_format.file_group.kept_tables import KeptFolder, KeptTables, NothingKept
 from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import RangeReader
 
 READERS_MAX: Final = 4
+_KEPT: Final = "tidemark-values"
 
 
 class Worker(Protocol):
@@ -32,9 +35,10 @@ class Worker(Protocol):
         """A read_committed reader of the cluster that the section `kafka:` names."""
         ...
 
-    @property
-    def kept_files(self) -> KeptFiles:
-        """Rows of files that earlier tasks read."""
+    def kept_tables(self, epoch: int, bytes_max: int) -> KeptTables:
+        """Rows of files that earlier tasks read, of this process and of others. `bytes_max`: what all of them
+        may take.
+        """
         ...
 
 
@@ -45,7 +49,7 @@ class WorkerContext:
         self.clock = clock
         self._pid = os.getpid()
         self._readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
-        self.kept_files = KeptFiles()
+        self._kept = kept_folder(os.environ)
 
     def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
         """A read_committed reader of the cluster that the section `kafka:` names, made at the first call.
@@ -63,10 +67,26 @@ class WorkerContext:
             self._readers[key] = ConfluentKafkaClient(kafka, self.clock).range_reader()
         return self._readers[key]
 
+    def kept_tables(self, epoch: int, bytes_max: int) -> KeptTables:
+        """As `Worker`."""
+        if self._kept is None:
+            return NothingKept()
+        self._kept.next_round(epoch, bytes_max)
+        return self._kept
+
     def drop_readers(self) -> None:
         """Closes every reader, so that the task after a failed one opens new connections."""
         while self._readers:
             self._readers.popitem()[1].close()
+
+
+def kept_folder(environment: Mapping[str, str]) -> KeptFolder | None:
+    """A folder for all workers of this executor, in the first of Spark's local folders that is there. Spark
+    names them to its workers in the same order, and deletes them when the executor ends. None without any.
+    """
+    named = environment.get("SPARK_LOCAL_DIRS", "").split(",")
+    folders = (Path(folder) for folder in named if os.path.isdir(folder))
+    return next((KeptFolder(folder / _KEPT) for folder in folders), None)
 
 
 _context: WorkerContext | None = None

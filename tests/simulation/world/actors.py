@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 from testing.kafka import MemoryKafkaClient
+from testing.kept_tables import MemoryKept
 from testing.objects.publication import ObjectServiceFiles
 from testing.objects.store import ObjectStore
 from tests.simulation.world.deadly_input import SETTINGS
@@ -25,7 +26,7 @@ from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles
+from tidemark.hudi_format.file_group.kept_tables import KeptTables
 from tidemark.hudi_format.publication.locate import service_files_of
 from tidemark.hudi_format.publication.port import ServiceFiles
 from tidemark.hudi_format.storage.base import Storage
@@ -244,7 +245,10 @@ class _Worker:
     def __init__(self, kafka: KafkaClient, clock: Clock) -> None:
         self.clock = clock
         self._kafka = kafka
-        self.kept_files = KeptFiles()
+        self._kept = MemoryKept(lost_every=5)
+
+    def kept_tables(self, epoch: int, bytes_max: int) -> KeptTables:
+        return self._kept
 
     def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
         return self._kafka.range_reader()

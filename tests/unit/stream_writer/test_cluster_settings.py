@@ -17,7 +17,7 @@ import pytest
 
 from testing.clock import ManualClock
 from tidemark.config.spark_master import parse_master
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles
+from tidemark.hudi_format.file_group.kept_tables import KeptTables, NothingKept
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.stream_runtime.platform.spark_env import hide_secrets
 from tidemark.stream_writer import cluster
@@ -169,10 +169,12 @@ class Idle:
     """A worker whose task has nothing to read."""
 
     clock = ManualClock()
-    kept_files = KeptFiles()
 
     def range_reader(self, kafka: Mapping[str, str]) -> Any:
         return self
+
+    def kept_tables(self, epoch: int, bytes_max: int) -> KeptTables:
+        return NothingKept()
 
     def read_many(self, wanted: Sequence[object]) -> list[list[object]]:
         return [[] for _ in wanted]

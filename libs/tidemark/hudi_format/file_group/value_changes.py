@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 
 from tidemark.hudi_format.file_group.base_file import RECORD_KEY
 from tidemark.hudi_format.file_group.changes import Changes, Deletes, combined
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles, SliceFiles
+from tidemark.hudi_format.file_group.kept_rows import SliceFiles
+from tidemark.hudi_format.file_group.kept_tables import KeptTables, NothingKept
 from tidemark.hudi_format.file_group.log_blocks import LogContent
 from tidemark.hudi_format.file_group.merge import apply_log, changes_of_rows
 from tidemark.hudi_format.file_group.slice_reader import merge_columns, merge_files
@@ -125,11 +126,13 @@ class SliceMerge:
     mode: MergeMode
     ordering: OrderingField | None
     columns: Sequence[str]
-    kept: KeptFiles = field(default_factory=KeptFiles)
+    kept: KeptTables = field(default_factory=NothingKept)
 
-    def rows_logged(self, file_slice: FileSlice, upserts: pa.Table | None, deletes: Deletes) -> RowsChanged:
+    def rows_logged(
+        self, file_slice: FileSlice, upserts: pa.Table | None, deletes: Deletes, log_path: str | None = None
+    ) -> RowsChanged:
         """The rows before and after a commit adds a log file to the slice, with these rows (with meta
-        columns; None: no rows) and deletes.
+        columns; None: no rows) and deletes. `log_path`: where it will be, so that its content is kept.
 
         Raises `FileMissingError` (the slice was cleaned away), `CorruptFileError`, `SchemaError`,
         `UnsupportedTableError`.
@@ -140,6 +143,8 @@ class SliceMerge:
         own = self._own(upserts, deletes, read)
         keys = own.changes.keys.unique()
         files = SliceFiles(self.storage, read, self.mode, self.ordering, self.kept)
+        if log_path is not None:
+            files.keep_log(log_path, own)
         base = files.base_rows(file_slice, keys)
         logs = _logs_of_keys(files, file_slice, keys)
         states = [

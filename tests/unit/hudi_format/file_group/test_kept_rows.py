@@ -1,18 +1,23 @@
-"""Rows that are kept of files: the answers are those of reading anew, at every bound, in every order of
-questions.
+"""Rows that are kept of files: the answers are those of reading anew, whatever is kept and lost, in every
+order of questions.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.kept_tables import MemoryKept
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.file_group.test_slice_reader import (
     COMMIT,
@@ -30,10 +35,16 @@ from tests.unit.hudi_format.file_group.test_slice_reader import (
     rows_table,
     stored_slice,
 )
-from tidemark.hudi_format.file_group.base_file import write_base_file
-from tidemark.hudi_format.file_group.kept_rows import KeptFiles, KeyedRows
+from tidemark.hudi_format.file_group import kept_rows
+from tidemark.hudi_format.file_group.base_file import write_base_file, write_parquet
+from tidemark.hudi_format.file_group.changes import Changes
+from tidemark.hudi_format.file_group.kept_rows import SliceFiles, indexed, rows_at
+from tidemark.hudi_format.file_group.kept_tables import FILE_BYTES, KeptFolder, KeptTables, NothingKept
+from tidemark.hudi_format.file_group.log_blocks import LogContent
+from tidemark.hudi_format.file_group.merge import changes_of_rows
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.file_group.value_changes import SliceMerge, values_changed
+from tidemark.hudi_format.key_digest import key_hashes
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_config import MergeMode
 
@@ -63,32 +74,59 @@ def nulled(rows: list[Row]) -> list[Row]:
     return [(key, ts, None if value == NULL else value, gone) for key, ts, value, gone in rows]  # type: ignore[misc]
 
 
-def asked(merge: SliceMerge, file_slice: FileSlice, own: Log, mode: MergeMode) -> tuple[set[object], ...]:
+def asked(
+    merge: SliceMerge, file_slice: FileSlice, own: Log, mode: MergeMode, log_path: str | None = None
+) -> tuple[set[object], ...]:
     rows = rows_table(nulled(own.rows), 9, FILE_ID) if own.rows else None
     deletes = deletes_of(own.deletes if mode is EVENT else [(key, None) for key, _ in own.deletes])
-    changes = values_changed([merge.rows_logged(file_slice, rows, deletes)], "v")
+    changes = values_changed([merge.rows_logged(file_slice, rows, deletes, log_path)], "v")
     return tuple(
         set(zip(pairs.keys.to_pylist(), pc.fill_null(pairs.values, NULL).to_pylist(), strict=True))
         for pairs in (changes.puts, changes.deletes)
     )
 
 
-@settings(max_examples=60, deadline=None)
-@given(lives(), st.sampled_from([EVENT, COMMIT]), st.sampled_from([0, 300, 1 << 20]))
+@contextmanager
+def keeping(how: str) -> Iterator[list[KeptTables]]:
+    """The ways of several processes to what is kept, which are asked in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        several: dict[str, list[KeptTables]] = {
+            "nothing": [NothingKept()],
+            "lost now and then": [MemoryKept(3), MemoryKept()],
+            "room for a file": [KeptFolder(Path(folder), 0) for _ in range(2)],
+            "room for all": [KeptFolder(Path(folder), 0) for _ in range(3)],
+        }
+        yield several[how]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    lives(),
+    st.sampled_from([EVENT, COMMIT]),
+    st.sampled_from(["nothing", "lost now and then", "room for a file", "room for all"]),
+    st.booleans(),
+)
 def test_what_is_kept_never_changes_an_answer(
-    life: tuple[list[Row] | None, list[Log], list[int]], mode: MergeMode, bytes_max: int
+    life: tuple[list[Row] | None, list[Log], list[int]], mode: MergeMode, how: str, from_writer: bool
 ) -> None:
+    """`from_writer`: the content of a log file is kept when it is made, and not when it is read."""
     base, logs, steps = life
-    storage, kept = InMemoryStorage(), KeptFiles()
+    storage = InMemoryStorage()
     named = [Log(nulled(each.rows), each.deletes) for each in logs]
     whole = stored_slice(storage, None if base is None else nulled(base), named, mode)
-    merge = SliceMerge(storage, SCHEMA, mode, ORDERING if mode is EVENT else None, ["v"], kept)
-    for number in steps:
-        kept.next_round(bytes_max)
-        got = asked(merge, replace(whole, log_files=whole.log_files[:number]), logs[number], mode)
-        (before, _), (after, _) = model(base, logs[:number], mode), model(base, logs[: number + 1], mode)
-        assert got == (set(after.items()) - set(before.items()), set(before.items()) - set(after.items()))
-        assert kept.nbytes <= bytes_max
+    with keeping(how) as processes:
+        for step, number in enumerate(steps):
+            kept = processes[step % len(processes)]
+            if isinstance(kept, KeptFolder):
+                kept.next_round(step, FILE_BYTES + 2_000 if how == "room for a file" else 1 << 22)
+            merge = SliceMerge(storage, SCHEMA, mode, ORDERING if mode is EVENT else None, ["v"], kept)
+            path = join_path("eu", whole.log_files[number]) if from_writer else None
+            got = asked(merge, replace(whole, log_files=whole.log_files[:number]), logs[number], mode, path)
+            (before, _), (after, _) = model(base, logs[:number], mode), model(base, logs[: number + 1], mode)
+            assert got == (
+                set(after.items()) - set(before.items()),
+                set(before.items()) - set(after.items()),
+            )
 
 
 class Counted(InMemoryStorage):
@@ -118,18 +156,27 @@ def storage() -> Counted:
 
 
 def test_a_further_log_file_alone_is_read(storage: Counted) -> None:
-    whole, kept = stored_slice(storage, BASE, LOGS, EVENT), KeptFiles()
-    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept)
+    whole = stored_slice(storage, BASE, LOGS, EVENT)
+    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], MemoryKept())
     storage.taken()
     for number, read in ((1, whole.paths()[:2]), (2, whole.paths()[2:]), (2, []), (0, [])):
-        kept.next_round(1 << 20)
         asked(merge, replace(whole, log_files=whole.log_files[:number]), OWN, EVENT)
         assert storage.taken() == sorted(read)
 
 
+def test_a_log_file_is_not_read_after_its_writer_kept_it(storage: Counted) -> None:
+    """Not by another process either, and what it says is what the file says."""
+    whole, kept = stored_slice(storage, BASE, LOGS, EVENT), MemoryKept()
+    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept)
+    asked(merge, replace(whole, log_files=()), LOGS[0], EVENT, whole.paths()[1])
+    storage.taken()
+    other = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept)
+    got = asked(other, replace(whole, log_files=whole.log_files[:1]), OWN, EVENT)
+    assert (storage.taken(), got) == ([], ({("k", "z")}, {("k", "y")}))
+
+
 def test_another_column_another_mode_and_another_table_are_read_for_themselves(storage: Counted) -> None:
-    whole, kept = stored_slice(storage, BASE, [], EVENT), KeptFiles()
-    kept.next_round(1 << 20)
+    whole, kept = stored_slice(storage, BASE, [], EVENT), MemoryKept()
     other = InMemoryStorage("mem://other")
     stored_slice(other, [("k", 1, "elsewhere", False)], [], EVENT)
     merges = [
@@ -146,76 +193,80 @@ def test_another_column_another_mode_and_another_table_are_read_for_themselves(s
     assert asked(merge, whole, OWN, EVENT)[1] == {("k", "elsewhere")}
 
 
-def groups(storage: InMemoryStorage, count: int) -> Iterator[FileSlice]:
-    """Slices of equal size."""
-    for number in range(count):
-        name = f"{FILE_ID[:-1]}{number}_0-0-0_{instant(0)}.parquet"
-        storage.create(join_path("eu", name), write_base_file(rows_table(BASE, 0, name), SCHEMA))
-        yield FileSlice("eu", f"{FILE_ID[:-1]}{number}", name, instant(0))
-
-
-def room_for(count: int) -> int:
-    """Bytes for the rows of so many of these slices, and a half of one."""
-    storage, kept = InMemoryStorage(), KeptFiles()
-    [alone] = groups(storage, 1)
-    kept.next_round(1 << 20)
-    asked(SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept), alone, OWN, EVENT)
-    return kept.nbytes * (2 * count + 1) // 2
-
-
-def test_where_rounds_use_more_than_fits_what_is_kept_stays(storage: Counted) -> None:
-    """Least recent use alone would drop each slice just before it is asked for again."""
-    slices, kept = list(groups(storage, 3)), KeptFiles()
+def test_a_file_group_that_is_compacted_or_taken_back_is_read_anew(storage: Counted) -> None:
+    """Its next base file has another name, and a log file that was taken back is in no slice."""
+    whole, kept = stored_slice(storage, BASE, LOGS, EVENT), MemoryKept()
     merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept)
-    bytes_max = room_for(2)
-    for number in range(3):
-        storage.taken()
-        kept.next_round(bytes_max)
-        for each in slices:
-            asked(merge, each, OWN, EVENT)
-        assert storage.taken() == [path for each in slices[2 if number else 0 :] for path in each.paths()]
+    asked(merge, whole, OWN, EVENT, "eu/never-committed")
+    assert asked(merge, whole, OWN, EVENT)[1] == {("k", "y")}
+    name = f"{FILE_ID}_0-0-0_{instant(5)}.parquet"
+    storage.create(
+        join_path("eu", name), write_base_file(rows_table([("k", 4, "w", False)], 5, name), SCHEMA)
+    )
+    compacted = FileSlice("eu", FILE_ID, name, instant(5))
+    assert asked(merge, compacted, Log([("k", 5, "z", False)]), EVENT) == ({("k", "z")}, {("k", "w")})
 
 
-def test_what_two_rounds_did_not_use_makes_room(storage: Counted) -> None:
-    slices, kept = list(groups(storage, 3)), KeptFiles()
-    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept)
-    bytes_max = room_for(2)
-    read = []
-    for asked_for in ((0, 1), (1, 2), (1, 2), (1, 2), (0,)):
-        storage.taken()
-        kept.next_round(bytes_max)
-        for number in asked_for:
-            asked(merge, slices[number], OWN, EVENT)
-        read.append(len(storage.taken()))
-    assert read == [2, 1, 1, 0, 1]
-
-
-def test_a_lower_bound_drops_at_once(storage: Counted) -> None:
-    [first, second], kept = list(groups(storage, 2)), KeptFiles()
-    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept)
-    kept.next_round(room_for(2))
-    for each in (first, second):
-        asked(merge, each, OWN, EVENT)
-    kept.next_round(room_for(1))
-    assert 0 < kept.nbytes <= room_for(1)
-    storage.taken()
-    asked(merge, second, OWN, EVENT)
-    assert storage.taken() == []
-    kept.next_round(0)
-    assert kept.nbytes == 0
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
-    st.one_of(st.permutations([f"k{number}" for number in range(6)]), st.lists(st.one_of(st.none(), KEYS))),
-    st.lists(st.lists(KEYS, unique=True, min_size=2), min_size=1, max_size=3),
+    st.one_of(st.permutations([f"k{number}" for number in range(6)]), st.lists(KEYS)),
+    st.lists(st.lists(KEYS, unique=True), min_size=1, max_size=3),
+    st.sampled_from([1, 3, 1 << 62]),
 )
-def test_keys_are_found_each_time_with_all_their_rows(
-    stored: list[str | None], questions: list[list[str]]
+def test_keys_are_found_with_all_their_rows(
+    stored: list[str], questions: list[list[str]], hashes: int
 ) -> None:
-    """Also of a damaged file, in which a key occurs twice or is null."""
+    """Also of a damaged file, in which a key occurs twice, and where keys have the same hash."""
     rows = pa.table({"_hoodie_record_key": pa.array(stored, pa.string()), "n": list(range(len(stored)))})
-    keyed = KeyedRows(pa.concat_tables([rows.slice(0, 2), rows.slice(2)]))
-    for keys in [*questions, *questions]:
-        found = keyed.of_keys(pa.array(keys, pa.string()))
-        assert found.column("n").to_pylist() == [n for n, key in enumerate(stored) if key in keys]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_rows, "key_hashes", lambda keys: key_hashes(keys) % np.uint64(hashes))
+        index = indexed(pa.concat_tables([rows.slice(0, 2), rows.slice(2)]))
+        for keys in questions:
+            found = rows_at(*index, pa.array(keys, pa.string()))
+            assert found.column("n").to_pylist() == [n for n, key in enumerate(stored) if key in keys]
+
+
+def test_a_file_with_too_many_keys_to_sort_in_memory_is_read_each_time(
+    storage: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_rows, "_KEYS_BYTES_MAX", 4)
+    whole = stored_slice(storage, BASE, [], EVENT)
+    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], MemoryKept())
+    for _ in range(2):
+        storage.taken()
+        assert asked(merge, whole, OWN, EVENT)[1] == {("k", "x")}
+        assert storage.taken() == whole.paths()
+
+
+def test_a_damaged_file_with_a_key_that_is_null_is_read_each_time(storage: Counted) -> None:
+    name = f"{FILE_ID}_0-0-0_{instant(0)}.parquet"
+    rows = rows_table(BASE, 0, name)
+    at = rows.schema.get_field_index("_hoodie_record_key")
+    damaged = rows.set_column(at, "_hoodie_record_key", pa.array([None, "l"], pa.string()))
+    storage.create(join_path("eu", name), write_parquet(damaged, {}))
+    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], MemoryKept())
+    for _ in range(2):
+        storage.taken()
+        own = Log([("l", 3, "z", False)])
+        assert asked(merge, FileSlice("eu", FILE_ID, name, instant(0)), own, EVENT)[1] == {("l", "y")}
+        assert storage.taken() == [join_path("eu", name)]
+
+
+def test_a_log_file_of_partial_updates_that_stands_for_others_is_kept_whole(
+    storage: Counted,
+) -> None:
+    columns = pa.schema([SCHEMA.arrow_with_meta.field(name) for name in ("_hoodie_record_key", "ts", "v")])
+    rows = pa.table([["k", "l"], [1, 2], ["x", None]], schema=columns)
+    parts = [changes_of_rows(rows, EVENT, ORDERING), Changes.of_deletes(deletes_of([("m", 3), ("n", None)]))]
+    has = np.array([[True, True, False], [False, True, True]])
+    content = LogContent(rows, Changes.concat(parts, [2, 0]), frozenset({instant(1), instant(2)}), has)
+    files = SliceFiles(storage, columns, EVENT, ORDERING, MemoryKept())
+    files.keep_log("eu/some", content)
+    got = files.log(FileSlice("eu", FILE_ID, None, instant(0), ("some",)), "some")
+    assert got.rows.equals(rows)
+    assert got.folds == content.folds
+    assert got.has is not None
+    assert got.has.tolist() == has.tolist()
+    assert got.changes.keys.equals(content.changes.keys)
+    for name in ("ordering", "is_delete", "unconditional", "row"):
+        assert getattr(got.changes, name).tolist() == getattr(content.changes, name).tolist()
