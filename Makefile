@@ -71,11 +71,13 @@ bench-size: setup jars-interop ## The index cache, look-ups of many keys, starts
 
 bench-services: setup jars-interop ## Table services: merges beside Hudi's, the lock, epochs beside them (EPOCHS_ARGS=); half an hour
 	$(PY) -m bench.lock_holds
+	$(PY) -m bench.begun_holds
 	$(PY) -m bench.service_merges
 	$(PY) -m bench.service_epochs $(EPOCHS_ARGS)
 
-bench-indexes: setup jars-interop ## Commits with column stats on against off, beside Hudi's (INDEXES_ARGS=--only tidemark); 20 minutes
+bench-indexes: setup jars-interop ## Commits with column stats on against off, and with a partitioned index against a global one, beside Hudi's (INDEXES_ARGS=--only tidemark, PARTITIONED_ARGS=); 40 minutes
 	$(PY) -m bench.index_costs $(INDEXES_ARGS)
+	$(PY) -m bench.partitioned_costs $(PARTITIONED_ARGS)
 
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up

@@ -49,8 +49,8 @@ class Holds:
     _begun: tuple[float, float, int] | None = None
 
     def begin(self) -> None:
-        """The lock is taken."""
-        self._begun = time.perf_counter(), time.process_time(), self.syncs
+        """The lock is taken, or was taken before."""
+        self._begun = self._begun or (time.perf_counter(), time.process_time(), self.syncs)
 
     def end(self) -> None:
         """The lock is given back; nothing happens where it was not held."""
@@ -76,7 +76,7 @@ def measure(folder: Path, shape: DataShape) -> Holds:
         DataTable(folder, shape)
     served = ServedTable(folder, TABLE_SCHEMA, SystemClock(), EVERYTHING_NOW)
     holds = Holds()
-    with _noted(served.term.lock, holds):
+    with noted(served.term.lock, holds):
         for kind in KINDS:
             time.sleep(0.01)  # cleans keep what is younger than a millisecond
             holds.doing = str(kind), "plan"
@@ -92,7 +92,8 @@ def measure(folder: Path, shape: DataShape) -> Holds:
 
 
 @contextmanager
-def _noted(lock: Any, holds: Holds) -> Iterator[None]:
+def noted(lock: Any, holds: Holds) -> Iterator[None]:
+    """`holds` gets all holds of the lock."""
     acquire, release, fsync = lock.acquire, lock.release, os.fsync
 
     def acquired(*args: Any, **named: Any) -> None:

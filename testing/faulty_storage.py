@@ -13,7 +13,7 @@ It wraps any other storage. Two things can be told to it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ParamSpec, TypeVar
@@ -174,6 +174,9 @@ class FaultyStorage:
         if durable:
             self._synced(dst)
 
+    def link_all(self, links: Sequence[tuple[str, str]]) -> Names:
+        return self._call("link_all", self._inner.link_all, links)
+
     def make_dir(self, path: str, exclusive: bool = False) -> None:
         self._call("make_dir", self._inner.make_dir, path, exclusive)
         self._synced(path)
@@ -221,6 +224,7 @@ WRITING = frozenset(
         "publish",
         "write_in_pieces",
         "link",
+        "link_all",
         "make_dir",
         "rename",
         "rename_over",

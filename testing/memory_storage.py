@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -171,6 +171,15 @@ class InMemoryStorage:
                 raise FencedOutError(f"{src!r} is gone: {dst!r} must not be published")
             self.make_dir(parent_of(dst))
             self._put_new(dst, entry.data)
+
+    def link_all(self, links: Sequence[tuple[str, str]]) -> Names:
+        taken = []
+        for src, dst in links:
+            try:
+                self.link(src, dst)
+            except AlreadyExistsError:
+                taken.append(dst)
+        return taken
 
     def _put_new(self, path: str, data: FileContent) -> None:
         if path in self._files or path in self._dirs:

@@ -130,6 +130,7 @@ class ObjectTerm:
         self._store, self._clock, self._term = store, clock, term
         self._place = ObjectLockPlace(store, ids, term)
         self._lock = TableLock(self._place, clock, term, join_path(store.base_uri, LOCK_PATH))
+        self._many: list[Ticket] = []
         self._settled_at_ms: dict[tuple[int, int], int] = {}
 
     @property
@@ -197,6 +198,11 @@ class ObjectTerm:
         if _read(self._store, TERM) != _term_content(self._term):
             raise FencedOutError(f"{path}: term {self._term.offset} is over")
         return _uploaded(self._store, path, data, _term_tag(self._term), name_decides)
+
+    def prepare_many(self, files: Sequence[tuple[str, FileContent]]) -> list[Ticket]:
+        self.revoke(self._many)
+        self._many = [self.prepare(path, data) for path, data in files]
+        return self._many
 
     def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
         for ticket in tickets:

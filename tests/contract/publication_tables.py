@@ -85,6 +85,7 @@ class Repeating:
 
 CHANGES = {
     "prepare",
+    "prepare_many",
     "publish",
     "put_pending",
     "open_attempt",

@@ -263,6 +263,8 @@ def test_paths_that_leave_the_base_are_refused_by_every_operation(storage: Stora
         lambda: storage.write_in_pieces(path, "new"),
         lambda: storage.link(path, "new"),
         lambda: storage.link("file", path),
+        lambda: storage.link_all([(path, "new")]),
+        lambda: storage.link_all([("file", path)]),
         lambda: storage.make_dir(path),
         lambda: storage.rename("file", path),
         lambda: storage.rename(path, "new"),
@@ -339,6 +341,23 @@ def test_renaming_the_staging_folder_while_it_is_in_use_stops_every_later_publis
     assert fenced.is_set()
     # At most the one publish that had already linked its file when the folder was renamed.
     assert len(storage.list("out")) <= voided_at[0] + 1
+
+
+def test_many_names_are_made_at_once_and_those_that_exist_are_told(storage: Storage) -> None:
+    storage.create("s/one", b"1")
+    storage.create("s/two", b"2")
+    storage.create("out/b", b"other")
+    links = [("s/one", "out/a"), ("s/two", "out/b"), ("s/one", "new/c"), ("s/two", "out/d")]
+    assert storage.link_all(links) == ["out/b"]
+    storage.sync_dir("out")
+    contents = {path: storage.read(path) for _, path in links}
+    assert contents == {"out/a": b"1", "out/b": b"other", "new/c": b"1", "out/d": b"2"}
+    assert storage.link_all(links) == [path for _, path in links]
+    assert storage.link_all([]) == []
+    storage.rename("s", "void")
+    with pytest.raises(GoneError):
+        storage.link_all([("s/one", "out/e")])
+    assert not storage.exists("out/e")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

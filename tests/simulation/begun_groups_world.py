@@ -149,7 +149,7 @@ class World:
                 self.take_back(attempt)
                 return
         elif step is Step.PUBLISHED:
-            begun_groups.publish_begun(self.by, attempt.logs.begun)
+            self.by.publish(begun_groups.prepare_begun(self.by, attempt.logs.begun))
             self.reached.add("begun" if attempt.logs.begun else "nothing begun")
         elif step is Step.INDEX_BEGUN:
             begin_delta_commit(self.by, attempt.instant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from testing.faulty_storage import WRITING
@@ -55,4 +55,7 @@ class _Telling:
             self._points.passing(f"{name} {args[0]}")
             return call(*args, **kwargs)
 
-        return told
+        def each(links: Sequence[tuple[str, str]]) -> list[str]:
+            return [taken for link in links for taken in told([link])]
+
+        return each if name == "link_all" else told

@@ -36,7 +36,7 @@ class SeenTooEarly(World):
     """Rule 1 is broken: the tasks publish the files of groups that their commit begins."""
 
     def prepared(self, attempt: Attempt) -> None:
-        begun_groups.publish_begun(self.by, attempt.logs.begun)
+        self.by.publish(begun_groups.prepare_begun(self.by, attempt.logs.begun))
 
 
 class GoneTooLate(World):

@@ -67,7 +67,7 @@ def write_partitions(task: PartitionsTask, attempt: Attempt) -> TaskSucceeded:
     for changed in task.partitions:
         logs = _logs_of(task, changed.path, changed.parts, before)
         made += [log.prepared(prepare_file(attempt, log.path, data)) for log, data in logs.present]
-        begun += [BegunFile.of(log, data) for log, data in logs.begun]
+        begun += [BegunFile(log, data) for log, data in logs.begun]
     return TaskSucceeded(metadata_logs=tuple(made), begun=tuple(begun))
 
 

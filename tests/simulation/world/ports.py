@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, cast
 
@@ -21,7 +21,7 @@ _READING: Final = frozenset({
 _SAME_PLACE: Final = {"names": "list", "sizes": "list"}
 _WRITING: Final = frozenset({
     "create", "replace", "publish", "make_dir", "rename", "rename_over", "delete", "delete_tree", "sync_dir",
-    "touch", "upload", "abort", "link", "write_in_pieces",
+    "touch", "upload", "abort", "link", "link_all", "write_in_pieces",
 })  # fmt: skip
 _CLIENT: Final = frozenset({
     "init", "flush", "send_offsets", "commit", "abort", "assign", "add", "poll", "read", "read_many",
@@ -65,6 +65,13 @@ class _Gated:
         return found
 
 
+class _GatedStorage(_Gated):
+    def link_all(self, links: Sequence[tuple[str, str]]) -> list[str]:
+        """A place before each link: a process may die between any two."""
+        one = self._process.guarded("storage.link_all", self._inner.link_all, True)
+        return [taken for link in links for taken in one([link])]
+
+
 class _GatedClient:
     """Producers, readers and admins of one process."""
 
@@ -102,7 +109,7 @@ class PlaceFailpoints(FailpointRegistry):
 
 def gated_storage(storage: Any, process: Process) -> Storage:
     """The storage as the process sees it."""
-    return cast(Storage, _Gated(storage, process, "storage", _READING | _WRITING, _WRITING))
+    return cast(Storage, _GatedStorage(storage, process, "storage", _READING | _WRITING, _WRITING))
 
 
 def gated_kafka(client: MemoryKafkaClient, process: Process) -> KafkaClient:

@@ -5,8 +5,8 @@ forgets nothing that it answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
 from testing.faulty_storage import FaultyStorage
 from testing.memory_storage import InMemoryStorage
@@ -43,6 +43,11 @@ class WatchedStorage:
         self._folders: list[str] | None = None
         for name, places in (_CHANGED_PATHS if has_folders else _CHANGED_OBJECTS).items():
             setattr(self, name, self._told(name, getattr(self.called, name), places))
+
+    def link_all(self, links: Sequence[tuple[str, str]]) -> list[str]:
+        """Each link is told of."""
+        one = self._told("link_all", lambda _, link: cast(FaultyStorage, self.called).link_all([link]), (0,))
+        return [taken for link in links for taken in one(link[1], link)]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.called, name)

@@ -139,7 +139,7 @@ def test_keys_of_all_lanes_are_divided_among_the_groups_of_their_partition() -> 
             for shard in range(3)
         ),
     ]
-    assert [(file.name, file.upserts, file.deletes) for file in made.begun] == expected
+    assert [(file.log.name, file.log.upserts, file.log.deletes) for file in made.begun] == expected
     assert {len(file.content) for file in made.begun[:3]} == {80}
     again = write_partitions(msgspec.structs.replace(task, token="other"), table)
     assert again.begun == made.begun, "each run makes the same bytes"

@@ -42,14 +42,12 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import (
     parse_record_index_file_id,
 )
 from tidemark.hudi_format.publication.port import Publisher
-from tidemark.hudi_format.publication.tickets import Lease
+from tidemark.hudi_format.publication.tickets import Ticket
 
 Log = tuple[MetadataLogFile, bytes]
 BEGUN_BYTES_MAX: Final = 512 << 20
 """All files of one commit, unpacked: coordinator and writer hold them in memory."""
 _PACKING: Final = 1
-_PUBLISHED_AT_ONCE: Final = 32
-"""A term holds the contents of a few tickets only (`publication.held.HELD_MAX`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +91,11 @@ def check_not_begun(before: PartitionedLayout, after: PartitionedLayout, now: Pa
         )
 
 
-def publish_begun(by: Publisher, begun: Sequence[Log], lease: Lease | None = None) -> None:
-    """Publishes the files of groups that a commit begins (rule 2). Repeatable, also by a successor that has
-    their bytes. Raises TimelineConflictError when one exists with another content, FencedOutError.
+def prepare_begun(by: Publisher, begun: Iterable[Log]) -> list[Ticket]:
+    """Tickets for the files of groups that a commit begins, which are to be published under the table's lock
+    (rule 2). A successor that has their bytes prepares its own.
     """
-    for first in range(0, len(begun), _PUBLISHED_AT_ONCE):
-        some = begun[first : first + _PUBLISHED_AT_ONCE]
-        by.publish([by.prepare(log.path, data) for log, data in some], lease)
+    return by.prepare_many([(log.path, data) for log, data in begun])
 
 
 def take_back_begun(by: Publisher, begun: Iterable[MetadataLogFile]) -> None:
@@ -113,33 +109,21 @@ def take_back_begun(by: Publisher, begun: Iterable[MetadataLogFile]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BegunFile:
-    """A file of a group that a commit begins, as it travels from the task to the commit: its name below
-    `RECORD_INDEX_FOLDER`, its content, and how many entries it has.
+    """A file of a group that a commit begins: as the deltacommit names it, and its content."""
+
+    log: MetadataLogFile
+    content: bytes
+
+
+class _Packed(msgspec.Struct, frozen=True):
+    """The file as it travels and is stored: its name below `RECORD_INDEX_FOLDER`, its content, and how many
+    entries it has.
     """
 
     name: str
     content: bytes
     upserts: int = 0
     deletes: int = 0
-
-    @classmethod
-    def of(cls, log: MetadataLogFile, data: bytes) -> BegunFile:
-        """The file as it travels."""
-        return cls(log.name, data, log.upserts, log.deletes)
-
-    @property
-    def log(self) -> MetadataLogFile:
-        """The file as a deltacommit names it. Raises CorruptFileError for a name that is none of the
-        index's.
-        """
-        parsed = parse_data_file(self.name)
-        if not isinstance(parsed, LogFileName):
-            raise CorruptFileError(f"{self.name!r} is no log file")
-        shard = parse_record_index_file_id(parsed.file_id).shard
-        size, upserts, deletes = len(self.content), self.upserts, self.deletes
-        return MetadataLogFile(
-            RECORD_INDEX_PARTITION, shard, parsed.file_id, self.name, size, upserts, deletes
-        )
 
 
 def begun_by(names: Iterable[str], instant: str) -> list[MetadataLogFile]:
@@ -155,7 +139,7 @@ def begun_by(names: Iterable[str], instant: str) -> list[MetadataLogFile]:
         elif parsed is not None:
             logs[parsed.file_id] = []
     return [
-        BegunFile(str(log), b"").log
+        _log(str(log), 0)
         for file_id in sorted(logs)
         if logs[file_id] and min(logs[file_id], key=lambda log: log.order).instant == instant
         for log in logs[file_id]
@@ -190,12 +174,15 @@ def packed_begun(files: Sequence[BegunFile]) -> bytes:
     """The files as one text of bytes, b"" without any. Each log file with entries has the schema of the
     metadata table's records in it twice, 9 of its 10 kB where it has few: together they take a tenth.
     """
-    return zlib.compress(msgspec.msgpack.encode(files), _PACKING) if files else b""
+    if not files:
+        return b""
+    packed = [_Packed(file.log.name, file.content, file.log.upserts, file.log.deletes) for file in files]
+    return zlib.compress(msgspec.msgpack.encode(packed), _PACKING)
 
 
 def unpacked_begun(packed: bytes, bytes_max: int = BEGUN_BYTES_MAX) -> tuple[BegunFile, ...]:
     """The files that `packed_begun` packed. Raises CorruptFileError for other bytes, and for files that take
-    more than ``bytes_max``.
+    more than ``bytes_max`` or are none of the index's.
     """
     if not packed:
         return ()
@@ -206,6 +193,19 @@ def unpacked_begun(packed: bytes, bytes_max: int = BEGUN_BYTES_MAX) -> tuple[Beg
             raise CorruptFileError(
                 f"the files of groups that the commit begins take more than {bytes_max} bytes"
             )
-        return msgspec.msgpack.decode(content, type=tuple[BegunFile, ...])
+        files = msgspec.msgpack.decode(content, type=list[_Packed])
     except (zlib.error, msgspec.MsgspecError) as error:
         raise CorruptFileError(f"files of groups that a commit begins cannot be unpacked: {error}") from error
+    return tuple(
+        BegunFile(_log(file.name, len(file.content), file.upserts, file.deletes), file.content)
+        for file in files
+    )
+
+
+def _log(name: str, size: int, upserts: int = 0, deletes: int = 0) -> MetadataLogFile:
+    """The file as a deltacommit names it. Raises CorruptFileError for a name that is none of the index's."""
+    parsed = parse_data_file(name)
+    if not isinstance(parsed, LogFileName):
+        raise CorruptFileError(f"{name!r} is no log file")
+    shard = parse_record_index_file_id(parsed.file_id).shard
+    return MetadataLogFile(RECORD_INDEX_PARTITION, shard, parsed.file_id, name, size, upserts, deletes)

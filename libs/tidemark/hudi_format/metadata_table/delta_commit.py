@@ -100,15 +100,19 @@ def begin_delta_commit(by: Publisher, instant: str) -> Instant:
 
 
 def complete_delta_commit(
-    by: Publisher, inflight: Instant, completion: str, metadata: CommitMetadata, lease: Lease | None = None
+    by: Publisher,
+    inflight: Instant,
+    completion: str,
+    metadata: CommitMetadata | bytes,
+    lease: Lease | None = None,
 ) -> Instant:
-    """Step 4. Repeatable with the same completion time and metadata. The caller holds the table's lock, of
-    which `lease` is a sign.
+    """Step 4. Repeatable with the same completion time and metadata, which may be encoded already. The caller
+    holds the table's lock, of which `lease` is a sign.
 
     No reader sees the deltacommit before the data instant completes. Raises TimelineConflictError when the
     instant was rolled back, or completed at another time; FencedOutError when the writer is fenced.
     """
-    content = encode_commit_metadata(metadata)
+    content = metadata if isinstance(metadata, bytes) else encode_commit_metadata(metadata)
     return complete(by, inflight, completion, content, root=METADATA_TABLE_ROOT, lease=lease)
 
 

@@ -6,6 +6,7 @@
         terms/<term>/                 this term's own folder: completed files and the lock pass through it
             attempt-<epoch>-<attempt>/    writers of the attempt publish out of it
             voided-<epoch>-<attempt>/     the same folder when the attempt is closed
+            laid-<number>/                many files that are published at once (`laid_out`)
             service-<number>/             tasks of the service action prepare files in it (`staged`)
             voided-<number>/              the same folder when the action is closed
         terms/fresh-<term>-<nonce>/   a new folder, before it is renamed into the term's folder
@@ -100,6 +101,15 @@ def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, no
     path = attempt_dir(term, epoch, attempt)
     if not storage.exists(path):
         _make_in_term(storage, term, path, nonce)
+    return path
+
+
+def open_laid_out(storage: FolderStorage, term: int, name: str, nonce: str) -> str:
+    """Makes a folder of this name in the term's, and returns its path. ``nonce``: unique to the call. Raises
+    FencedOutError when the term is over.
+    """
+    path = join_path(term_dir(term), name)
+    _make_in_term(storage, term, path, nonce)
     return path
 
 

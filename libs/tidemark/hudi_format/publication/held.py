@@ -29,16 +29,16 @@ class HeldTickets:
     handle, so that tickets of other owners are refused.
     """
 
-    def __init__(self, storage: Storage, owner: str) -> None:
-        self._storage, self._owner = storage, owner
+    def __init__(self, storage: Storage, owner: str, held_max: int = HELD_MAX) -> None:
+        self._storage, self._owner, self._held_max = storage, owner, held_max
         self._made = 0
         self._held: dict[str, bytes] = {}
         self._revoked: dict[str, None] = {}
 
     def prepare(self, path: str, data: FileContent, name_decides: bool) -> Ticket:
-        """Keeps the content and returns its ticket. Beyond `HELD_MAX` the oldest ticket is revoked."""
+        """Keeps the content and returns its ticket. Beyond ``held_max`` the oldest ticket is revoked."""
         self._made += 1
-        if len(self._held) >= HELD_MAX:
+        if len(self._held) >= self._held_max:
             self._forget(next(iter(self._held)))
         handle, content = f"{self._owner}:{self._made}", bytes(data)
         self._held[handle] = content

@@ -7,6 +7,7 @@ happened.
 ====================== ============================================== =======================================
 prepare, in an attempt the file is linked, its ticket says so         an upload that nobody sees
 prepare, in a term     the content stays in memory                    an upload that nobody sees
+prepare_many           files in the term's folder                     uploads that nobody sees
 prepare, in a service  a file in the action's folder                  an upload that nobody sees
 publish                `link()` out of the term's folder              an upload completed, if the name is free
 revoke                 the content is forgotten                       the upload is aborted
@@ -132,6 +133,13 @@ class Publisher(Protocol):
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
         """A ticket for a file with this content. It is of use in this process only: a successor prepares its
         own. ``name_decides``: whatever file has the name counts as this one.
+        """
+        ...
+
+    def prepare_many(self, files: Sequence[tuple[str, FileContent]]) -> list[Ticket]:
+        """Tickets for files with these paths and contents, in order. It is for many files that are going to
+        be published under the table's lock: what takes long is done here. They are of use in this process
+        only, and the next call revokes those that are not published.
         """
         ...
 

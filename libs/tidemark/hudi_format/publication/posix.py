@@ -7,6 +7,7 @@ a call.
 - A file that a task of a service action prepares stays in the action's folder until it is published
   (`staged`).
 - The content that a term prepares stays in memory (`held`) until it is published out of the term's folder.
+  Many files that it prepares at once lie in that folder (`laid_out`).
 
 Only the folders tell which attempts and terms may still make files (`folders`).
 """
@@ -27,6 +28,7 @@ from tidemark.hudi_format.publication.folder_lock import (
     refuse_lock_of_others,
 )
 from tidemark.hudi_format.publication.held import HeldTickets, publish_held
+from tidemark.hudi_format.publication.laid_out import LaidOutTickets, is_laid_out
 from tidemark.hudi_format.publication.staged import StagedTickets, is_staged, staged_tickets
 from tidemark.hudi_format.publication.table_lock import TableLock
 from tidemark.hudi_format.publication.tickets import NO_TERM, Fate, Lease, Settled, TermId, Ticket
@@ -66,6 +68,7 @@ class PosixTerm:
         self._lock = folder_lock(storage, clock, ids, term, self._folder)
         self._held = HeldTickets(storage, f"term-{term.ledger}-{term.offset}")
         self._staged = StagedTickets(storage, self._folder)
+        self._laid_out = LaidOutTickets(storage, term, ids)
 
     @property
     def storage(self) -> Storage:
@@ -102,10 +105,17 @@ class PosixTerm:
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
         return self._held.prepare(path, data, name_decides)
 
+    def prepare_many(self, files: Sequence[tuple[str, FileContent]]) -> list[Ticket]:
+        return self._laid_out.prepare(files)
+
     def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
-        for of_tasks, some in itertools.groupby(tickets, is_staged):
+        for (of_tasks, laid_out), some in itertools.groupby(
+            tickets, lambda t: (is_staged(t), is_laid_out(t))
+        ):
             if of_tasks:
                 self._staged.publish(list(some))
+            elif laid_out:
+                self._laid_out.publish(list(some))
             else:
                 publish_held(self._held, list(some), self._make)
 
@@ -113,8 +123,12 @@ class PosixTerm:
         self._storage.publish(self._folder, path, data)
 
     def revoke(self, tickets: Sequence[Ticket]) -> Mapping[Ticket, Fate]:
-        held = self._held.revoke([ticket for ticket in tickets if not is_staged(ticket)])
-        return {**held, **{ticket: self._staged.revoke(ticket) for ticket in tickets if is_staged(ticket)}}
+        held = [ticket for ticket in tickets if not is_staged(ticket) and not is_laid_out(ticket)]
+        return {
+            **self._held.revoke(held),
+            **{ticket: self._staged.revoke(ticket) for ticket in tickets if is_staged(ticket)},
+            **{ticket: self._laid_out.revoke(ticket) for ticket in tickets if is_laid_out(ticket)},
+        }
 
     def put_pending(self, path: str, data: FileContent) -> None:
         with contextlib.suppress(AlreadyExistsError):

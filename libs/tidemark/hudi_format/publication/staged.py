@@ -160,7 +160,7 @@ class StagedTickets:
             try:
                 self._storage.link(self._staged(ticket), ticket.path, durable=False)
             except AlreadyExistsError:
-                if not _holds(self._storage, ticket):
+                if not holds(self._storage, ticket):
                     raise TimelineConflictError(
                         f"{ticket.path} exists with another content: another writer made it"
                     ) from None
@@ -172,7 +172,7 @@ class StagedTickets:
         """Uses the ticket up. False: an earlier call has made its file. Raises `FencedOutError`."""
         if self._use_up(self._staged(ticket), ticket):
             return True
-        if not _holds(self._storage, ticket):
+        if not holds(self._storage, ticket):
             raise FencedOutError(f"{ticket.path} must not be published: its ticket was revoked or used up")
         return False
 
@@ -189,7 +189,7 @@ class StagedTickets:
             return Fate.REVOKED
         is_used = self._storage.exists(staged + _USED) and ticket.handle not in self._under_way
         self._under_way.discard(ticket.handle)
-        return Fate.PUBLISHED if is_used or _holds(self._storage, ticket) else Fate.REVOKED
+        return Fate.PUBLISHED if is_used or holds(self._storage, ticket) else Fate.REVOKED
 
     def _use_up(self, staged: str, ticket: Ticket) -> bool:
         """Whether the ticket was open, or this process had begun to use it. Not durable yet."""
@@ -227,7 +227,7 @@ def _read(storage: Storage, path: str) -> _Record | None:
         raise CorruptFileError(f"{path} is no ticket: {error}") from error
 
 
-def _holds(storage: Storage, ticket: Ticket) -> bool:
+def holds(storage: Storage, ticket: Ticket) -> bool:
     """Whether the name holds the ticket's content. A large file is read in pieces."""
     info = storage.stat(ticket.path)
     if info is None or info.size != ticket.size:

@@ -5,6 +5,7 @@ play another engine.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Sequence
 
 from tidemark.hudi_format.errors import AlreadyExistsError
@@ -18,7 +19,7 @@ class Unfenced:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._held = HeldTickets(storage, "unfenced")
+        self._held = HeldTickets(storage, "unfenced", sys.maxsize)
 
     @property
     def storage(self) -> Storage:
@@ -26,6 +27,9 @@ class Unfenced:
 
     def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
         return self._held.prepare(path, data, name_decides)
+
+    def prepare_many(self, files: Sequence[tuple[str, FileContent]]) -> list[Ticket]:
+        return [self.prepare(path, data) for path, data in files]
 
     def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
         publish_held(self._held, tickets, self._storage.create)

@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,7 +29,13 @@ from tidemark.hudi_format.storage.base import (
     checked_path,
     name_of,
 )
-from tidemark.hudi_format.storage.new_files import NEW_FILE, sync_folder, write_all, write_temporary
+from tidemark.hudi_format.storage.new_files import (
+    NEW_FILE,
+    link_unless_taken,
+    sync_folder,
+    write_all,
+    write_temporary,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,6 +212,13 @@ class LocalStorage:
                 sync_folder(os.path.dirname(target))
             return
         raise FencedOutError(f"{src!r} is gone: {dst!r} must not be published")
+
+    def link_all(self, links: Sequence[tuple[str, str]]) -> Names:
+        named = [(self._absolute_file(src), self._absolute_file(dst), dst) for src, dst in links]
+        for path in {os.path.dirname(dst): dst for _, dst in links}.values():
+            self._refuse_link(path)
+            self._make_dirs(os.path.dirname(self._absolute_file(path)))
+        return [path for source, target, path in named if not link_unless_taken(source, target)]
 
     def _refuse_link(self, path: str) -> None:
         """Raises `InvalidPathError` when a folder on the way to `path` is a symbolic link: anybody who may

@@ -7,7 +7,7 @@ import itertools
 import os
 from typing import Final
 
-from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError
 from tidemark.hudi_format.storage.base import FileContent
 
 _TEMPORARY: Final = ".tmp"
@@ -49,6 +49,19 @@ def write_all(descriptor: int, view: memoryview) -> None:
     """Writes all bytes, however many a call takes."""
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def link_unless_taken(source: str, target: str) -> bool:
+    """Gives the file the name `target`; False where that exists. Raises FencedOutError when the file or the
+    folder of `target` is gone.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FencedOutError(f"{source!r} or the folder of {target!r} is gone") from error
+    return True
 
 
 def sync_folder(folder: str) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
-from tidemark.commit_coordinator.commit.begun_partitions import take_back_voided
+from tidemark.commit_coordinator.commit.begun_partitions import forget_prepared, take_back_voided
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.index_at_rest import refuse_during_rest
 from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
@@ -170,6 +170,7 @@ def void_attempt(context: Context, action: VoidAttempt) -> None:
     if context.lock.is_held:
         give_back(context)
     context.hit(CoordinatorFailpoint.AFTER_VOIDED)
+    forget_prepared(context)
 
 
 def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, int]:

@@ -2,16 +2,21 @@
 the first time. `hudi_format.metadata_table.begun_groups` has the rules, and why there are some.
 
 1. The report has the bytes of all their files, and the decision stores it.
-2. `refuse_begun`, under the lock before the decision: nobody else began the partition meanwhile.
-3. `publish_begun_files`, under the lock at the commit, just before the metadata table's deltacommit.
-4. `take_back_voided`, when the attempt is void: deletes them before the lock is given away. It comes after
+2. `prepare_commit`, before the lock is taken: there may be tens of thousands.
+3. `refuse_begun`, under the lock before the decision: nobody else began the partition meanwhile.
+4. `publish_begun_files`, under the lock at the commit, just before the metadata table's deltacommit.
+5. `take_back_voided`, when the attempt is void: deletes them before the lock is given away. It comes after
    the entry that says so, because only then nobody will publish them any more. If the coordinator dies in
    between, it has left the lock, and the next one does this before it frees the lock.
 """
 
 from __future__ import annotations
 
-from tidemark.commit_coordinator.commit.context import Context, Report
+from dataclasses import replace
+from typing import Final
+
+from tidemark.commit_coordinator.commit.commit_metadata import metadata_content
+from tidemark.commit_coordinator.commit.context import Context, PreparedCommit, Report
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import EpochPlanned
@@ -20,15 +25,19 @@ from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, par
 from tidemark.hudi_format.metadata_table.begun_groups import (
     begun_by,
     check_not_begun,
-    publish_begun,
+    prepare_begun,
     take_back_begun,
 )
 from tidemark.hudi_format.metadata_table.partitioned_index import PartitionedLayout
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
+    escape_partition,
     parse_record_index_file_id,
 )
 from tidemark.hudi_format.timeline import Timeline
+
+_MANY: Final = 256
+"""Log files of a commit in the metadata table: the content of one with so many takes 10 ms and more."""
 
 
 def refuse_begun(context: Context, planned: EpochPlanned, timelines: Timelines, report: Report) -> None:
@@ -38,8 +47,11 @@ def refuse_begun(context: Context, planned: EpochPlanned, timelines: Timelines, 
     if not report.begun:
         return
     after = PartitionedLayout.of_file_ids(begun.log.file_id for begun in report.begun)
-    names = map(parse_data_file, context.storage.names(RECORD_INDEX_FOLDER))
-    others = [name for name in names if name is not None and name.instant != planned.instant]
+    begun = {escape_partition(path) for path in after.shards}
+    names = (name for name in context.storage.names(RECORD_INDEX_FOLDER) if _escaped_of(name) in begun)
+    others = [
+        file for file in map(parse_data_file, names) if file is not None and file.instant != planned.instant
+    ]
     try:
         check_not_begun(PartitionedLayout({}), after, _groups_of(others))
     except TimelineConflictError as error:
@@ -60,6 +72,13 @@ def _groups_of(files: list[BaseFileName | LogFileName]) -> PartitionedLayout:
     return PartitionedLayout(shards)
 
 
+def _escaped_of(name: str) -> str:
+    """The partition in a file's name; an escaped one has no '-'. Most names are of other partitions, and
+    there may be a hundred thousand.
+    """
+    return name.removeprefix(".").removeprefix("record-index-").partition("-")[0]
+
+
 def _partition_of(file: BaseFileName | LogFileName) -> str | None:
     return parse_record_index_file_id(file.file_id).partition_path
 
@@ -69,13 +88,49 @@ def _is_pending(timeline: Timeline, instant: str) -> bool:
     return found is not None and not found.is_completed
 
 
-def publish_begun_files(context: Context, report: Report) -> None:
-    """Publishes the files of the groups that the decided attempt begins. Hold the table's lock. Raises as
-    `publish_begun`.
+def prepare_commit(context: Context, planned: EpochPlanned, report: Report) -> None:
+    """Prepares the files that the attempt begins, and the content of its commit in the metadata table where
+    that names many files, so that little is left to do under the lock. Repeatable.
+    """
+    held = context.prepared
+    if planned.instant is None or (held is not None and held.report is report):
+        return
+    if report.begun or len(report.metadata_logs) > _MANY:
+        with context.steps.step("decide_prepare"):
+            files = [(begun.log, begun.content) for begun in report.begun]
+            tickets = prepare_begun(context.publishing, files) if files else []
+            metadata = metadata_content(context, planned, report)
+        context.prepared = PreparedCommit(planned.instant, report, tickets, metadata)
+
+
+def note_stored(context: Context, report: Report, sha256: str) -> None:
+    """The report is stored in the document with this checksum."""
+    held = context.prepared
+    if held is not None and held.report is report:
+        context.prepared = replace(held, sha256=sha256)
+
+
+def stored_report_of(context: Context, instant: str, sha256: str) -> Report | None:
+    """The report that this process prepared and stored for the attempt; None when it did not."""
+    held = context.prepared
+    return held.report if held is not None and (held.instant, held.sha256) == (instant, sha256) else None
+
+
+def publish_begun_files(context: Context, planned: EpochPlanned, report: Report) -> None:
+    """Publishes the files of partitions that the report begins. Repeatable. Hold the lock. A process that
+    took over prepares them first. Raises as `Publisher.publish`.
     """
     if report.begun:
-        files = [(begun.log, begun.content) for begun in report.begun]
-        publish_begun(context.publishing, files, context.lock.lease())
+        prepare_commit(context, planned, report)
+        assert context.prepared is not None
+        context.publishing.publish(context.prepared.tickets, context.lock.lease())
+
+
+def forget_prepared(context: Context) -> None:
+    """Deletes what was prepared, once the attempt is committed or void."""
+    held, context.prepared = context.prepared, None
+    if held is not None:
+        context.publishing.revoke(held.tickets)
 
 
 def take_back_voided(context: Context) -> None:

@@ -26,7 +26,14 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
     refuse_rolled_back,
     refuse_surprises,
 )
-from tidemark.commit_coordinator.commit.begun_partitions import publish_begun_files, refuse_begun
+from tidemark.commit_coordinator.commit.begun_partitions import (
+    forget_prepared,
+    note_stored,
+    prepare_commit,
+    publish_begun_files,
+    refuse_begun,
+    stored_report_of,
+)
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.kept_indexes import refuse_other_indexes
@@ -68,6 +75,8 @@ def decide(context: Context, action: Decide, report: Report) -> None:
     changed the table in a way that is not served; both release the lock.
     """
     planned = action.planned
+    prepare_commit(context, planned, report)
+    document = report_document(report)
     with context.steps.step("decide_lock"):
         context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     try:
@@ -82,7 +91,8 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         refuse_begun(context, planned, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
-            path, sha256 = store_document(context.storage, report_document(report))
+            path, sha256 = store_document(context.storage, document)
+            note_stored(context, report, sha256)
         decided = CommitDecided(
             term=context.term,
             epoch=planned.epoch,
@@ -114,13 +124,12 @@ def finish(context: Context, action: Finish) -> Report:
     planned, decided = action.planned, action.decided
     assert planned.instant is not None
     context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
-    document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
-    report = read_report(document, planned.instant)
+    report = _decided_report(context, planned, decided)
     timelines = load_timelines(context.storage)
     completed_at = timelines.completed_at(planned.instant)
     if completed_at is None:
         if not _check_standing(context, planned, decided, timelines, report):
-            _publish_files(context, report)
+            _publish_files(context, planned, report)
             logs = _metadata_commit(context, planned, decided, report)
             report = msgspec.structs.replace(report, metadata_logs=tuple(logs))
         context.hit(CoordinatorFailpoint.AFTER_METADATA_COMMIT)
@@ -150,6 +159,14 @@ def finish(context: Context, action: Finish) -> Report:
     )
     context.hit(CoordinatorFailpoint.AFTER_EPOCH_COMMITTED)
     return report
+
+
+def _decided_report(context: Context, planned: EpochPlanned, decided: CommitDecided) -> Report:
+    instant, sha256 = planned.instant or "", decided.statuses_sha256
+    report = stored_report_of(context, instant, sha256)
+    if report is not None:
+        return report
+    return read_report(load_document(context.storage, decided.statuses_path, sha256), instant)
 
 
 def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines) -> TimelineLook:
@@ -232,14 +249,14 @@ def _lost_with_the_lock(lost: AttemptLostError | None, newer: Sequence[str]) -> 
     return AttemptLostError(said, why.rewind, why.awaited)
 
 
-def _publish_files(context: Context, report: Report) -> None:
+def _publish_files(context: Context, planned: EpochPlanned, report: Report) -> None:
     tickets = report.unpublished()
     if not tickets and not report.begun:
         return
     with context.steps.step("commit_files"):
         try:
             context.publishing.publish(tickets, context.lock.lease())
-            publish_begun_files(context, report)
+            publish_begun_files(context, planned, report)
         except (TimelineConflictError, FencedOutError) as error:
             context.log.check_term()
             raise AttemptLostError(f"the epoch's files cannot be published: {error}", rewind=True) from error
@@ -269,6 +286,7 @@ def _data_commit(context: Context, planned: EpochPlanned, decided: CommitDecided
 
 def _clean_up(context: Context, planned: EpochPlanned) -> None:
     assert planned.instant is not None
+    forget_prepared(context)
     delete_markers(context.storage, planned.instant)
     heartbeat.stop(context.storage, planned.instant)
     context.publishing.close_attempt(planned.epoch, planned.attempt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -18,8 +18,10 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     file_changes,
     publish_files_log,
 )
+from tidemark.hudi_format.metadata_table.partitions.files import FILES
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
-from tidemark.hudi_format.timeline.avro_records import CommitMetadata, group_stats
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata, group_stats
 
 
 def data_commit_metadata(context: Context, planned: EpochPlanned, report: Report) -> CommitMetadata:
@@ -78,6 +80,23 @@ def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
     }
 
 
+def metadata_content(context: Context, planned: EpochPlanned, report: Report) -> bytes:
+    """The content of the metadata table's deltacommit, before the log file of `files` is made."""
+    instant = planned.instant or ""
+    files, _ = FILES.log_file(file_changes(report.data), instant, ShardId(0))
+    return _content(context, planned, [files, *_logs(report)])
+
+
+def _content(context: Context, planned: EpochPlanned, logs: Sequence[MetadataLogFile]) -> bytes:
+    metadata = delta_commit_metadata(planned.instant or "", logs, origin(context, planned))
+    return encode_commit_metadata(metadata)
+
+
+def _logs(report: Report) -> list[MetadataLogFile]:
+    logs = [*report.metadata_logs, *(begun.log for begun in report.begun)]
+    return sorted(logs, key=lambda log: (log.partition, log.shard, log.name))
+
+
 def metadata_commit(
     context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report
 ) -> list[MetadataLogFile]:
@@ -90,10 +109,13 @@ def metadata_commit(
     publishing = context.publishing
     inflight = begin_delta_commit(publishing, planned.instant)
     files = publish_files_log(publishing, planned.instant, file_changes(report.data))
-    begun = [begun.log for begun in report.begun]
-    logs = sorted([*report.metadata_logs, *begun], key=lambda log: (log.partition, log.shard, log.name))
-    metadata = delta_commit_metadata(planned.instant, [files, *logs], origin(context, planned))
+    logs = _logs(report)
+    held = context.prepared
+    if held is not None and held.report is report:
+        content = held.metadata
+    else:
+        content = _content(context, planned, [files, *logs])
     context.hit(CoordinatorFailpoint.BEFORE_METADATA_COMPLETED)
     lease = context.lock.lease()
-    complete_delta_commit(publishing, inflight, decided.metadata_completion, metadata, lease)
+    complete_delta_commit(publishing, inflight, decided.metadata_completion, content, lease)
     return [files, *logs]

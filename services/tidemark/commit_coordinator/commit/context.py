@@ -102,6 +102,20 @@ class UnfinishedIndex:
     since_ms: int
 
 
+@dataclass(frozen=True)
+class PreparedCommit:
+    """What this process prepared of an attempt's commit before it took the lock: the tickets of the files
+    that the attempt begins in a partitioned record index, and the content of its commit in the metadata
+    table. ``sha256``: of the document that has the report, once it is stored, which need not be read again.
+    """
+
+    instant: str
+    report: Report
+    tickets: Sequence[Ticket]
+    metadata: bytes
+    sha256: str = ""
+
+
 @dataclass
 class Context:
     """Ports and facts of one term.
@@ -111,6 +125,7 @@ class Context:
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
     what was last taken out of the table in this term, for people. ``unfinished``: which index the last commit
     waited for. ``rest``: what a command that makes an index asked for last.
+    ``prepared``: what is done already of the next commit.
     """
 
     table: TableFacts
@@ -126,6 +141,7 @@ class Context:
     taken_out: TakenOut | None = None
     unfinished: UnfinishedIndex | None = None
     rest: AskedRest | None = None
+    prepared: PreparedCommit | None = None
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)

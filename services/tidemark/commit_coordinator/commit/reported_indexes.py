@@ -88,7 +88,7 @@ def _check_partitioned(planned: EpochPlanned, report: Report) -> None:
     firsts = {log.name for log, _ in initial_logs(wanted, planned.instant or "")}
     made = {(group.partition_path, group.shard) for group in begun}
     is_both = {group.partition_path for group in present} & set(paths)
-    if made != set(wanted) or not firsts <= {file.name for file in report.begun} or is_both:
+    if made != set(wanted) or not firsts <= {file.log.name for file in report.begun} or is_both:
         raise EntriesLeftOutError(
             f"the report of epoch {planned.epoch} begins the partitions {paths}; all "
             f"{planned.partitioned.begun} file groups of each were asked for, with their first files: "

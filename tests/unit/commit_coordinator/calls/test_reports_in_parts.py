@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -112,7 +112,7 @@ def test_files_of_begun_groups_arrive_whole_and_are_stored_with_their_bytes(
     firsts = initial_logs([IndexGroup("eu", ShardId(0)), IndexGroup("eu", ShardId(1))], EPOCH.instant)
     large = bytes(range(256)) * 14_000
     log = commit_log(IndexGroup("eu", ShardId(1)), EPOCH.instant, len(large), 7, 0)
-    begun = tuple(BegunFile.of(each, data) for each, data in (*firsts, (log, large)))
+    begun = tuple(BegunFile(each, data) for each, data in (*firsts, (log, large)))
     writer = client(server)
     try:
         writer.report_written(EPOCH, TaskSucceeded((), (present,), begun=begun))
@@ -136,7 +136,7 @@ def test_a_report_that_begins_a_thousand_partitions_is_small(served: tuple[Attem
         *initial_logs(groups, EPOCH.instant),
         *((commit_log(group, EPOCH.instant, len(log), 1, 0), log) for group in groups),
     ]
-    begun = tuple(BegunFile.of(each, data) for each, data in files)
+    begun = tuple(BegunFile(each, data) for each, data in files)
     writer = client(server)
     try:
         writer.report_written(EPOCH, TaskSucceeded((), (), begun=begun))
@@ -151,7 +151,7 @@ def test_a_report_that_begins_a_thousand_partitions_is_small(served: tuple[Attem
 
 def test_files_of_begun_groups_that_take_too_much_memory_are_refused() -> None:
     [(log, data)] = initial_logs([IndexGroup("eu", ShardId(0))], EPOCH.instant)
-    files = (BegunFile.of(log, data), BegunFile(log.name, bytes(5_000)))
+    files = (BegunFile(log, data), BegunFile(replace(log, size=5_000), bytes(5_000)))
     packed = packed_begun(files)
     assert unpacked_begun(packed) == files
     assert unpacked_begun(b"") == ()

@@ -13,7 +13,7 @@ from tidemark.hudi_format.metadata_table.begun_groups import (
     CommitLogs,
     check_not_begun,
     hidden_groups,
-    publish_begun,
+    prepare_begun,
     take_back_begun,
 )
 from tidemark.hudi_format.metadata_table.partitioned_index import PartitionedLayout
@@ -44,7 +44,7 @@ def test_they_come_and_go_as_a_whole_and_each_step_can_be_repeated() -> None:
     for log, _ in begun[:2]:
         storage.create(log.path, dict(begun)[log])
     for _ in range(2):
-        publish_begun(by, begun)
+        by.publish(prepare_begun(by, begun))
         assert storage.names(RECORD_INDEX_FOLDER) == sorted(log.name for log, _ in begun)
     storage.delete(begun[0][0].path)
     for _ in range(2):

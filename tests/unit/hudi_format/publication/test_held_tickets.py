@@ -6,18 +6,18 @@ import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import FencedOutError
-from tidemark.hudi_format.publication.held import HELD_MAX, HeldTickets
+from tidemark.hudi_format.publication.held import HELD_MAX, HeldTickets, publish_held
 from tidemark.hudi_format.publication.tickets import Fate, Ticket
 from tidemark.hudi_format.publication.unfenced import Unfenced
 
 
 def test_tickets_that_nobody_publishes_are_forgotten_oldest_first() -> None:
     storage = InMemoryStorage()
-    by = Unfenced(storage)
-    tickets = [by.prepare(f"f{number}", b"x") for number in range(HELD_MAX + 1)]
+    held = HeldTickets(storage, "term")
+    tickets = [held.prepare(f"f{number}", b"x", name_decides=False) for number in range(HELD_MAX + 1)]
     with pytest.raises(FencedOutError):
-        by.publish(tickets[:1])
-    by.publish(tickets[1:])
+        publish_held(held, tickets[:1], storage.create)
+    publish_held(held, tickets[1:], storage.create)
     assert len(storage.walk("")) == HELD_MAX
 
 
