@@ -113,9 +113,11 @@ class OneRun:
         workload: WideWorkload,
         stats: Sequence[str],
         secondary: str | None = None,
+        index: Mapping[str, Any] | None = None,
     ) -> None:
+        """`index`: further keys of `table.index`."""
         settings = configuration("100ms", 4)
-        settings["table"]["index"]["column_stats"] = list(stats)
+        settings["table"]["index"].update(column_stats=list(stats), **(index or {}))
         settings["table_services"] = _OFF
         settings["services"]["web"] = "off"
         self.run = TidemarkRun(folder, settings, avro_schema(workload.schema()))
@@ -190,7 +192,7 @@ def hudi(options: argparse.Namespace, columns: int, folder: Path) -> dict[str, A
             (folder / name).mkdir()
             table = HudiTable(spark, folder / f"{name}-table", folder / name, more)
             table.create(workload)
-            sides[name] = Side(_upserts(table))
+            sides[name] = Side(upserts(table))
         in_turn(sides, workload, options, f"Hudi, {columns} columns")
     return {"columns": columns, "index": _told(stats), **_figures(sides)}
 
@@ -199,7 +201,9 @@ def _told(stats: Sequence[str]) -> str:
     return f"{len(stats)} with stats"
 
 
-def _upserts(table: HudiTable) -> Callable[[Any], tuple[float, float, list[int]]]:
+def upserts(table: HudiTable) -> Callable[[Any], tuple[float, float, list[int]]]:
+    """As `Side` takes batches, by upserts of one Spark session."""
+
     def take(rows: Any) -> tuple[float, float, list[int]]:
         cpu_s = table.cpu_seconds()
         return table.upsert(rows, False), table.cpu_seconds() - cpu_s, []

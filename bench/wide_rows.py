@@ -20,8 +20,8 @@ class WideWorkload(Workload):
     doubles, ints and texts of 16 characters in turn.
     """
 
-    def __init__(self, keys: int, columns: int, seed: int) -> None:
-        super().__init__(keys, seed=seed)
+    def __init__(self, keys: int, columns: int, seed: int, partitions: int = 16) -> None:
+        super().__init__(keys, partitions, seed)
         self._columns = columns
         self._wide = np.random.default_rng(seed)
 
