@@ -13,7 +13,7 @@ import pytest
 from tests.hudi_rules.slices import begins_with_uncommitted, groups_of
 from tests.hudi_rules.timeline import parse_timeline
 from tests.simulation.begun_groups_world import instant_counts
-from tests.simulation.commit_path import CommitPath
+from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.lived_table import LivedTable
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import (
@@ -160,6 +160,30 @@ def test_an_epoch_may_begin_more_files_than_a_term_holds_in_memory(tmp_path: Pat
     assert len(index_files(path)) == 2 * (shards + 1)
     assert entries(path) == {("d1", "a"): GROUP_A, ("d2", "b"): GROUP_B}
     assert layout_of(MetadataTableSnapshot.load(path.storage)).shards == {"d1": shards, "d2": shards}
+
+
+def test_an_epoch_that_begins_too_many_partitions_is_committed_in_parts(tmp_path: Path) -> None:
+    """Its writer says that the report is too large, until an attempt begins at most two."""
+    path, partitions = new_path(tmp_path), 8
+    for number in range(partitions):
+        rows = row(f"k{number}", 1, 1, f"d{number}")
+        path.tag([(rows, DataOp.INSERT, f"00000000-0000-4000-8000-{number:012}-0")])
+    failed: Counter[int] = Counter()
+    for _ in range(200):
+        path.step_coordinator()
+        view = path.attempts.wait_for_unreported(0.0)
+        if view is not None and len(view.manifest) > 2:
+            failed[view.planned.epoch] += 1
+            path.fail_open_attempt(rewind=False)
+        else:
+            path.write_open_attempt()
+        if path.is_idle():
+            break
+    assert path.is_idle()
+    assert failed[1] == 3
+    assert max(failed.values()) < ATTEMPTS_MAX
+    assert len(entries(path)) == partitions
+    check_nothing_hidden(path)
 
 
 def test_a_key_has_a_row_in_each_of_two_partitions(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> N
         )
     if now_ms < due_ms and not full:
         return Wait("the next epoch is not due", until_ms=due_ms)
-    through = choose_through(state, limits.bytes_max)
+    through = choose_through(state, attempted_bytes(state, seen.failures, limits.bytes_max))
     if through is None:
         return Wait("nothing new counts")
     gathered_ms = max(due_ms, seen.counts_since_ms or 0) + limits.gather_ms
@@ -325,6 +325,16 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> N
         hold_lock=state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS
         or state.rewinds_in_row > HOLD_LOCK_AFTER_REWINDS,
     )
+
+
+def attempted_bytes(state: FoldState, failures: int, bytes_max: int) -> int:
+    """How many bytes the next attempt may cover after so many ``failures`` in a row: from the second one on
+    half as many each time, because the epoch may be too large. Example: its report has more bytes than the
+    coordinator takes, since it begins a thousand partitions of the record index. Transactions of 80 bytes
+    wait: attempts 1 and 2 cover 80 bytes, the third 40, the fourth 20.
+    """
+    waiting = sum(counted.entry.bytes for counted in state.tagged)
+    return min(waiting, bytes_max) >> max(failures - 1, 0)
 
 
 def choose_through(state: FoldState, bytes_max: int) -> int | None:

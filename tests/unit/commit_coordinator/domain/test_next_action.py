@@ -205,6 +205,20 @@ def test_an_epoch_takes_as_many_transactions_as_fit_and_at_least_one(
     assert choose_through(FoldState(tagged=counted(*range(sizes))), bytes_max) == through
 
 
+def test_an_epoch_that_fails_again_and_again_is_planned_smaller() -> None:
+    seen, throughs = Observed(), []
+    for _ in range(6):
+        plan = chosen(FoldState(tagged=counted(*range(8))), seen)
+        assert isinstance(plan, Plan)
+        throughs.append(plan.through)
+        seen.failures += 1
+    assert throughs == [7, 7, 3, 1, 0, 0]
+    seen.succeeded()
+    plan = chosen(FoldState(tagged=counted(*range(8))), seen)
+    assert isinstance(plan, Plan)
+    assert plan.through == 7
+
+
 def test_dead_letters_alone_move_the_input_on_and_untagged_input_does_not() -> None:
     only_dead = CountedShuffle(4, shuffled("in:0", 0, 3, 0, [], dead_letters=3))
     assert choose_through(FoldState(shuffled=[only_dead]), 100) == 4
