@@ -37,6 +37,7 @@ from tidemark.hudi_format.metadata_table.partitioned_index import (
     initial_logs,
     layout_of,
 )
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
@@ -114,6 +115,17 @@ class PartitionedTable:
         for row in [row for row, number in changes.items() if number is None]:
             self.live.pop(row, None)
         return instant
+
+    def build_anew(self, rows: Mapping[Identity, int], shards: int) -> None:
+        """As another engine does that deletes the metadata table: the new index has these rows, in so many
+        groups for each partition.
+        """
+        self.storage.delete_tree(METADATA_TABLE_PATH)
+        empty = PartitionedTable().storage
+        for info in empty.walk(METADATA_TABLE_PATH):
+            self.storage.create(info.path, empty.read(info.path))
+        self.live.clear()
+        self.commit(rows, shards)
 
     def content(self) -> dict[Identity, int]:
         """What look-ups of all rows find, proven against the whole shards."""

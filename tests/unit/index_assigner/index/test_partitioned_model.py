@@ -22,6 +22,7 @@ from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.index_assigner.index_world import ORDERING, SCHEMA, TTL_MS, memory_folder
 from tidemark.epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, IndexOp
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.partitioned_lanes import identity_lanes
 from tidemark.hudi_format.table_config import MergeMode
@@ -185,6 +186,39 @@ def test_random_commits_restarts_and_other_writers_leave_each_row_where_it_is(se
             assert process.ask(ALL) == table.live
         finally:
             process.close()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("shards", [2, 3])
+def test_an_index_that_another_engine_built_anew_is_read_anew(
+    tmp_path: Path, shards: int, restarts: bool
+) -> None:
+    """With other numbers of groups, or with the same: what the cache has of the former index counts no
+    more. The former one was wrong about half of the rows.
+    """
+    table = PartitionedTable()
+    table.commit(dict.fromkeys(ALL, 1), 2)
+    process = Process(table, tmp_path / "cache")
+    try:
+        assert process.ask(ALL) == dict.fromkeys(ALL, 1)
+        if restarts:
+            process.close()
+        table.build_anew({row: 1 + number % 2 for number, row in enumerate(ALL)}, shards)
+        if restarts:
+            process = Process(table, tmp_path / "cache")
+        else:
+            process.index.rewind()
+            for lane in range(LANES):
+                process.index.open_lane(lane, MetadataTableSnapshot.load(table.storage))
+        assert layout_of(MetadataTableSnapshot.load(table.storage)).shards == dict.fromkeys(
+            sorted(PATHS), shards
+        )
+        assert process.ask(ALL) == table.live
+        process.stage({ALL[0]: 3, ("eu", "new"): 3}, 1)
+        process.commit({ALL[0]: 3, ("eu", "new"): 3}, 1, 1, 4)
+        assert process.ask([*ALL, ("eu", "new")]) == table.live
+    finally:
+        process.close()
 
 
 def test_a_partition_without_groups_has_no_rows_and_nothing_is_read(tmp_path: Path) -> None:
