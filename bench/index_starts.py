@@ -271,7 +271,7 @@ class Table:
 
 def upsert_by_spark(table: Path, rows: Path, scratch: Path) -> None:
     """Writes the Parquet file's rows with Hudi on Spark. In a process of its own: its JVM ends with it."""
-    spark = start_spark(ensure_jars("hudi-spark"), scratch, "1g", SPARK_SETTINGS)
+    spark = start_spark(ensure_jars("hudi-spark"), scratch, "4g", SPARK_SETTINGS)
     judge = HudiJudge(spark, scratch)
     judge.write_as_told(table, pq.read_table(rows), "upsert", foreign_writer_options(str(table)))
     spark.stop()

@@ -270,6 +270,11 @@ class HFileReader:
             members[np.array(positions, np.int64)], pa.array(values, pa.binary()), len(numbers)
         )
 
+    def blocks_of(self, keys: pa.StringArray) -> int:
+        """How many data blocks can hold some of these keys: so many are read by `find`."""
+        candidates = self._search.candidates(keys)
+        return len(np.unique(candidates[candidates >= 0]))
+
     def first_key(self, number: int) -> bytes:
         """A key that is at most the block's first one, as in `first_keys`."""
         return self._blocks[number].key

@@ -1,10 +1,9 @@
 """The tier of run files: which shards have one, the load of one more, and room on the disk.
 
 A run is a copy of the base file of a shard's slice. It serves as long as the shard's life goes on, also after
-the base file was compacted or cleaned: its content and RocksDB's entries, which are newer, are together what
-the table says. Where the disk has no room for all of it, the run lacks the key ranges that are used least.
-The rules that keep it true through ended lives, losses of power and damaged files are in
-docs/adr/0014-run-files.md. All methods are called on the index's own thread.
+the base file was compacted or cleaned: RocksDB has what is newer. Where the disk has no room for all of it,
+the run lacks the key ranges that are used least. The rules that keep it true through ended lives, losses of
+power and damaged files are in docs/adr/0014-run-files.md. All methods belong to the index's own thread.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import WarmProgress
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.waited_loads import waits_for_load
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.errors import RunTooLargeError
 from tidemark.index_assigner.runs.files import RunFolder, is_change, run_name, shard_of
@@ -76,9 +76,8 @@ class RunTier:
     # ------------------------------------------------------------------ shards
 
     def open(self, number: ShardId, life: str, change: str) -> None:
-        """Maps the run of the shard's life, if there is one, and its change run, and deletes all others.
-
-        Raises ChangesLostError.
+        """Maps the run of the shard's life, if there is one, and its change run, and deletes all others (or
+        raises ChangesLostError).
         """
         self.end_load([number])
         of_changes = self.changes.open(number, life, change)
@@ -86,11 +85,9 @@ class RunTier:
         for name in self._folder.names():
             if shard_of(name) == number and name not in (own, of_changes):
                 self._remove(name)
-        if self._copies.name(number) == own:
-            return
-        self._copies.unmap(number)
-        if self._folder.size(own):
-            if self._copies.map(number, life):
+        if self._copies.name(number) != own:
+            self._copies.unmap(number)
+            if self._folder.size(own) and self._copies.map(number, life):
                 self._used[own] = next(self._ticks)
             self._published_bytes = self._folder.disk_bytes()
 
@@ -155,6 +152,16 @@ class RunTier:
         if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
             self._cold[shard.number] = shard
 
+    def load_first(self, shard: OpenShard, keys: pa.StringArray) -> None:
+        """Loads the shard, if it has no run, where a look-up of these keys waits for that."""
+        if self._copies.name(shard.number) is not None or not waits_for_load(shard, keys):
+            return
+        if self._free() >= copy_bytes(shard):
+            self.want([shard])
+            while shard.number in self._wanted_left():
+                self._loads.wait()
+                self.poll()
+
     def want(self, shards: Iterable[OpenShard]) -> None:
         """Loads all of these shards that have no run, whatever look-ups read of them."""
         for shard in shards:
@@ -214,10 +221,9 @@ class RunTier:
         if self._cold and self._loading is None and not self._loads.is_busy:
             self._start_next()
         if self._loading is None and not self._loads.is_busy:
-            started = self.changes.next_load(self._room_for_changes)
-            if started is not None:
-                self._loading = started
-                self._loads.start(started[1])
+            self._loading = self.changes.next_load(self._room_for_changes)
+            if self._loading is not None:
+                self._loads.start(self._loading[1])
 
     def _take_over(self, shard: OpenShard, load: ChangeLoad) -> None:
         if load.error is not None:
@@ -259,8 +265,7 @@ class RunTier:
         if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
             self._tried([shard.number])
             return
-        size = copy_bytes(shard)
-        room = self._room(size)
+        room = self._room(copy_bytes(shard))
         if room is not None:
             self._tried([shard.number])
             self._start(shard, room, None)
@@ -298,10 +303,8 @@ class RunTier:
 
     def _start(self, shard: OpenShard, room: int, wanted: BoolArray | None) -> None:
         name = run_name(shard.number, shard.life)
-        identity = RunIdentity(
-            shard.number, shard.life, shard.snapshot.base_name or "", shard.snapshot.base_mark, False
-        )
-        snapshot = shard.snapshot
+        snapshot, life = shard.snapshot, shard.life
+        identity = RunIdentity(shard.number, life, snapshot.base_name or "", snapshot.base_mark, False)
         load = RunLoad(self._folder, name, identity, snapshot.open_base, snapshot.check_base, room, wanted)
         self._loading = shard, load
         self._loads.start(load)
@@ -324,8 +327,7 @@ class RunTier:
                 return None
             table = self._copies.table()
             self._evict_ranges(table, table.held, missing)
-        room = self._free() + spare
-        return room if room >= needed else None
+        return room if (room := self._free() + spare) >= needed else None
 
     def _free(self) -> int:
         """Bytes that runs may take beside those that there are."""
@@ -357,11 +359,10 @@ class RunTier:
         """Deletes the run of a shard that is not open: the one that was used least lately."""
         opened = {self._copies.name(number) for number in self._copies.shards()}
         names = [name for name in self._folder.names() if not is_change(name) and name not in opened]
-        if not names:
-            return False
-        self._remove(min(names, key=lambda run: self._used.get(run, 0)))
-        self.evicted += 1
-        return True
+        if names:
+            self._remove(min(names, key=lambda run: self._used.get(run, 0)))
+            self.evicted += 1
+        return bool(names)
 
     def _evict_ranges(self, table: RangeTable, among: BoolArray, size: float) -> bool:
         """Gives at least so many bytes back, the least used ranges first; False: there are none."""

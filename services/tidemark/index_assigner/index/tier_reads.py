@@ -143,6 +143,19 @@ class TierReads:
         columns.tier[at[located[known] < 0]] = Tier.NONE
         self._spent("run", started)
 
+    def load_first(
+        self,
+        held: Mapping[ShardId, OpenShard],
+        keys: pa.StringArray,
+        shards: Int32Array,
+        columns: AnswerColumns,
+    ) -> None:
+        """Loads shards without a run of which the look-up would read most blocks."""
+        started = self._clock.monotonic_s()
+        for number, members in _by_shard(shards[columns.open]):
+            self._runs.load_first(held[number], keys.take(pa.array(columns.open[members])))
+        self._spent("run", started)
+
     def runs(self, keys: pa.StringArray, shards: Int32Array, columns: AnswerColumns) -> None:
         """Answers from run files, present or absent. Keys of shards without one stay open, and those in
         ranges that the run lacks.

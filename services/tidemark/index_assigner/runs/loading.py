@@ -197,6 +197,9 @@ class Loads(Protocol):
     def take_ended(self) -> Load | None:
         """The load that has ended, once."""
 
+    def wait(self) -> None:
+        """Returns when something can be taken, or at once where loads go on by `take_ended`."""
+
     def end(self) -> None:
         """Gives the load up; soon after that nothing is busy any more, and `take_ended` returns nothing."""
 
@@ -225,6 +228,9 @@ class SteppedLoads:
             return None
         self._load = None
         return load
+
+    def wait(self) -> None:
+        pass
 
     def end(self) -> None:
         if self._load is not None:
@@ -270,6 +276,10 @@ class ThreadedLoads:
             return None
         load, self._load, self._thread = self._load, None, None
         return load
+
+    def wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
 
     def end(self) -> None:
         self._given_up.set()

@@ -23,7 +23,7 @@ from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.hfile import reader as hfile_reader
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.index import change_tier, copies, key_ranges, run_tier
+from tidemark.index_assigner.index import change_tier, copies, key_ranges, run_tier, waited_loads
 from tidemark.index_assigner.index.copies import copy_bytes
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks_layout import (
@@ -251,6 +251,8 @@ def play(
         patched.setattr(key_ranges, "_TIMES_AS_MUCH", 1)
         patched.setattr(run_tier, "_KEYS_PER_PLAN", 0)
         patched.setattr(copies, "_GAIN_MIN", 0)
+        # In every third world look-ups wait for the load of what they would read most of.
+        patched.setattr(waited_loads, "_ENTRIES_MIN", 0 if seed % 3 == 1 else 50_000)
         world = RunWorld(folder, seed, patched, reached, tight)
         for _ in range(steps):
             world.step()

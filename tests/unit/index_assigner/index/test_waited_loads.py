@@ -1,0 +1,86 @@
+"""A look-up that would read most blocks of a shard waits for the shard's run (docs/adr/0014-run-files.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.index_assigner.index_world import MANY, Assigner, DataTable
+from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.hfile import writer as hfile_writer
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.index_assigner.index import waited_loads
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import Tier
+from tidemark.index_assigner.runs.loading import ThreadedLoads
+
+GROUPS = {key: group for key, (group, _) in MANY.items()}
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> DataTable:
+    """Three shards with a block for each of their 400 keys."""
+    monkeypatch.setattr(hfile_writer, "_block_bytes", lambda _: 1)
+    monkeypatch.setattr(waited_loads, "_ENTRIES_MIN", 0)
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    return table
+
+
+def tiers(assigner: Assigner, keys: list[str]) -> set[Tier]:
+    found = assigner.ask(keys)
+    assert {key: each.group for key, each in found.items()} == {key: GROUPS.get(key) for key in keys}
+    return {each.tier for each in found.values()}
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_a_lookup_of_most_keys_is_answered_by_runs_and_reads_no_block(
+    assigners, table: DataTable, threaded: bool
+) -> None:
+    one = assigners(table, loads=ThreadedLoads() if threaded else None).open()
+    assert tiers(one, [*MANY, "absent"]) == {Tier.RUN, Tier.NONE}
+    stats = one.index.stats()
+    assert (stats["blocks_read"], stats["runs_loaded"]) == (0, table.shards)
+
+
+def test_a_lookup_of_some_keys_reads_their_blocks(assigners, table: DataTable) -> None:
+    one = assigners(table).open()
+    some = list(MANY)[::2]
+    assert tiers(one, some) == {Tier.MDT}
+    assert one.index.stats()["blocks_read"] == len(some)
+
+
+def test_many_keys_that_lie_in_few_blocks_are_read(assigners, table: DataTable) -> None:
+    """Absent keys behind the last one of a shard all belong to its last block."""
+    one = assigners(table).open()
+    assert tiers(one, [f"z{number}" for number in range(800)]) == {Tier.NONE}
+    stats = one.index.stats()
+    assert (stats["blocks_read"], stats["runs_loaded"]) == (table.shards, 0)
+
+
+def test_a_small_shard_is_not_waited_for(
+    assigners, table: DataTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waited_loads, "_ENTRIES_MIN", len(MANY))
+    assert tiers(assigners(table).open(), list(MANY)) == {Tier.MDT}
+
+
+def test_without_room_on_the_disk_nothing_is_waited_for(assigners, table: DataTable) -> None:
+    one = assigners(table, limits=IndexLimits(16 << 20, 1)).open()
+    assert tiers(one, list(MANY)) == {Tier.MDT}
+    assert one.index.stats()["run_shards"] == 0
+
+
+def test_a_base_file_that_vanishes_during_the_load_is_found_out(
+    assigners, table: DataTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = assigners(table).open()
+    checks = ShardSnapshot.check_base
+
+    def gone(snapshot: ShardSnapshot) -> None:
+        monkeypatch.setattr(ShardSnapshot, "check_base", checks)
+        raise FileMissingError("the base file was deleted")
+
+    monkeypatch.setattr(ShardSnapshot, "check_base", gone)
+    assert tiers(one, list(MANY)) <= {Tier.RUN, Tier.MDT}
+    assert one.index.stats()["runs_loaded"] == table.shards - 1
