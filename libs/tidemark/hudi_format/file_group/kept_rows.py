@@ -5,8 +5,8 @@ A file never changes under its name. So what is kept of it is right for every sl
 whether something was kept changes the time that an answer takes and nothing else. When a slice gets another
 log file, only that file is read, or not even that: who writes a log file keeps what is in it.
 
-Of a base file its rows are kept in their order, and where they are by the hash of their key. Looking keys up
-then takes time for these keys and not for the file.
+Of base files and large log files there is kept, too, where rows and changes are by the hash of their key.
+Looking keys up then takes time for these keys and not for the file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from tidemark.hudi_format.file_group.log_blocks import LogContent, read_data_log
 from tidemark.hudi_format.file_group.slice_reader import read_stored_rows
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.key_digest import key_hashes
-from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.ordering import Int64Array, OrderingField
 from tidemark.hudi_format.schema import cast_rows
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import MergeMode
 
 _INDEX_BYTES_A_ROW: Final = 8
+_LARGE_LOG: Final = 4_096
 # All keys are copied and hashed at once, which takes about three times their size in memory.
 _KEYS_BYTES_MAX: Final = 256 << 20
 _FOLDS: Final = b"folds"
@@ -76,25 +77,36 @@ class SliceFiles:
             rows = _rows_of(stored, keys)
         return cast_rows(rows, self.columns)
 
-    def log(self, file_slice: FileSlice, name: str) -> LogContent:
-        """The content of one of its log files."""
+    def log(self, file_slice: FileSlice, name: str, keys: pa.Array) -> LogContent:
+        """The content of one of its log files; of a large one only what is about these keys.
+
+        Small ones are given whole, because a search takes its time however little there is to search.
+        """
         path = join_path(file_slice.partition_path, name)
         kept = self.kept.get(self._name(path))
-        if kept is not None:
-            return _content(kept)
-        content = read_data_log(self.storage, path, self.columns, self.mode, self.ordering)
-        self.keep_log(path, content)
-        return content
+        if kept is None:
+            content = read_data_log(self.storage, path, self.columns, self.mode, self.ordering)
+            self.keep_log(path, content)
+        else:
+            places, *tables = kept
+            content = _content(tables)
+            if places.num_rows:
+                content = content.take(_found(places, len(content.changes), keys))
+        return content if len(content.changes) < _LARGE_LOG else content.of_keys(keys)
 
     def keep_log(self, path: str, content: LogContent) -> None:
         """Keeps the content of a log file. Who writes the file knows it: rows and deletes of distinct keys,
         so their order does not matter.
         """
-        self.kept.put(self._name(path), content.nbytes, lambda: _tables(content))
+        keys = content.changes.keys
+        has_places = len(keys) >= _LARGE_LOG and _can_be_sorted(keys)
+        nbytes = content.nbytes + (_INDEX_BYTES_A_ROW * len(keys) if has_places else 0)
+        self.kept.put(
+            self._name(path), nbytes, lambda: [_places(keys if has_places else keys[:0]), *_tables(content)]
+        )
 
     def _keep_rows(self, path: str, rows: pa.Table) -> None:
-        keys = rows.column(RECORD_KEY)
-        if keys.null_count or keys.nbytes > _KEYS_BYTES_MAX:
+        if not _can_be_sorted(rows.column(RECORD_KEY)):
             return
         nbytes = int(rows.nbytes) + _INDEX_BYTES_A_ROW * int(rows.num_rows)
         self.kept.put(self._name(path), nbytes, lambda: [*indexed(rows)])
@@ -107,38 +119,53 @@ def _rows_of(rows: pa.Table, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
 
 
+def _can_be_sorted(keys: pa.Array | pa.ChunkedArray) -> bool:
+    return not keys.null_count and keys.nbytes <= _KEYS_BYTES_MAX
+
+
 def indexed(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Where rows are by the hash of their key, and the rows.
+    """Where rows are by the hash of their key, and the rows."""
+    rows = rows.combine_chunks()
+    return _places(rows.column(RECORD_KEY)), rows
+
+
+def rows_at(places: pa.Table, rows: pa.Table, keys: pa.Array) -> pa.Table:
+    """The rows of these keys, in their order."""
+    return _rows_of(rows.take(pa.array(_found(places, rows.num_rows, keys))), keys)
+
+
+def _places(keys: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Where keys are by their hash.
 
     One sorted column has both, because numbers are sorted in half the time of their order: the lowest bits of
-    a hash make room for a position. Example with 5 rows, so 3 bits: a key at position 2 with the hash
+    a hash make room for a position. Example with 5 keys, so 3 bits: a key at position 2 with the hash
     0xABCD has 0xABCA, as 0xABC8 + 2.
     """
-    rows = rows.combine_chunks()
-    at = _position_mask(rows)
-    places = (key_hashes(rows.column(RECORD_KEY)) & ~at) | np.arange(rows.num_rows, dtype=np.uint64)
+    at = _position_mask(len(keys))
+    places = (key_hashes(keys) & ~at) | np.arange(len(keys), dtype=np.uint64)
     places.sort()
-    return pa.table([pa.array(places)], names=[_PLACES]), rows
+    return pa.table([pa.array(places)], names=[_PLACES])
 
 
-def rows_at(index: pa.Table, rows: pa.Table, keys: pa.Array) -> pa.Table:
-    """The rows of these keys, in their order, by the index of `indexed`.
+def _found(places: pa.Table, count: int, keys: pa.Array) -> Int64Array:
+    """The positions of these keys among `count` keys, ascending, by the table of `_places`; and of further
+    keys whose hashes begin alike.
 
-    Example: keys whose hashes begin as those of 2 and 0 rows have the first places 1 and 3 and the counts 2
-    and 0: places 1 and 2 are looked at. Rows of other keys whose hashes begin alike are left out at the end.
+    Example: keys whose hashes begin as those of 2 and 0 places have the first places 1 and 3 and the counts 2
+    and 0: places 1 and 2 are looked at.
     """
-    places, at = combined(index.column(_PLACES)).to_numpy(), _position_mask(rows)
+    sorted_places, at = combined(places.column(_PLACES)).to_numpy(), _position_mask(count)
     wanted = np.unique(key_hashes(keys) | at)
-    first = np.searchsorted(places, wanted & ~at)
-    counts = np.searchsorted(places, wanted, "right") - first
+    first = np.searchsorted(sorted_places, wanted & ~at)
+    counts = np.searchsorted(sorted_places, wanted, "right") - first
     numbers = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
-    positions = np.sort(places[numbers] & at).astype(np.int64)
-    return _rows_of(rows.take(pa.array(positions)), keys)
+    positions: Int64Array = np.sort(sorted_places[numbers] & at).astype(np.int64)
+    return positions
 
 
-def _position_mask(rows: pa.Table) -> np.uint64:
-    """The bits that the position of any of these rows takes."""
-    return np.uint64((1 << rows.num_rows.bit_length()) - 1)
+def _position_mask(count: int) -> np.uint64:
+    """The bits that any of so many positions takes."""
+    return np.uint64((1 << count.bit_length()) - 1)
 
 
 def _tables(content: LogContent) -> Sequence[pa.Table]:

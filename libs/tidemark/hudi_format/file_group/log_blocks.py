@@ -30,7 +30,7 @@ from tidemark.hudi_format.log_file.blocks import (
     read_blocks,
     scan_blocks,
 )
-from tidemark.hudi_format.ordering import BoolArray, OrderingField
+from tidemark.hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from tidemark.hudi_format.parsed_avro import parsed_json
 from tidemark.hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows
 from tidemark.hudi_format.storage.base import Storage
@@ -78,15 +78,19 @@ class LogContent:
 
     def of_keys(self, keys: pa.Array) -> LogContent:
         """The rows and changes of these keys, in their former order."""
-        changes = self.changes.take(np.flatnonzero(positions_in(combined(self.changes.keys), keys) >= 0))
+        return self.take(np.flatnonzero(positions_in(combined(self.changes.keys), keys) >= 0))
+
+    def take(self, positions: Int64Array) -> LogContent:
+        """The changes at these positions, and their rows."""
+        changes = self.changes.take(positions)
         has_row = changes.row >= 0
-        positions = changes.row[has_row]
+        rows_at = changes.row[has_row]
         # The kept rows are numbered from 0 again: changes with rows 8, -1, 3 (-1: a delete record) take rows
         # 8 and 3, and get the numbers 0, -1, 1.
         renumbered = np.full(len(changes), -1, np.int64)
-        renumbered[has_row] = np.arange(len(positions))
-        has = None if self.has is None else self.has[positions]
-        rows = self.rows.take(pa.array(positions))
+        renumbered[has_row] = np.arange(len(rows_at))
+        has = None if self.has is None else self.has[rows_at]
+        rows = self.rows.take(pa.array(rows_at))
         return LogContent(rows, replace(changes, row=renumbered), self.folds, has)
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +36,6 @@ from tidemark.hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from tidemark.hudi_format.schema import TableSchema, cast_rows
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import MergeMode
-
-_SMALL_LOG: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +159,9 @@ class SliceMerge:
 def _logs_of_keys(files: SliceFiles, file_slice: FileSlice, keys: pa.Array) -> LogContent:
     """The rows and changes of these keys in the slice's log files, in the order of merging.
 
-    All small files are searched at once, since each search takes its time however small the file is.
+    All small files are searched at once.
     """
-    contents = {}
-    for name in file_slice.log_files:
-        content = files.log(file_slice, name)
-        contents[name] = content if len(content.changes) < _SMALL_LOG else content.of_keys(keys)
+    contents = {name: files.log(file_slice, name, keys) for name in file_slice.log_files}
     order = merge_files({name: content.folds for name, content in contents.items()})
     return LogContent.concat([contents[name] for name in order], files.columns).of_keys(keys)
 

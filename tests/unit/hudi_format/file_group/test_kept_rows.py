@@ -105,16 +105,24 @@ def keeping(how: str) -> Iterator[list[KeptTables]]:
     st.sampled_from([EVENT, COMMIT]),
     st.sampled_from(["nothing", "lost now and then", "room for a file", "room for all"]),
     st.booleans(),
+    st.sampled_from([0, 2, 4_096]),
 )
 def test_what_is_kept_never_changes_an_answer(
-    life: tuple[list[Row] | None, list[Log], list[int]], mode: MergeMode, how: str, from_writer: bool
+    life: tuple[list[Row] | None, list[Log], list[int]],
+    mode: MergeMode,
+    how: str,
+    from_writer: bool,
+    large_log: int,
 ) -> None:
-    """`from_writer`: the content of a log file is kept when it is made, and not when it is read."""
+    """`from_writer`: the content of a log file is kept when it is made, and not when it is read. `large_log`:
+    from so many changes on it is kept with where its keys are.
+    """
     base, logs, steps = life
     storage = InMemoryStorage()
     named = [Log(nulled(each.rows), each.deletes) for each in logs]
     whole = stored_slice(storage, None if base is None else nulled(base), named, mode)
-    with keeping(how) as processes:
+    with keeping(how) as processes, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_rows, "_LARGE_LOG", large_log)
         for step, number in enumerate(steps):
             kept = processes[step % len(processes)]
             if isinstance(kept, KeptFolder):
@@ -262,11 +270,32 @@ def test_a_log_file_of_partial_updates_that_stands_for_others_is_kept_whole(
     content = LogContent(rows, Changes.concat(parts, [2, 0]), frozenset({instant(1), instant(2)}), has)
     files = SliceFiles(storage, columns, EVENT, ORDERING, MemoryKept())
     files.keep_log("eu/some", content)
-    got = files.log(FileSlice("eu", FILE_ID, None, instant(0), ("some",)), "some")
-    assert got.rows.equals(rows)
-    assert got.folds == content.folds
-    assert got.has is not None
-    assert got.has.tolist() == has.tolist()
-    assert got.changes.keys.equals(content.changes.keys)
-    for name in ("ordering", "is_delete", "unconditional", "row"):
-        assert getattr(got.changes, name).tolist() == getattr(content.changes, name).tolist()
+    got = files.log(FileSlice("eu", FILE_ID, None, instant(0), ("some",)), "some", pa.array(["l"]))
+    assert same_content(got, content)
+
+
+def same_content(one: LogContent, other: LogContent) -> bool:
+    names = ("ordering", "is_delete", "unconditional", "row")
+    pairs = [(getattr(one.changes, name), getattr(other.changes, name)) for name in names]
+    return (
+        one.rows.equals(other.rows)
+        and one.folds == other.folds
+        and np.array_equal(one.has, other.has)  # type: ignore[arg-type]
+        and one.changes.keys.equals(other.changes.keys)
+        and all(np.array_equal(mine, others) for mine, others in pairs)
+    )
+
+
+def test_of_a_large_log_file_what_is_about_the_keys_is_taken(storage: Counted) -> None:
+    """Every change of a key, also where another writer has several in one file, and nothing after a null."""
+    columns = pa.schema([SCHEMA.arrow_with_meta.field(name) for name in ("_hoodie_record_key", "ts", "v")])
+    keys = [f"k{number % 4_000}" for number in range(5_000)]
+    files = SliceFiles(storage, columns, EVENT, ORDERING, MemoryKept())
+    for name, stored in (("whole", keys), ("damaged", [None, *keys[1:]])):
+        table = pa.table([stored, list(range(5_000)), ["x"] * 5_000], schema=columns)
+        content = LogContent(table, changes_of_rows(table, EVENT, ORDERING))
+        files.keep_log(f"eu/{name}", content)
+        wanted = pa.array(["k7", "k3999", "other"])
+        got = files.log(FileSlice("eu", FILE_ID, None, instant(0), (name,)), name, wanted)
+        assert got.changes.ordering.tolist() == [7, 3_999, 4_007]
+        assert same_content(got, content.of_keys(wanted))
