@@ -46,7 +46,9 @@ class ChaosError(AssertionError):
 
 @dataclass(frozen=True)
 class Settings:
-    """`patience` multiplies every deadline; `rate`: input records a second on `keys` keys."""
+    """`patience` multiplies every deadline; `rate`: input records a second on `keys` keys; `rest`: how many
+    times as long as a view took hudi-rs rests before the next.
+    """
 
     folder: Path
     seed: int
@@ -58,6 +60,7 @@ class Settings:
     hudi_on_spark: bool = False
     no_spark: bool = False
     services: bool = False
+    rest: float = 1.0
 
 
 class Round:
@@ -95,7 +98,9 @@ class Round:
             bootstrap = self.cluster.brokers.bootstrap
             reader = InputReader(bootstrap, INPUT, PARTITIONS)
             self._ends = InputReader(bootstrap, INPUT, PARTITIONS)
-            self.views = TableViews(self.cluster.table, self.timeline, reader, self.history)
+            self.views = TableViews(
+                self.cluster.table, self.timeline, reader, self.history, rest=settings.rest
+            )
             self._spark = SparkReader(settings.folder / "spark-reader") if settings.hudi_on_spark else None
             self.spark_views = self._with_spark(bootstrap)
             self._reader = reader

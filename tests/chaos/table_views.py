@@ -1,6 +1,6 @@
 """A reader that reads all the time: the whole table is read again whenever a file of it has come, gone or
-changed, and each view is judged. Between two such changes a reader sees what it saw before. It rests as long
-as it read: views grow with the table's log files, and the services need the processor, too.
+changed, and each view is judged. Between two such changes a reader sees what it saw before. It rests in
+between, by how long it read: views grow with the table's log files, and the services need the processor, too.
 
 Each reader (hudi-rs; Hudi on Spark in the long version) has a thread and a history of the input of its own.
 """
@@ -75,9 +75,13 @@ class TableViews:
         reader: InputReader,
         history: InputHistory,
         read: Callable[[Path], list[Row]] | None = None,
+        rest: float = 1.0,
     ) -> None:
-        """`read` answers with all live rows; hudi-rs does where it is left out."""
+        """`read` answers with all live rows; hudi-rs does where it is left out. `rest`: how many times as
+        long as a view took it rests before the next.
+        """
         self._table, self._timeline, self._read = table, timeline, read or read_rows
+        self._rest = rest
         self._reader, self.history = reader, history
         self._stop = threading.Event()
         self._abandoned = False
@@ -134,7 +138,7 @@ class TableViews:
         rows = by_key({name: row[name] for name in COLUMNS} for row in self._read(self._table))
         took_s = time.monotonic() - started_s
         self.longest_s = max(self.longest_s, took_s)
-        self._pause_s = max(_PAUSE_MIN_S, took_s)
+        self._pause_s = max(_PAUSE_MIN_S, self._rest * took_s)
         self._timeline.look()
         after = self._timeline.commits
         self.history.add(self._reader.read_to_end(_INPUT_S))
