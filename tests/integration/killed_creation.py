@@ -1,5 +1,8 @@
-"""`tidemark table create` in processes that kill themselves by SIGKILL before their nth call to the file
+"""`tidemark table create` in processes that kill themselves by SIGKILL before their nth change of the file
 system, each followed by the same command once more. Forked, so that Python and its packages are loaded once.
+
+Before a file is synced or opened for reading nobody need be killed: a process that dies there leaves what it
+leaves before its next change.
 
     python -m tests.integration.killed_creation FOLDER
 
@@ -26,20 +29,25 @@ from tidemark.commit_coordinator.opening.table_creation import CREATION
 from tidemark.hudi_format.storage import local, new_files
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 
-_CALLS: Final = frozenset({"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "utime"})
+_CHANGES: Final = frozenset({"write", "link", "rename", "unlink", "mkdir", "utime"})
 _INSTANT: Final = re.compile(r"\d{17}")
 _MOMENTS_MAX: Final = 1_000
 
 
 class _Dying:
-    """The `os` of a process that is killed before its nth call."""
+    """The `os` of a process that is killed before its nth change."""
 
     def __init__(self, nth: int) -> None:
         self._left = nth
 
     def __getattr__(self, name: str) -> Any:
         call: Callable[..., Any] = getattr(os, name)
-        return self._counted(call) if name in _CALLS else call
+        return self._counted(call) if name in _CHANGES else call
+
+    def open(self, path: str, flags: int, *arguments: Any, **named: Any) -> int:
+        """A change where the file is made."""
+        opens = self._counted(os.open) if flags & os.O_CREAT else os.open
+        return int(opens(path, flags, *arguments, **named))
 
     def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def work(*arguments: Any, **named: Any) -> Any:
@@ -58,7 +66,7 @@ def create(folder: Path) -> int:
 
 
 def is_killed(folder: Path, nth: int) -> bool:
-    """Whether the process died; it ends by itself when it makes fewer calls."""
+    """Whether the process died; it ends by itself when it makes fewer changes."""
     process = os.fork()
     if process == 0:
         local.os = new_files.os = _Dying(nth)  # type: ignore[attr-defined,assignment]
@@ -93,7 +101,7 @@ def run(place: Path) -> None:
         whole = (folder / "table" / PROPERTIES_PATH).exists() and not (folder / "table" / CREATION).exists()
         sys.stdout.write(told(folder, create(folder), whole))
         sys.stdout.flush()
-    raise AssertionError(f"a creation makes more than {_MOMENTS_MAX} calls")
+    raise AssertionError(f"a creation makes more than {_MOMENTS_MAX} changes")
 
 
 if __name__ == "__main__":
