@@ -190,18 +190,13 @@ def test_two_shufflers_and_one_that_leaves(table: Table):
     assert len({entry.slot for entry in counted}) == 2
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        AssignerFailpoint.SHUFFLE_BATCHES,
-        AssignerFailpoint.SHUFFLE_COMMIT,
-        AssignerFailpoint.SHUFFLE_COMMITTED,
-    ],
-)
-def test_killed(table: Table, place: AssignerFailpoint):
+def test_killed(table: Table):
+    """Before the end of a transaction; at every failpoint, as a process, in the kill campaign
+    (`tests/e2e/test_chaos.py`), and at each three times over in `tests/simulation/test_shuffle_slots.py`.
+    """
     table.create_input()
     table.coordinator()
-    dying = table.shuffler(place, nth=4)
+    dying = table.shuffler(AssignerFailpoint.SHUFFLE_COMMIT, nth=4)
     table.produce(12_000)
     dying.thread.join(_WAIT_S)
     assert [type(error) for error in dying.errors] == [FailpointHitError]
