@@ -55,7 +55,9 @@ from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.runs.loading import ThreadedLoads
 from tidemark.ledger_client.asked_lanes import AskedLanes
+from tidemark.stream_runtime.allocator import use_system_allocator
 from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 from tidemark.stream_runtime.rpc.channel import open_channel
 from tidemark.stream_runtime.rpc.server import start_server
 
@@ -70,6 +72,8 @@ _MIB: Final = 1 << 20
 
 def assigner(told: Connection, folder: Path, shards: int, lanes: int, memory: int) -> None:
     """Serves look-ups of the table in the folder until it is told to end."""
+    use_arrow_alone()
+    use_system_allocator()
     limits, clock, locations = IndexLimits(memory, _DISK_BYTES), SystemClock(), Locations(8)
     storage = LocalStorage(str(folder / "table"))
     rocks = RocksTier(folder / "rocks", "b", limits.rocks_memory)
@@ -104,6 +108,8 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 
 def coordinator(told: Connection, port: int, shards: int, lanes: int) -> None:
     """Serves the admin call for one assigner until it is told to end."""
+    use_arrow_alone()
+    use_system_allocator()
     member = SimpleNamespace(address=str(Address("127.0.0.1", port)))
     holders = LaneHolders(cast(Members, SimpleNamespace(holder=lambda *_: member)))
     asked = AskedLanes(IndexKind.GLOBAL, shards, lanes)
@@ -196,6 +202,7 @@ def main() -> None:
     add("--memory-mib", type=int, default=512, help="state.memory of the assigner")
     add("--kind", choices=list(KEYS), default="sequential", help="what the keys look like")
     chosen = arguments.parse_args()
+    use_arrow_alone()
     folder = Path(tempfile.mkdtemp(prefix="tidemark-stream-"))
     print(
         f"{chosen.keys} keys ({chosen.kind}), {chosen.shards} shards, {chosen.lanes} lanes, "

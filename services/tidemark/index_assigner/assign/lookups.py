@@ -41,6 +41,9 @@ _KEYS_MAX: Final = 1_000
 _BATCH_KEYS_MAX: Final = 10_000
 _PART_KEYS: Final = 2_000
 _TIMEOUT_S: Final = 5.0
+# A batch has ten times as many keys as a `Lookup`, and may touch as many cold blocks. The coordinator waits
+# for 10 s.
+_BATCH_TIMEOUT_S: Final = 9.0
 _LOOK_EVERY_S: Final = 0.1
 _ROUND_S: Final = 0.02
 _NEXT_WITHIN_S: Final = 0.5
@@ -232,7 +235,10 @@ class LookupService(rpc.IndexAssignerServicer):
         partition = self._check(request, len(keys), _BATCH_KEYS_MAX)
         # The index takes each key once: for a, b, a the distinct keys are a, b, and ``places`` is [0, 1, 0].
         encoded = keys.dictionary_encode()
-        answer, places = self._queue.ask(encoded.dictionary, partition), encoded.indices.to_numpy()
+        answer, places = (
+            self._queue.ask(encoded.dictionary, partition, _BATCH_TIMEOUT_S),
+            encoded.indices.to_numpy(),
+        )
         used, location = np.unique(answer.location, return_inverse=True)
         # NO_LOCATION sorts first; without it the positions stay as they are.
         absent = int(len(used) > 0 and used[0] == NO_LOCATION)
