@@ -16,13 +16,12 @@ index's files, nor in RocksDB or a run, or when the data was compacted before st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.changes import positions_in
@@ -34,7 +33,9 @@ from tidemark.hudi_format.ordering import NO_ORDERING
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.cache_keys import CacheKeys
-from tidemark.index_assigner.index.rocks import Puts, RocksTier
+from tidemark.index_assigner.index.gone_keys import gone_keys
+from tidemark.index_assigner.index.key_column import stretches, widths_of
+from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
     ENTRY,
     FOREIGN_DELETE,
@@ -56,6 +57,9 @@ _NOTES_PER_STEP: Final = 2_000
 _SLICES_PER_STEP: Final = 8
 # At most so many keys of a shard without a run are looked up in its base file when it is caught up.
 _BASE_KEYS_MAX: Final = 5_000
+# Notes are Python objects for so long as they are made.
+_AT_ONCE: Final = 1 << 14
+_KEY_BYTES_AT_ONCE: Final = 1 << 22
 _HEAD: Final = len(FOREIGN_PREFIX)
 _END: Final = FOREIGN_PREFIX[:1] + bytes([FOREIGN_PREFIX[1] + 1])
 
@@ -76,9 +80,12 @@ class ForeignDeletes:
         parts: OrderingParts,
         clock: Clock,
         names: CacheKeys,
+        bytes_max: int,
     ) -> None:
-        """``names``: the keys of notes and tombstones."""
-        self._names = names
+        """``names``: the keys of notes and tombstones. ``bytes_max``: for the deleted keys of which notes are
+        made at a time.
+        """
+        self._names, self._bytes_max = names, bytes_max
         self._rocks, self._locations, self._stored = rocks, locations, stored
         self._tombstones, self._deletes, self._runs = tombstones, deletes, runs
         self._parts, self._clock = parts, clock
@@ -88,43 +95,46 @@ class ForeignDeletes:
 
     # ------------------------------------------------------------ notes
 
-    def notes(self, shard: ShardSnapshot, number: ShardId, changes: ChangeStream | None) -> Puts:
-        """Returns the notes to write together with a shard's changes.
+    def notes(self, shard: ShardSnapshot, number: ShardId, changes: ChangeStream | None) -> Iterator[Put]:
+        """Yields the notes to write before a shard's changes, made of a limited number of keys at a time.
 
-        ``changes``: those that the shard is caught up by, oldest first; RocksDB must not have them yet.
-        None: the shard is filled from its file slice alone.
+        ``changes``: those that the shard is caught up by, oldest first; RocksDB must not have them before
+        the last note was made. None: the shard is filled from its file slice alone.
         """
         if not self._parts.deletes_stay:
-            return []
-        gone = _deleted(shard.log_parts() if changes is None else changes.parts())
-        if not len(gone):
-            return []
-        places = _places(shard.log_parts() if changes is None else changes.parts(), gone)
-        keys = composite_keys(gone, np.full(len(gone), number, np.int32))
-        where = self._former(shard, number, gone, keys, places)
+            return
+        read = shard.log_parts if changes is None else changes.parts
+        base = _BaseFile(shard, self._locations)
+        for gone in gone_keys(read, self._bytes_max):
+            where = self._last_places(read(), gone)
+            for first, end in stretches(widths_of(gone), _AT_ONCE, _KEY_BYTES_AT_ONCE):
+                some = gone.slice(first, end - first)
+                yield from self._noted(number, some, self._former(base, number, some, where[first:end]))
+
+    def _noted(self, number: ShardId, gone: pa.StringArray, where: Int32Array) -> Iterator[Put]:
         known = np.flatnonzero(where != NO_LOCATION)
         if not known.size:
-            return []
+            return
         mine, noted = self._names.of_shard(number, gone.take(pa.array(known)))
         rows = np.zeros(len(noted), FOREIGN_DELETE)
         rows["location"] = self._stored.to_stored(where[known[mine]])
         self._in_use[self._names.prefix_of(number)] = True
-        return [([FOREIGN_PREFIX + key for key in noted], pack(rows))]
+        yield [FOREIGN_PREFIX + key for key in noted], pack(rows)
+
+    def _last_places(self, parts: Iterable[RecordIndexEntries], keys: pa.StringArray) -> Int32Array:
+        """The last location that the parts, oldest first, have of each of these keys."""
+        where = np.full(len(keys), NO_LOCATION, np.int32)
+        for part in parts:
+            _fill(where, keys, part.live(), self._locations)
+        return where
 
     def _former(
-        self,
-        shard: ShardSnapshot,
-        number: ShardId,
-        gone: pa.StringArray,
-        keys: list[bytes],
-        places: RecordIndexEntries,
+        self, base: _BaseFile, number: ShardId, gone: pa.StringArray, where: Int32Array
     ) -> Int32Array:
-        """The former location of each key: from the changes, else from RocksDB or the change run, else from
-        the shard's run, or from the base file where it has none.
+        """The former location of each key: from the changes (``where``), else from RocksDB or the change
+        run, else from the shard's run, or from the base file where it has none.
         """
-        where = np.full(len(gone), NO_LOCATION, np.int32)
-        self._fill(where, gone, places)
-        values = self._rocks.get_many(keys)
+        values = self._rocks.get_many(composite_keys(gone, np.full(len(gone), number, np.int32)))
         present, entries = unpack(values, ENTRY)
         local = self._stored.to_local(entries["location"])
         where[present] = np.where(where[present] == NO_LOCATION, local, where[present])
@@ -141,15 +151,8 @@ class ForeignDeletes:
         if in_run is not None:
             where[rest] = in_run.locations
             rest = rest[~in_run.known]
-        if rest.size:
-            self._fill(where, gone, shard.base_places(gone.take(pa.array(rest[:_BASE_KEYS_MAX]))))
+        where[rest] = base.places(gone.take(pa.array(rest)))
         return where
-
-    def _fill(self, where: Int32Array, gone: pa.StringArray, places: RecordIndexEntries) -> None:
-        at = positions_in(places.keys, gone)
-        ids = [self._locations.intern(place.partition_path, place.file_id) for place in places.locations]
-        hits = np.flatnonzero(at >= 0)
-        where[at[hits]] = np.array([*ids, NO_LOCATION], np.int32)[places.location_ids[hits]]
 
     # ------------------------------------------------------------ what the slices say
 
@@ -210,18 +213,26 @@ class ForeignDeletes:
         return self._in_use[number]
 
 
-def _deleted(parts: Iterable[RecordIndexEntries]) -> pa.StringArray:
-    """The keys whose last entry is a delete. Of the parts, oldest first, one is held at a time."""
-    gone = pa.array([], pa.string())
-    for part in parts:
-        dead = part.keys.filter(pa.array(part.location_ids < 0))
-        before = gone.filter(pc.invert(pc.is_in(gone, value_set=part.keys)))
-        gone = pa.concat_arrays([before, dead])
-    return gone
+class _BaseFile:
+    """The base file of a shard, which is asked for some thousand keys."""
+
+    def __init__(self, shard: ShardSnapshot, locations: Locations) -> None:
+        self._shard, self._locations, self._left = shard, locations, _BASE_KEYS_MAX
+
+    def places(self, keys: pa.StringArray) -> Int32Array:
+        """The location of each key in the file; NO_LOCATION where it has none, or was asked for enough."""
+        where = np.full(len(keys), NO_LOCATION, np.int32)
+        asked = keys.slice(0, self._left)
+        if len(asked):
+            self._left -= len(asked)
+            _fill(where[: len(asked)], asked, self._shard.base_places(asked), self._locations)
+        return where
 
 
-def _places(parts: Iterable[RecordIndexEntries], keys: pa.StringArray) -> RecordIndexEntries:
-    """The last location that the parts have of each of these keys."""
-    lives = (part.live() for part in parts)
-    asked = (live.take(np.flatnonzero(pc.is_in(live.keys, value_set=keys).to_numpy(False))) for live in lives)
-    return RecordIndexEntries.newest_wins([part for part in asked if len(part)])
+def _fill(where: Int32Array, keys: pa.StringArray, places: RecordIndexEntries, locations: Locations) -> None:
+    """Notes where the places say that a key is."""
+    at = positions_in(keys, places.keys)
+    hits = np.flatnonzero(at >= 0)
+    if hits.size:
+        ids = [locations.intern(place.partition_path, place.file_id) for place in places.locations]
+        where[hits] = np.array([*ids, NO_LOCATION], np.int32)[places.location_ids[at[hits]]]

@@ -110,6 +110,12 @@ class KeyColumn:
         self.nbytes = sum(int(chunk.nbytes) for chunk in chunks)
 
 
+def widths_of(keys: pa.StringArray) -> Int64Array:
+    """The bytes of each key."""
+    widths: Int64Array = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
+    return widths
+
+
 def stretches(widths: Int64Array, count_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
     """Yields [first, end) of neighbouring keys that are together within both limits, or one key alone.
 

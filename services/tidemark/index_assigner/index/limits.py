@@ -59,6 +59,13 @@ class IndexLimits:
         return self.memory_bytes // 32
 
     @property
+    def caught_up_deletes(self) -> int:
+        """Bytes for deleted keys while a shard is caught up, when those of slices are forgotten. Twice as
+        many are in use while some are left out.
+        """
+        return self.slice_deletes // 2
+
+    @property
     def disk_for_runs(self) -> int:
         """Bytes on disk above which no more runs are loaded: the rest is for promotions and RocksDB's
         compactions.

@@ -25,7 +25,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.hudi_format.errors import ChangesGoneError, CorruptFileError
 from tidemark.hudi_format.file_group.names import BaseFileName
@@ -34,10 +33,9 @@ from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
-from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
-from tidemark.index_assigner.index.key_column import stretches
+from tidemark.index_assigner.index.key_column import stretches, widths_of
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
@@ -134,7 +132,8 @@ class ShardStore:
         )
         self._runs.open(number, shard.life, shard.change)
         if shard.record() != record or changes:
-            notes = self._foreign.notes(fresh, number, changes) if changes else []
+            # All notes come before the first change: they say where keys were without it.
+            notes = self._foreign.notes(fresh, number, changes) if changes else ()
             self._write(shard, chain(notes, self._changed(shard, changes)))
         self._runs.changes.wrote(shard, [], 0)
         return shard
@@ -253,16 +252,11 @@ class ShardStore:
     def _located(self, number: ShardId, entries: RecordIndexEntries) -> Iterator[Put]:
         """The puts of record index entries: a location or absent, without an ordering value."""
         located = self._local_ids(entries)
-        for first, end in stretches(_widths(entries.keys), _AT_ONCE, _KEY_BYTES_AT_ONCE):
+        for first, end in stretches(widths_of(entries.keys), _AT_ONCE, _KEY_BYTES_AT_ONCE):
             keys = entries.keys.slice(first, end - first)
             rows = np.zeros(len(keys), ENTRY)
             rows["location"] = self._stored.to_stored(located[first:end])
             yield composite_keys(keys, np.full(len(keys), number, np.int32)), pack(rows)
-
-
-def _widths(keys: pa.StringArray) -> Int64Array:
-    widths: Int64Array = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
-    return widths
 
 
 def _changes_since(

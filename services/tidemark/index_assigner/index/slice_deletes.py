@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -136,7 +137,7 @@ class SliceDeletes:
         hidden = np.zeros(len(keys), np.bool_)
         if not self._parts.deletes_stay:
             return hidden
-        for location, deleted in self._of(np.unique(locations).tolist()).items():
+        for location, deleted in self._of(np.unique(locations).tolist()):
             if len(deleted.keys):
                 members = np.flatnonzero(locations == location)
                 hidden[members] = deleted.hide(keys.take(pa.array(members)), ordering[members])
@@ -150,46 +151,46 @@ class SliceDeletes:
         TimelineConflictError when files keep vanishing.
         """
         values = np.full(len(keys), NO_ORDERING)
-        for location, deleted in self._of(np.unique(locations).tolist()).items():
+        for location, deleted in self._of(np.unique(locations).tolist()):
             members = np.flatnonzero(locations == location)
             at = positions_in(deleted.keys, keys.take(pa.array(members)))
             known = np.flatnonzero(at >= 0)
             values[members[at[known]]] = deleted.stands[known]
         return values
 
-    def _of(self, locations: list[int]) -> dict[int, DeletedKeys]:
+    def _of(self, locations: list[int]) -> Iterator[tuple[int, DeletedKeys]]:
+        """The deleted keys of each file group. One at a time is in memory beside those that are kept."""
         now_ms = self._clock.now_ms()
         oldest_ms = now_ms - self._parts.tombstone_ttl_ms // 2
-        current: dict[int, DeletedKeys] = {}
+        due = {location for location in locations if not self._is_current(location, oldest_ms)}
+        with suppress(FileMissingError):
+            # Lists their partitions together; where files go meanwhile, each is listed when it is read.
+            self._slices.slices_at(sorted(due))
         for location in locations:
             held = self._groups.get(location)
-            if held is not None and held.read_ms >= oldest_ms:
-                self._groups.move_to_end(location)
-                current[location] = held
-        due = [location for location in locations if location not in current]
-        for location, deleted in self._read(due, now_ms).items():
-            current[location] = deleted
-            self._drop(location)
-            self._groups[location] = deleted
-            self._bytes += deleted.nbytes
-        while self._bytes > self._bytes_max:
-            self._drop(next(iter(self._groups)))
-        return current
+            if held is None or location in due:
+                held = self._read(location, now_ms)
+                self._drop(location)
+                self._groups[location] = held
+                self._bytes += held.nbytes
+            self._groups.move_to_end(location)
+            while self._bytes > self._bytes_max:
+                self._drop(next(iter(self._groups)))
+            yield location, held
+
+    def _is_current(self, location: int, oldest_ms: int) -> bool:
+        held = self._groups.get(location)
+        return held is not None and held.read_ms >= oldest_ms
 
     def _drop(self, location: int) -> None:
         dropped = self._groups.pop(location, None)
         self._bytes -= 0 if dropped is None else dropped.nbytes
 
-    def _read(self, locations: list[int], now_ms: int) -> dict[int, DeletedKeys]:
-        if not locations:
-            return {}
+    def _read(self, location: int, now_ms: int) -> DeletedKeys:
         for _ in range(_ATTEMPTS_MAX):
             try:
-                slices = self._slices.slices_at(locations)
-                return {
-                    location: self._deletes(file_slice, self._groups.get(location), now_ms)
-                    for location, file_slice in zip(locations, slices, strict=True)
-                }
+                [file_slice] = self._slices.slices_at([location])
+                return self._deletes(file_slice, self._groups.get(location), now_ms)
             except FileMissingError:
                 self._slices.forget()
         raise TimelineConflictError(

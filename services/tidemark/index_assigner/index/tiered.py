@@ -98,9 +98,8 @@ class TieredIndex:
             storage, locations, ordering.schema, ordering.mode, ordering.field, limits.slice_values
         )
         self._deletes = SliceDeletes(storage, self._slices, ordering, limits.slice_deletes, clock)
-        self._foreign = ForeignDeletes(
-            rocks, locations, stored, self._tombstones, self._deletes, self._runs, ordering, clock, keys
-        )
+        parts = rocks, locations, stored, self._tombstones, self._deletes, self._runs, ordering, clock, keys
+        self._foreign = ForeignDeletes(*parts, limits.caught_up_deletes)
         self._store = ShardStore(rocks, locations, stored, self._foreign, self._runs, ids)
         self._hot = HotCache(limits.hot_cache)
         tiers = self._store, self._hot, self._runs, self._tombstones, self._slices
