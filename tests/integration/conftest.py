@@ -17,6 +17,10 @@ LONGEST_FIRST = (
     "test_two_assigners",
     "test_three_brokers",
     "test_pipeline_edges",
+    "test_careful_child",
+    "test_hostile_formats",
+    "test_killed_creation",
+    "test_services_beside_epochs",
     "test_spark_engine",
     "test_table_under_kafka_faults",
     "test_assign_service",
@@ -27,7 +31,7 @@ LONGEST_FIRST = (
     "test_changing_topics",
     "test_input_start",
 )
-# Two workers of a Spark cluster, running pipelines, three brokers, a Spark session.
+# Two workers of a Spark cluster, running pipelines, three brokers, a Spark session, a topic of huge batches.
 WITH_ONE_FIXTURE = (
     "test_spark_cluster",
     "test_bad_input",
@@ -35,6 +39,7 @@ WITH_ONE_FIXTURE = (
     "test_spark_engine",
     "test_changing_topics",
     "test_hostile_input",
+    "test_careful_child",
 )
 
 
