@@ -9,7 +9,9 @@ Likewise a secondary index that Spark builds from the table's slices while the e
 epoch's rows for ever, if the epoch were committed without entries for it.
 
 A partitioned record index that was built anew may divide a partition into another number of file groups, and
-the epoch's entries are in those of the former number.
+the epoch's entries are in those of the former number. A build that is there no more was archived: nothing was
+built, and the attempt stands. (Whoever builds one and archives it, too, wrote to the table meanwhile, which
+voids the attempt.)
 """
 
 from __future__ import annotations
@@ -121,15 +123,17 @@ def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes) -> None:
             f"planned, {_listed(kept.entries)} now",
             rewind=False,
         )
-    if _build_of(kept.partitioned) != _build_of(planned.partitioned):
+    if _is_built_since(planned.partitioned, kept.partitioned):
         raise AttemptLostError(
             "an index was built since the epoch was planned: the record index may have other file groups now",
             rewind=False,
         )
 
 
-def _build_of(partitioned: KeptPartitioned | None) -> str | None:
-    return None if partitioned is None else partitioned.build
+def _is_built_since(before: KeptPartitioned | None, now: KeptPartitioned | None) -> bool:
+    if before is None or now is None:
+        return before is not now
+    return now.build > before.build
 
 
 def _told(stats: KeptStats | None) -> str:
