@@ -193,9 +193,10 @@ class FaultyStorage:
         self._synced(dst)
 
     def delete(self, path: str) -> bool:
-        if (info := self._inner.stat(path)) is not None and not info.is_dir:
-            before = self._inner.read(path)
-        return self._deleting("delete", self._inner.delete, path, {path: before} if info else {})
+        info = self._inner.stat(path)
+        is_file = info is not None and not info.is_dir
+        before = {path: self._inner.read(path)} if is_file else {}
+        return self._deleting("delete", self._inner.delete, path, before)
 
     def delete_tree(self, path: str) -> int:
         before = {info.path: self._inner.read(info.path) for info in self._inner.walk(path)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from tests.simulation.world.actors import CoordinatorActor
 from tests.simulation.world.generate import generate
 from tests.simulation.world.report import describe
 from tests.simulation.world.script import Script, Setup, parse
+from tests.simulation.world.seeds import without_folders
 from tests.simulation.world.shrink import shrink
 from tests.simulation.world.world import World, run_script
 
@@ -33,8 +33,7 @@ NAMES = [REPLAYED] if REPLAYED else [f"of the commit {n}" for n in range(len(CHU
 
 def over_objects(seed: int) -> Script:
     """The script of the seed, in a world without folders."""
-    drawn = generate(seed)
-    return Script(replace(drawn.setup, store="objects"), drawn.events, seed)
+    return without_folders(generate, seed)
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=NAMES)

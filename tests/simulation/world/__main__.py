@@ -1,8 +1,8 @@
 """Runs seeds in parallel, shrinks what fails, replays scripts.
 
 python -m tests.simulation.world run --first 0 --count 100000 --jobs 2 [--keep-going N] [--no-shrink]
-    [--kind services|refusals|partitioned]
-python -m tests.simulation.world show SEED          the script of a seed; [--kind …]
+    [--kind services|refusals|partitioned] [--objects]
+python -m tests.simulation.world show SEED          the script of a seed; [--kind …] [--objects]
 python -m tests.simulation.world replay FILE        a script; - for standard input
 """
 
@@ -12,13 +12,14 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tests.simulation.world.generate import generate
 from tests.simulation.world.report import describe
 from tests.simulation.world.script import parse
-from tests.simulation.world.seeds import Write, report, run_range
+from tests.simulation.world.seeds import Write, report, run_range, without_folders
 from tests.simulation.world.serviced import with_refusals, with_services
 from tests.simulation.world.with_partitioned import partitioned
 from tests.simulation.world.world import run_script
@@ -46,18 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show.add_argument("seed", type=int)
     for command in (run, show):
         command.add_argument("--kind", choices=tuple(KINDS), default="usual", help="which world a seed has")
+        command.add_argument("--objects", action="store_true", help="over a store without folders")
     replay = commands.add_parser("replay")
     replay.add_argument("file")
     options = parser.parse_args(arguments)
-    if options.command == "show":
-        sys.stdout.write(KINDS[options.kind](options.seed).text())
-        return 0
     if options.command == "replay":
         text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
         script = parse(text)
         outcome = run_script(script)
         sys.stdout.write(describe(script, outcome) + "\n")
         return 1 if outcome.violations else 0
+    write = KINDS[options.kind]
+    write = partial(without_folders, write) if options.objects else write
+    if options.command == "show":
+        sys.stdout.write(write(options.seed).text())
+        return 0
     failed = run_range(
         options.first,
         options.count,
@@ -65,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.keep_going,
         sys.stdout,
         SystemClock(),
-        KINDS[options.kind],
+        write,
     )
-    for text in report(failed[: options.keep_going], not options.no_shrink, KINDS[options.kind]):
+    for text in report(failed[: options.keep_going], not options.no_shrink, write):
         sys.stdout.write(f"\n{text}\n")
     return 1 if failed else 0
 

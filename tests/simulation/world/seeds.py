@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from multiprocessing import get_context
 from typing import Final, TextIO, TypeAlias
@@ -21,6 +22,12 @@ Write: TypeAlias = Callable[[int], Script]
 CHUNK: Final = 50
 _TASKS_A_WORKER: Final = 40
 _SAY_EVERY_S: Final = 10.0
+
+
+def without_folders(write: Write, seed: int) -> Script:
+    """The script of the seed, in a world whose storage has no folders."""
+    drawn = write(seed)
+    return Script(replace(drawn.setup, store="objects"), drawn.events, seed)
 
 
 def run_seeds(first: int, count: int, write: Write = generate) -> list[int]:

@@ -135,9 +135,10 @@ class Town:
         self._stats = SwitchedOn(setup.stats, setup.secondary, self.storage, self.judge)
         self._partitions = WatchedPartitions(
             self.judge,
+            ground.reader,
             self.storage,
             self.layout,
-            lambda instant: instant in self.foreign.commits,
+            lambda instant: instant in self.foreign.begun,
             self.reached,
         )
         self.operator = Operator(self.storage, self.reached, self.log)
@@ -227,6 +228,8 @@ class Town:
         self._services.stored(path)
         if self.judge.is_elsewhere:
             self._work.foreign_stored(path)
+        else:
+            self._partitions.stored(path)
         if self._acting is not None and path.startswith(_TIMELINES):
             self.takeovers.stored(self._acting)
 

@@ -11,6 +11,7 @@ from typing import Final
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.checkers.partitioned import index_group
+from tests.simulation.world.checkers.table import Reader
 from tests.simulation.world.storage import WatchedStorage
 
 _INDEX: Final = ".hoodie/metadata/record_index"
@@ -18,17 +19,18 @@ _LOCK: Final = ".hoodie/lock"
 
 
 class WatchedPartitions:
-    """Counts in ``reached``. ``is_theirs(instant)``: of a commit of the other engine."""
+    """Counts in ``reached``. ``is_theirs(instant)``: of a write of the other engine."""
 
     def __init__(
         self,
         judge: Judge,
+        reader: Reader,
         storage: WatchedStorage,
         layout: Layout,
         is_theirs: Callable[[str], bool],
         reached: Counter[str],
     ) -> None:
-        self._judge, self._storage, self._layout = judge, storage, layout
+        self._judge, self._reader, self._storage, self._layout = judge, reader, storage, layout
         self._is_theirs, self._reached = is_theirs, reached
         self._known: set[tuple[str, str]] = set()
         self._published: set[str] = set()
@@ -38,14 +40,44 @@ class WatchedPartitions:
         """Somebody deleted the lock by hand: who held it does not know yet."""
         self._lock_was_taken = True
 
+    def stored(self, path: str) -> None:
+        """We changed something at the path: nothing hides while the lock is free, not even for a moment. Who
+        makes the lock anew knows that it was gone.
+        """
+        if not self._layout.by_partition or not path.startswith((_LOCK, _INDEX)):
+            return
+        if not self._storage.exists(_LOCK):
+            self._nothing_hides()
+        elif self._lock_was_taken:
+            self._lock_was_taken = False
+            self._reached["lock made anew after it was taken away"] += 1
+
+    def _nothing_hides(self) -> None:
+        """G5, unless the lock is free because somebody deleted it. What the other engine leaves when it dies
+        may hide, until somebody rolls it back.
+        """
+        hidden = set() if self._lock_was_taken else self._hidden()
+        if hidden:
+            first: dict[str, str] = {}
+            for file in self._reader.files(_INDEX):
+                first[file.file_id] = min(first.get(file.file_id, file.instant), file.instant)
+            self._say({file_id for file_id in hidden if not self._is_theirs(first[file_id])})
+
+    def _hidden(self) -> set[str]:
+        return self._reader.hidden(self._reader.data_timeline(), self._reader.metadata_timeline())
+
+    def _say(self, hidden: set[str]) -> None:
+        if hidden:
+            self._judge.say("G5", f"readers see nothing of {sorted(hidden)}, and Hudi cannot write there")
+
     def happened(self) -> None:
         """After an event."""
         if not self._layout.by_partition or self._judge.violations:
             return
         look = self._judge.look()
         hidden = look.reader.hidden(look.timeline, look.metadata)
-        if hidden and not self._lock_was_taken and not self._storage.exists(_LOCK):
-            self.at_rest()
+        if not self._storage.exists(_LOCK):
+            self._nothing_hides()
         self._reached["groups that were published and taken back"] += len(
             self._published - hidden - {file_id for (_, file_id), _ in look.view.shards}
         )
@@ -65,8 +97,5 @@ class WatchedPartitions:
 
     def at_rest(self) -> None:
         """G5: no group hides."""
-        if not self._layout.by_partition:
-            return
-        look = self._judge.look()
-        if hidden := look.reader.hidden(look.timeline, look.metadata):
-            self._judge.say("G5", f"readers see nothing of {sorted(hidden)}, and Hudi cannot write there")
+        if self._layout.by_partition:
+            self._say(self._hidden())

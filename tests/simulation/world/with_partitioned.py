@@ -20,12 +20,19 @@ _WITH_SERVICES: Final = 0.4
 _ELSEWHERE: Final = 0.4
 _NAMED: Final = 0.85
 _SCENES: Final = 5
+_TAKEN_BACK: Final = 0.35
 _KEYS, _DAYS = 6, 6
 _NOT_HERE: Final = (("foreign", "build"), ("feed", "long"))
 _BEHIND_THE_DECISION: Final = (
     "after_commit_decided", "before_metadata_completed", "before_metadata_completed",
     "after_metadata_commit", "after_data_commit", "before_epoch_committed", "storage.publish",
     "storage.sync_dir .hoodie/metadata",
+)  # fmt: skip
+_FILES_ARE_OUT: Final = (
+    "before_metadata_completed", "before_metadata_completed", "storage.sync_dir .hoodie/metadata",
+)  # fmt: skip
+_AFTER_VOID: Final = (
+    "after_voided", "after_voided", "storage.delete .hoodie/metadata", "storage.list .hoodie/metadata",
 )  # fmt: skip
 _BEFORE_IT: Final = (
     "after_epoch_planned", "after_inflight", "before_commit_decided", "after_voided", "after_rolled_back",
@@ -50,7 +57,9 @@ def partitioned(seed: int) -> Script:
         setup = replace(setup, partition="day")
     # Who checks column stats reads log files that our cleans delete.
     setup = replace(setup, secondary=False, stats=setup.stats and not setup.services)
-    return Script(setup, tuple(_Author(dice, script.events).events), seed)
+    author = _Author(dice, script.events)
+    author.adds_taken_back(Random(f"taken back of {seed}"))
+    return Script(setup, tuple(author.events), seed)
 
 
 class _Author:
@@ -72,6 +81,13 @@ class _Author:
         for _ in range(dice.randint(2, _SCENES)):
             at = dice.randint(len(self.events) // 4, len(self.events))
             self.events[at:at] = dice.choice(scenes)()
+
+    def adds_taken_back(self, dice: Random) -> None:
+        """Some worlds get one more scene, which is drawn apart."""
+        if dice.random() < _TAKEN_BACK:
+            self._dice = dice
+            at = dice.randint(len(self.events) // 2, len(self.events))
+            self.events[at:at] = self._taken_back()
 
     # ------------------------------------------------------------ the events of the seed
 
@@ -139,6 +155,28 @@ class _Author:
         if verb == "freeze":
             scene += [("replace", "coordinator"), *self._rounds(1, 5), ("thaw", "coordinator")]
         return [*scene, *self._rounds(2, 6), *self._by_others(), *self._epoch(day)]
+
+    def _taken_back(self) -> list[Event]:
+        """The files of a partition that an epoch begins are out; then the lock is taken away, and a commit of
+        the other engine makes the attempt void. Time passes between the steps of the next coordinator, which
+        may die, too, and the other engine begins the same partition as soon as it can.
+        """
+        dice, day = self._dice, self._new_day()
+        where = dice.choice(_FILES_ARE_OUT)
+        scene = [("crash", "coordinator", "1", *where.split()), *self._epoch(day, rounds=(4, 7))]
+        commit = dice.choice((("empty",), ("insert", self._day()), ("update", f"k{dice.randrange(_KEYS)}")))
+        scene += [("kill", "coordinator"), ("lose-lock",), ("foreign", *commit)]
+        verb = dice.choice(("", "", "crash", "freeze"))
+        if verb:
+            scene.append(
+                (verb, "coordinator", str(dice.choice((1, 1, 2))), *dice.choice(_AFTER_VOID).split())
+            )
+        for _ in range(dice.randint(4, 8)):
+            scene += [("step", "coordinator"), ("wait", str(dice.choice((10, 250, 400))))]
+            scene += [("foreign", "insert", day)] if dice.random() < 0.5 else []
+        if verb == "freeze":
+            scene += [("replace", "coordinator"), *self._rounds(1, 4), ("thaw", "coordinator")]
+        return [*scene, *self._rounds(2, 6), *self._epoch(day)]
 
     def _half_begun(self) -> list[Event]:
         """The other engine dies while it begins a partition; somebody rolls it back, sooner or later."""

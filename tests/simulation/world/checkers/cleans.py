@@ -50,11 +50,13 @@ def cleaned_files(cleans: Cleans, data: Timeline, metadata: Timeline) -> tuple[s
 
 def listing_fault(
     listed: Mapping[str, set[str]],
+    partitions: set[str],
     paths: Iterable[str],
     cleaned: set[str],
 ) -> str | None:
     """What is wrong with the list of files (partition -> names), where these data files are there and
-    committed. A clean of Tidemark's deletes after its commit: ``cleaned``.
+    committed; or with the list of ``partitions``. A clean of Tidemark's deletes after its commit:
+    ``cleaned``.
     """
     there: dict[str, set[str]] = {}
     for path in paths:
@@ -62,7 +64,10 @@ def listing_fault(
         if path not in cleaned:
             there.setdefault(folder, set()).add(name)
     found = {folder: names for folder, names in listed.items() if names}
-    return None if found == there else f"the files partition lists {found}, but there is {there}"
+    if found != there:
+        return f"the files partition lists {found}, but there is {there}"
+    unknown = there.keys() - partitions
+    return f"the list of partitions has {partitions}, but not {unknown}" if unknown else None
 
 
 def _deleted(content: bytes) -> frozenset[str]:

@@ -267,7 +267,7 @@ class Judge:
         """G5: the `files` partition lists what is there and committed."""
         open_ones, listed = ServiceActions(self.topics.decisions).instants(), self._reader.listing(view)
         paths = [file.path for file in view.data if not is_doubled(file, listed, open_ones)]
-        if fault := listing_fault(listed, paths, self._cleaned()[0]):
+        if fault := listing_fault(listed, self._reader.partitions(view), paths, self._cleaned()[0]):
             self.say("G5", f"commit {instant}: {fault}")
 
     def _cleaned(self) -> tuple[set[str], set[str]]:

@@ -43,6 +43,7 @@ _HISTORY: Final = f"{DATA_TIMELINE}/history"
 _INDEX_FOLDER: Final = ".hoodie/metadata/record_index"
 _FILES_FOLDER: Final = ".hoodie/metadata/files"
 _SECONDARY_FOLDER: Final = ".hoodie/metadata/secondary_index_by_ts"
+_ALL_PARTITIONS: Final = "__all_partitions__"
 _T = TypeVar("_T")
 
 
@@ -231,14 +232,22 @@ class Reader:
 
     def listing(self, view: View) -> dict[str, set[str]]:
         """Partition path -> file names, as the `files` partition of the metadata table has them."""
+        found = self._listing(view)
+        return {path: names for path, names in found.items() if path != _ALL_PARTITIONS}
+
+    def partitions(self, view: View) -> set[str]:
+        """Partition paths of the list of partitions there. To Hudi any other partition is new."""
+        return set(map(_path, self._listing(view).get(_ALL_PARTITIONS, ())))
+
+    def _listing(self, view: View) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for _, files in view.listing:
             for file in files:
                 for kind, value in self._entries(file):
-                    if kind is None or value is None or kind == "__all_partitions__":
+                    if kind is None or value is None:
                         continue
                     for name, (_, is_deleted) in decode.listed_files(*value).items():
-                        names = found.setdefault("" if kind == "." else kind, set())
+                        names = found.setdefault(_path(kind), set())
                         (names.discard if is_deleted else names.add)(name)
         return found
 
@@ -372,3 +381,8 @@ class Reader:
         if name not in self._parsed:
             self._parsed[name] = parse(data)
         return self._parsed[name]
+
+
+def _path(key: str) -> str:
+    """The partition path for which a key of the `files` partition stands."""
+    return "" if key == "." else key

@@ -287,7 +287,7 @@ class Bench:
 
     def _index(self, instant: str, places: Mapping[str, RecordLocation | None]) -> list[MetadataLogFile]:
         if self.layout.by_partition:
-            begun = begin_groups(self.storage, instant, map(self.layout.path_of, places), self.shards)
+            begun = begin_groups(self.storage, instant, self.new_partitions(places), self.shards)
             return [*begun, *partition_logs(self.storage, instant, places, self.layout)]
         by_shard: dict[int, list[str]] = {}
         for key in places:
@@ -317,7 +317,12 @@ class Bench:
         """
         instants.request(self.storage, write.instant, "deltacommit", root=instants.METADATA)
         instants.start(self.storage, write.instant, "deltacommit", root=instants.METADATA)
-        begin_groups(self.storage, write.instant, map(self.layout.path_of, write.places), self.shards)
+        begin_groups(self.storage, write.instant, self.new_partitions(write.places), self.shards)
+
+    def new_partitions(self, identities: Iterable[str]) -> set[str]:
+        """The partitions of these rows of which Hudi thinks that it is the first that writes there."""
+        look = self.look()
+        return set(map(self.layout.path_of, identities)) - look.reader.partitions(look.view)
 
     # ------------------------------------------------------------ documents
 

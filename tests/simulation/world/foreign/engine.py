@@ -14,7 +14,6 @@ from tests.simulation.world.foreign.bench import Bench, Write
 from tests.simulation.world.foreign.clock import HudiClock
 from tests.simulation.world.foreign.index_building import IndexBuilding
 from tests.simulation.world.foreign.index_compaction import IndexCompaction
-from tests.simulation.world.foreign.partitioned_entries import groups_there
 from tests.simulation.world.foreign.restoring import Restoring
 from tests.simulation.world.foreign.rows import Rows
 from tests.simulation.world.foreign.services import Services
@@ -29,7 +28,7 @@ from tidemark.stream_runtime.ids import IdSource
 
 
 class ForeignEngine:
-    """Acts only while nobody holds the lock. ``done`` counts what it did, by name;
+    """Acts only while nobody holds the lock. ``done`` counts what it did, by name; ``begun``: instants;
     ``at()`` gives an ordering value above all that the input had so far.
     """
 
@@ -57,7 +56,7 @@ class ForeignEngine:
         self._index = IndexCompaction(bench, self._undoing)
         self._in_flight: Write | None = None
         self._begun, self._halves, self._lock_left = set[str](), set[str](), False
-        self._stats = ForeignStats(bench).change
+        self._stats, self.begun = ForeignStats(bench).change, self._writes.begun
         self.building = IndexBuilding(bench, judge.has_secondary, lambda: self._in_flight is not None)
         self._build, self._leave_build = self.building.act, self.building.leave
         self._savepoint = self._restoring.savepoint
@@ -188,7 +187,10 @@ class ForeignEngine:
     def _begin(self, look: Look, *words: str) -> None:
         if self._in_flight is not None:
             raise LeftOutError("a write is in flight")
-        self._in_flight = self._writes.begin(look, self._rows.changes(look, *words))
+        changes = self._rows.changes(look, *words)
+        if self._rows.adds_ours(look, changes):
+            raise LeftOutError("two engines that insert the same new key at the same time double it")
+        self._in_flight = self._writes.begin(look, changes)
         self._begun.add(self._in_flight.instant)
         self._bench.clock.wait()
 
@@ -217,7 +219,7 @@ class ForeignEngine:
 
     def _half_begun(self, look: Look, day: str) -> None:
         """An insert that dies behind the first files of the groups that it begins, holding the lock."""
-        if not self._layout.by_partition or day in groups_there(self._storage):
+        if not self._layout.by_partition or day in look.reader.partitions(look.view):
             raise LeftOutError("it begins no groups there")
         write = self._writes.begin(look, self._rows.changes(look, "insert", day))
         self._bench.begin_index_groups(write)
@@ -248,7 +250,7 @@ class ForeignEngine:
         """
         if self._lock_left:
             self._lock_left = False
-            self._storage.delete(instants.LOCK)
+            instants.remove_lock(self._storage)
         if not self._bench.may():
             return
         for each in self._judge.look().timeline.hudi.pending("commit", "deltacommit", "replacecommit"):

@@ -53,6 +53,16 @@ def delete(storage: Any, instant: str, root: str = DATA, keeps_plan: bool = Fals
     storage.sync_dir(root)
 
 
+# ---------------------------------------------------------------- lock
+
+
+def remove_lock(storage: Any) -> None:
+    """Removes the lock of an engine that died, unless somebody else did and we hold the lock by now."""
+    info = storage.memory.stat(LOCK)
+    if info is not None and not info.is_dir and not storage.memory.read(LOCK):
+        storage.delete(LOCK)
+
+
 # ---------------------------------------------------------------- heartbeats
 
 

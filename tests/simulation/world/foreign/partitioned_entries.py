@@ -1,12 +1,13 @@
 """Entries of a record index that is divided by data partition, as the engine makes them by Hudi's rules.
 
-A partition that has no file groups gets as many as the engine's own setting says, with a file of 80 bytes
-each. How many a partition has is counted from the files that are there, whatever became of their instants.
+A partition that is not in the list of partitions gets as many file groups as the engine's own setting says,
+with a file of 80 bytes each; nobody looks whether there are some. How many a partition has is counted from
+the files that are there, whatever became of their instants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -39,11 +40,12 @@ def groups_there(storage: Any) -> dict[str, int]:
     return shards_of({file.file_id for file in found})
 
 
-def begin_groups(storage: Any, instant: str, paths: Iterable[str], shards: int) -> list[MetadataLogFile]:
-    """The first files of the groups of those partitions that have none, published."""
-    new = sorted(set(paths) - groups_there(storage).keys())
+def begin_groups(storage: Any, instant: str, new: Collection[str], shards: int) -> list[MetadataLogFile]:
+    """The first files of the groups of partitions that are new, published."""
     data = empty_log(instant)
-    logs = [_log(path, number, instant, _FIRST, len(data)) for path in new for number in range(shards)]
+    logs = [
+        _log(path, number, instant, _FIRST, len(data)) for path in sorted(new) for number in range(shards)
+    ]
     for log in logs:
         publish_log(Unfenced(storage), log, data)
     return logs

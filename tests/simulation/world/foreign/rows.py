@@ -81,6 +81,13 @@ class Rows:
             key = self._layout.identity(day, self._layout.key_of(key))
         return {key: self.row(look, key, day)}
 
+    def adds_ours(self, look: Look, changes: Changes) -> bool:
+        """Whether they insert a row of a key that our input has. Where the record index is partitioned a move
+        does.
+        """
+        new = (key for key, row in changes.items() if row is not None and key not in look.content.rows)
+        return any(not self._layout.name(each).startswith("f") for each in new)
+
     def overwritten(self, look: Look, day: str) -> dict[str, Row]:
         """One row that was in the partition, or an absent one, of which nobody asks the index."""
         there = sorted(key for key, row in look.content.rows.items() if row.day == day)

@@ -28,11 +28,11 @@ class LeftOutError(Exception):
 
 
 class Writes:
-    """Commits of rows. ``committed``: the instants of those that completed."""
+    """Commits of rows. ``begun``: their instants; ``committed``: the instants of those that completed."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._begun = set[str]()
+        self.begun = set[str]()
         self.committed = set[str]()
 
     # ------------------------------------------------------------ beginning
@@ -128,7 +128,7 @@ class Writes:
                 "version": 1,
             }
             plan = encode_container("requested-replace-metadata", record)
-        self._begun.add(instant)
+        self.begun.add(instant)
         instants.beat(bench.storage, instant)
         instants.request(bench.storage, instant, action, plan)
         instants.start(bench.storage, instant, action, encode_commit_metadata(CommitMetadata()))
@@ -207,7 +207,7 @@ class Writes:
         """Whether nobody keeps the heartbeat of a pending write. A crash of the machine may bring the file
         of a dead one back: Hudi goes by its age, so it counts for nothing.
         """
-        if instant in self._begun:
+        if instant in self.begun:
             return in_flight is None or in_flight.instant != instant
         return not self._bench.storage.exists(instants.heartbeat(instant))
 

@@ -27,6 +27,13 @@ def test_a_fault_before_leaves_no_effect_and_one_after_leaves_it() -> None:
     assert storage.calls["create"] == 4
 
 
+def test_a_folder_is_no_file_to_delete() -> None:
+    storage = FaultyStorage(InMemoryStorage())
+    storage.make_dir("lock")
+    assert not storage.delete("lock")
+    assert not storage.delete("nothing")
+
+
 def test_a_star_counts_writing_calls_only() -> None:
     storage = FaultyStorage(InMemoryStorage())
     storage.fail("*", nth=2)
