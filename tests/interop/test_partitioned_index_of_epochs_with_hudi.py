@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -21,12 +22,15 @@ from tests.interop.test_partitioned_index_with_hudi import shards
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import row
 from tests.simulation.scripted_tagger import SCHEMA, Tagged
+from tests.unit.hudi_format.metadata_table.test_partitioned_index import PartitionedTable
+from tests.unit.index_assigner.index.test_partitioned_model import Process as Assigner
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format import validation
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.table_config import TableType
 from tidemark.table_verification.verify import verify_table
 
@@ -75,14 +79,22 @@ class Story:
         )
 
     def theirs(self, operation: str, *rows: Identity) -> None:
+        self.write(operation, rows, self.options)
+        self.check(rows if operation == "delete" else ())
+
+    def write(self, operation: str, rows: Sequence[Identity], options: dict[str, str]) -> None:
+        """By Spark."""
         self.meet_spark()
         self.ts += 1
         given = pa.Table.from_pylist([row(key, self.ts, 1, day) for day, key in rows], schema=SCHEMA.arrow)
-        self.judge.write_as_told(self.folder, given, operation, self.options)
+        self.judge.write_as_told(self.folder, given, operation, options)
         if operation == "upsert":
             self.live |= dict.fromkeys(rows, self.ts)
         self.meet_spark()
-        self.check(rows if operation == "delete" else ())
+
+    def numbers(self) -> dict[Identity, int]:
+        """Of the file group of each row, the last part of its id; all are ours."""
+        return {identity: int(place.split("-")[4]) for identity, place in self.places().items()}
 
     def commit(self, rows: Sequence[Tagged]) -> None:
         """What was tagged before Spark's commit was seen is tagged anew."""
@@ -143,3 +155,34 @@ def test_spark_and_our_epochs_write_one_table_in_turn(
     assert story.layout() == {"a_b-c": 2, "asia": 3, "eu": 2, "us": 2}
     story.theirs("upsert", ("a_b-c", "k1"), ("a_b-c", "k3"), ("eu", "k0"), ("asia", "k7"))
     story.theirs("delete", ("a_b-c", "k2"), ("us", "k9"))
+
+
+def test_an_index_that_spark_built_anew_with_other_numbers_of_groups_is_used(
+    judge: HudiJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/partitioned-index.md tells: all services are stopped, Spark drops the index, and builds it anew
+    with 5 groups for each partition. The assigner's cache is one that knew the former index.
+    """
+    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
+    story = Story(judge, tmp_path / "t", TableType.MERGE_ON_READ)
+    story.ours(*(("eu", key) for key in KEYS), ("us", "k1"))
+    assigner = Assigner(cast(PartitionedTable, story.path), tmp_path / "cache")
+    assert assigner.ask(list(story.live)) == story.numbers()
+    assigner.close()
+    story.meet_spark()
+    story.path.crash()
+
+    told = story.options
+    off = {"hoodie.metadata.record.level.index.enable": "false", "hoodie.index.type": "SIMPLE"}
+    story.write("upsert", [("eu", "k2")], {**told, **off})
+    assert not story.path.storage.names(RECORD_INDEX_FOLDER)
+    story.options = {**told, **shards(5)}
+    story.theirs("upsert", ("us", "k1"))
+    assert story.layout() == {"eu": 5, "us": 5}
+
+    assigner = Assigner(cast(PartitionedTable, story.path), tmp_path / "cache")
+    assert assigner.ask(list(story.live)) == story.numbers()
+    assigner.close()
+    story.ours(("eu", "k3"), ("eu", "k0"), ("asia", "k0"), gone=[("eu", "k1"), ("us", "k1")])
+    assert story.layout() == {"asia": 2, "eu": 5, "us": 5}
+    story.theirs("upsert", ("eu", "k3"), ("asia", "k0"))
