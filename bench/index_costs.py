@@ -161,7 +161,7 @@ class OneRun:
 
 def tidemark(options: argparse.Namespace, columns: int, folder: Path) -> dict[str, Any]:
     """Both tables with so many columns; returns off and on -> rows of a batch -> figures."""
-    workload = WideWorkload(options.keys, columns, options.seed)
+    workload = WideWorkload(options.keys, columns, options.seed, options.partitions)
     stats = [] if options.secondary else indexed(workload.schema().names)
     with ExitStack() as stack:
         runs = {
@@ -181,7 +181,7 @@ def tidemark(options: argparse.Namespace, columns: int, folder: Path) -> dict[st
 
 def hudi(options: argparse.Namespace, columns: int, folder: Path) -> dict[str, Any]:
     """As `tidemark`, with two tables that one session of Spark writes."""
-    workload = WideWorkload(options.keys, columns, options.seed)
+    workload = WideWorkload(options.keys, columns, options.seed, options.partitions)
     stats = indexed(workload.schema().names)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -230,8 +230,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     """The report as text."""
     yield f"{found['conditions']}; load after it {found['load_after']}"
     yield (
-        f"{found['keys']} rows in 16 partitions, MERGE_ON_READ, no compaction; batches of 90 % updates, "
-        f"medians of {found['repeat']}; Spark with 2 slots; Hudi's heap {HUDI_HEAP}"
+        f"{found['keys']} rows in {found['partitions']} partitions, MERGE_ON_READ, no compaction; "
+        f"batches of 90 % updates, medians of {found['repeat']}; Spark with 2 slots; Hudi's heap {HUDI_HEAP}"
     )
     for side in SIDES:
         for case in found.get(side, []):
@@ -264,6 +264,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--only", default=",".join(SIDES), help="tidemark, hudi, or both with a comma")
     add("--keys", type=int, default=200_000, help="rows of the table before the first batch")
+    add("--partitions", type=int, default=16, help="of the table, with one file group each")
     add("--batches", type=_numbers, default=[1_000, 10_000, 100_000], help="rows of a batch")
     add("--columns", type=_numbers, default=[3, 32], help="columns of the table")
     add("--secondary", metavar="COLUMN", help="a secondary index of this column; with --only tidemark")
@@ -284,7 +285,8 @@ def _numbers(text: str) -> list[int]:
 def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     """All cases; returns the report."""
     began = time.perf_counter()
-    found: dict[str, Any] = {"conditions": conditions(), "keys": options.keys, "repeat": options.repeat}
+    found: dict[str, Any] = {name: getattr(options, name) for name in ("keys", "partitions", "repeat")}
+    found["conditions"] = conditions()
     for name, side in (("tidemark", tidemark), ("hudi", hudi)):
         if name in options.only.split(","):
             folder = work / name
