@@ -25,7 +25,7 @@ from tidemark.hudi_format.file_group.base_file import RECORD_KEY
 from tidemark.hudi_format.file_group.changes import Changes, combined
 from tidemark.hudi_format.file_group.kept_tables import KeptTables
 from tidemark.hudi_format.file_group.log_blocks import LogContent, read_data_log
-from tidemark.hudi_format.file_group.slice_reader import read_stored_rows
+from tidemark.hudi_format.file_group.slice_reader import merge_files, read_stored_rows
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.key_digest import key_hashes
 from tidemark.hudi_format.ordering import Int64Array, OrderingField
@@ -35,6 +35,7 @@ from tidemark.hudi_format.table_config import MergeMode
 
 _INDEX_BYTES_A_ROW: Final = 8
 _LARGE_LOG: Final = 4_096
+_TOGETHER: Final = 16
 # All keys are copied and hashed at once, which takes about three times their size in memory.
 _KEYS_BYTES_MAX: Final = 256 << 20
 _FOLDS: Final = b"folds"
@@ -77,22 +78,56 @@ class SliceFiles:
             rows = _rows_of(stored, keys)
         return cast_rows(rows, self.columns)
 
-    def log(self, file_slice: FileSlice, name: str, keys: pa.Array) -> LogContent:
-        """The content of one of its log files; of a large one only what is about these keys.
+    def logs(self, file_slice: FileSlice, keys: pa.Array) -> LogContent:
+        """The rows and changes of these keys in the slice's log files, in the order of merging.
 
-        Small ones are given whole, because a search takes its time however little there is to search.
+        All small files are searched at once, since each search takes its time however little there is to
+        search. Of many files the first ones are kept as one, as long as they are merged in their order.
         """
-        path = join_path(file_slice.partition_path, name)
-        kept = self.kept.get(self._name(path))
-        if kept is None:
-            content = read_data_log(self.storage, path, self.columns, self.mode, self.ordering)
-            self.keep_log(path, content)
+        names = file_slice.log_files
+        first = len(names) - len(names) % _TOGETHER
+        contents = {name: self.log(file_slice, name, keys) for name in names[first:]}
+        parts = list(contents.values())
+        together = None
+        if first and not any(part.folds for part in parts):
+            together = self._together(file_slice, names[:first], keys)
+        if together is not None:
+            parts = [together, *parts]
         else:
+            contents = {name: self.log(file_slice, name, keys) for name in names[:first]} | contents
+            order = merge_files({name: content.folds for name, content in contents.items()})
+            parts = [contents[name] for name in order]
+        return LogContent.concat(parts, self.columns).of_keys(keys)
+
+    def log(self, file_slice: FileSlice, name: str, keys: pa.Array) -> LogContent:
+        """The content of one of its log files; of a large one only what is about these keys."""
+        return _about(*self._log(join_path(file_slice.partition_path, name)), keys)
+
+    def _log(self, path: str) -> tuple[pa.Table | None, LogContent]:
+        """Where the keys of a log file are, if that is known, and its whole content."""
+        kept = self.kept.get(self._name(path))
+        if kept is not None:
             places, *tables = kept
-            content = _content(tables)
-            if places.num_rows:
-                content = content.take(_found(places, len(content.changes), keys))
-        return content if len(content.changes) < _LARGE_LOG else content.of_keys(keys)
+            return places, _content(tables)
+        content = read_data_log(self.storage, path, self.columns, self.mode, self.ordering)
+        self.keep_log(path, content)
+        return None, content
+
+    def _together(self, file_slice: FileSlice, names: Sequence[str], keys: pa.Array) -> LogContent | None:
+        """What is about these keys in files that follow each other; None if one stands for others. They are
+        kept under the names of all of them.
+        """
+        paths = [join_path(file_slice.partition_path, name) for name in names]
+        kept = self.kept.get(self._name("\0".join(paths)))
+        if kept is not None:
+            places, *tables = kept
+            return _about(places, _content(tables), keys)
+        contents = [self._log(path)[1] for path in paths]
+        if any(content.folds for content in contents):
+            return None
+        content = LogContent.concat(contents, self.columns)
+        self.keep_log("\0".join(paths), content)
+        return _about(None, content, keys)
 
     def keep_log(self, path: str, content: LogContent) -> None:
         """Keeps the content of a log file. Who writes the file knows it: rows and deletes of distinct keys,
@@ -117,6 +152,15 @@ class SliceFiles:
 
 def _rows_of(rows: pa.Table, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
+
+
+def _about(places: pa.Table | None, content: LogContent, keys: pa.Array) -> LogContent:
+    """What a large content says about these keys, by where they are; a small content as it is."""
+    if len(content.changes) < _LARGE_LOG:
+        return content
+    if places is not None and places.num_rows:
+        content = content.take(_found(places, len(content.changes), keys))
+    return content.of_keys(keys)
 
 
 def _can_be_sorted(keys: pa.Array | pa.ChunkedArray) -> bool:

@@ -30,7 +30,7 @@ from tidemark.hudi_format.file_group.kept_rows import SliceFiles
 from tidemark.hudi_format.file_group.kept_tables import KeptTables, NothingKept
 from tidemark.hudi_format.file_group.log_blocks import LogContent
 from tidemark.hudi_format.file_group.merge import apply_log, changes_of_rows
-from tidemark.hudi_format.file_group.slice_reader import merge_columns, merge_files
+from tidemark.hudi_format.file_group.slice_reader import merge_columns
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from tidemark.hudi_format.schema import TableSchema, cast_rows
@@ -143,7 +143,7 @@ class SliceMerge:
         if log_path is not None:
             files.keep_log(log_path, own)
         base = files.base_rows(file_slice, keys)
-        logs = _logs_of_keys(files, file_slice, keys)
+        logs = files.logs(file_slice, keys)
         states = [
             apply_log(base, log.rows, log.changes, self.mode, self.ordering, log.has)
             for log in (logs, LogContent.concat([logs, own], read))
@@ -154,16 +154,6 @@ class SliceMerge:
         rows = read.empty_table() if upserts is None else cast_rows(upserts, read)
         parts = [changes_of_rows(rows, self.mode, self.ordering), Changes.of_deletes(deletes)]
         return LogContent(rows, Changes.concat(parts, [rows.num_rows, 0]))
-
-
-def _logs_of_keys(files: SliceFiles, file_slice: FileSlice, keys: pa.Array) -> LogContent:
-    """The rows and changes of these keys in the slice's log files, in the order of merging.
-
-    All small files are searched at once.
-    """
-    contents = {name: files.log(file_slice, name, keys) for name in file_slice.log_files}
-    order = merge_files({name: content.folds for name, content in contents.items()})
-    return LogContent.concat([contents[name] for name in order], files.columns).of_keys(keys)
 
 
 def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:

@@ -106,6 +106,7 @@ def keeping(how: str) -> Iterator[list[KeptTables]]:
     st.sampled_from(["nothing", "lost now and then", "room for a file", "room for all"]),
     st.booleans(),
     st.sampled_from([0, 2, 4_096]),
+    st.sampled_from([1, 2, 16]),
 )
 def test_what_is_kept_never_changes_an_answer(
     life: tuple[list[Row] | None, list[Log], list[int]],
@@ -113,9 +114,10 @@ def test_what_is_kept_never_changes_an_answer(
     how: str,
     from_writer: bool,
     large_log: int,
+    together: int,
 ) -> None:
     """`from_writer`: the content of a log file is kept when it is made, and not when it is read. `large_log`:
-    from so many changes on it is kept with where its keys are.
+    from so many changes on it is kept with where its keys are. `together`: so many of them are kept as one.
     """
     base, logs, steps = life
     storage = InMemoryStorage()
@@ -123,6 +125,7 @@ def test_what_is_kept_never_changes_an_answer(
     whole = stored_slice(storage, None if base is None else nulled(base), named, mode)
     with keeping(how) as processes, pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_rows, "_LARGE_LOG", large_log)
+        patch.setattr(kept_rows, "_TOGETHER", together)
         for step, number in enumerate(steps):
             kept = processes[step % len(processes)]
             if isinstance(kept, KeptFolder):
@@ -299,3 +302,41 @@ def test_of_a_large_log_file_what_is_about_the_keys_is_taken(storage: Counted) -
         got = files.log(FileSlice("eu", FILE_ID, None, instant(0), (name,)), name, wanted)
         assert got.changes.ordering.tolist() == [7, 3_999, 4_007]
         assert same_content(got, content.of_keys(wanted))
+
+
+def test_many_log_files_are_found_as_one(storage: Counted) -> None:
+    """After the sixteenth was there, two files are asked for instead of seventeen. A file that another writer
+    committed among them makes others of them.
+    """
+    logs = [Log([("k", 2 + number, f"v{number}", False)]) for number in range(17)]
+    whole, kept = stored_slice(storage, BASE, logs, EVENT), MemoryKept()
+    merge = SliceMerge(storage, SCHEMA, EVENT, ORDERING, ["v"], kept)
+    own = Log([("k", 99, "z", False)])
+    for _ in range(2):
+        kept.answered = 0
+        assert asked(merge, whole, own, EVENT) == ({("k", "z")}, {("k", "v16")})
+    assert kept.answered == 1 + 2
+    fewer = replace(whole, log_files=whole.log_files[:15] + whole.log_files[16:])
+    late = Log([("k", 17, "z", False)])
+    assert asked(merge, fewer, late, EVENT) == (set(), set())
+    assert asked(merge, replace(whole, log_files=whole.log_files[:16]), late, EVENT)[1] == {("k", "v15")}
+
+
+def test_a_log_file_that_stands_for_others_is_merged_in_their_place(storage: Counted) -> None:
+    """Its instant is the last one, and its rows count as those of the files that it stands for."""
+    columns = pa.schema([SCHEMA.arrow_with_meta.field(name) for name in ("_hoodie_record_key", "ts", "v")])
+
+    def content(value: str, folds: frozenset[str] = frozenset()) -> LogContent:
+        rows = pa.table([["k"], [1], [value]], schema=columns)
+        return LogContent(rows, changes_of_rows(rows, COMMIT, None), folds)
+
+    names = [f".{FILE_ID}_{instant(number)}.log.1_0-0-0" for number in range(1, 19)]
+    for standing in (3, 17):
+        files = SliceFiles(storage, columns, COMMIT, None, MemoryKept())
+        for number, name in enumerate(names):
+            folds = frozenset({instant(1), instant(2)}) if number == standing else frozenset()
+            files.keep_log(join_path("eu", name), content(f"v{number}", folds))
+        got = files.logs(FileSlice("eu", FILE_ID, None, instant(0), tuple(names)), pa.array(["k"]))
+        values = got.rows.column("v").to_pylist()
+        # The files that it stands for are passed over.
+        assert values == [f"v{standing}", *(f"v{n}" for n in range(2, 18) if n != standing)]
