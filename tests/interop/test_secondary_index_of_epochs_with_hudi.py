@@ -21,9 +21,16 @@ from tests.interop.shared_life import SharedTable
 from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
 from tests.simulation.scripted_tagger import Row, Tagged
 from tidemark.commit_coordinator.offline.secondary_build import SecondaryBuild
+from tidemark.commit_coordinator.offline.secondary_repair import SecondaryRepair
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
+from tidemark.hudi_format.index_definitions import (
+    read_index_definitions,
+    remove_index_definitions,
+    write_index_definitions,
+)
+from tidemark.hudi_format.metadata_table.index_creation import list_index, unlist_indexes
 from tidemark.hudi_format.metadata_table.secondary_creation import secondary_partition
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.table_verification.verify import verify_table
@@ -195,4 +202,34 @@ def test_spark_finds_rows_by_what_epochs_keep(
     asked.upserts("s2", **COMPACTS_INDEX)
     life.epochs_of_ours(2)
     asked.finds("Spark's compaction of the index, and epochs")
+    asked.spark.close()
+
+
+@pytest.mark.parametrize("table_type", list(TableType))
+def test_spark_finds_rows_behind_a_repair(judge: HudiJudge, tmp_path: Path, table_type: TableType) -> None:
+    """Epochs that the index has nothing of: meanwhile neither properties nor definitions named it."""
+    asked = Asked(judge, Town(tmp_path / "t", table_type), ("city",))
+    life, storage, name = asked.life, asked.life.storage, "secondary_index_by_city"
+    life.epochs_of_ours(3)
+    asked.make("city")
+    definitions = read_index_definitions(storage)
+    unlist_indexes(storage, [name])
+    remove_index_definitions(storage, [name])
+    life.epochs_of_ours(2)
+    write_index_definitions(storage, definitions)
+    list_index(storage, name)
+    assert not verify_table(storage, lambda _: None).agrees
+    life.meet_spark()
+    repair = SecondaryRepair(storage, life.clock, life.ids)
+    partition = secondary_partition("by_city")
+    repaired = repair.repair(partition, read_table_config(storage), life.schema, "city")
+    assert min(repaired.missing, repaired.extra) > 0
+    assert not repaired.is_anew
+    asked.finds("repair")
+    asked.upserts("s0", "s1")
+    asked.finds("Spark's upsert")
+    life.epochs_of_ours(2)
+    asked.finds("epochs behind it")
+    asked.upserts("s2", **COMPACTS_INDEX)
+    asked.finds("Spark's compaction of the index")
     asked.spark.close()

@@ -250,7 +250,7 @@ class SecondaryIndexScan:
         writers: dict[ShardId, HFileWriter] = {}
         with ExitStack() as files:
             for entries in self._sorted.batches():
-                for group, keys in _by_group(entries.live().keys.cast(pa.string()), self._groups):
+                for group, keys in keys_by_group(entries.live().keys.cast(pa.string()), self._groups):
                     if group not in writers:
                         self._bases[group] = self._scratch / f"group-{group}.hfile"
                         sink = files.enter_context(pa.OSFile(str(self._bases[group]), "wb"))
@@ -261,6 +261,16 @@ class SecondaryIndexScan:
                 writer.finish()
         self._sorted = self._new_entries()
 
+    def entries_read(self) -> Iterator[Entries]:
+        """The entries of what was read so far, in the order of their keys. Before `prepare`."""
+        return (entries.live() for entries in self._sorted.batches())
+
+    def keep_changes(self, groups: int) -> None:
+        """In place of `prepare`: of an index that is there, with so many groups, `content` says what changes
+        from now on.
+        """
+        self._groups, self._sorted = groups, self._new_entries()
+
     def content(self) -> IndexContent:
         """What the index begins with, as of the last `scan`. The changes since `prepare` are in memory."""
         if not self._groups:
@@ -270,7 +280,7 @@ class SecondaryIndexScan:
         for entries in self._sorted.batches():
             is_put = entries.values.is_valid()
             for changed, mask in ((puts, is_put), (deletes, entries.values.is_null())):
-                for group, keys in _by_group(entries.keys.filter(mask).cast(pa.string()), self._groups):
+                for group, keys in keys_by_group(entries.keys.filter(mask).cast(pa.string()), self._groups):
                     changed.setdefault(group, []).append(keys)
         changes = {
             group: SecondaryChanges(_joined(puts.get(group, [])), _joined(deletes.get(group, [])))
@@ -279,7 +289,7 @@ class SecondaryIndexScan:
         return IndexContent(self._groups, self._bases, changes)
 
 
-def _by_group(keys: pa.StringArray, groups: int) -> Iterator[tuple[ShardId, pa.StringArray]]:
+def keys_by_group(keys: pa.StringArray, groups: int) -> Iterator[tuple[ShardId, pa.StringArray]]:
     """The keys of each group that has some, in their order."""
     if not len(keys):
         return

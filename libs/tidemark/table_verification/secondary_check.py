@@ -16,21 +16,17 @@ import pyarrow as pa
 
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.log_records import streamed_slice_entries
-from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, StoredEntries
-from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryIndexPartition
-from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import (
-    group_of,
-    prefixes_of,
-    split_composite_keys,
-)
+from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import split_composite_keys
 from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import shard_ids
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.hudi_format.secondary_differences import secondary_differences
+from tidemark.hudi_format.secondary_differences import (
+    secondary_differences,
+    sorted_keys,
+    stored_entries,
+)
 from tidemark.hudi_format.secondary_index_scan import RowEntries
-from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_config import TableConfig
 from tidemark.table_verification.findings import EXAMPLES_MAX, Findings, Kind
 
@@ -88,27 +84,14 @@ class _Check:
                 yield rows_of.of(file_slice)
 
         with tempfile.TemporaryDirectory(prefix="tidemark-verify-") as folder:
-            for missing, extra in secondary_differences(rows(), self._stored(), Path(folder)):
+            scratch = Path(folder)
+            stored = stored_entries(self._snapshot, self._layout, self._astray)
+            for missing, extra in secondary_differences(sorted_keys(rows(), scratch), stored, scratch):
                 self._add(Kind.SECONDARY_ENTRY_MISSING, missing, "not in the index")
                 self._add(Kind.SECONDARY_ENTRY_EXTRA, extra, "no such row")
 
-    def _stored(self) -> Iterator[StoredEntries]:
-        snapshot, partition = self._snapshot, SecondaryIndexPartition(self._layout.name)
-        folder = join_path(METADATA_TABLE_PATH, partition.name)
-        by_id = {file_slice.file_id: file_slice for file_slice in snapshot.slices[partition.name]}
-        for group in shard_ids(self._layout.groups):
-            file_slice = by_id[partition.file_id(group)]
-            for part in streamed_slice_entries(
-                snapshot.storage, folder, file_slice, snapshot.validity.is_valid
-            ):
-                if part.values is not None:
-                    self._check_group(part, group)
-                yield part
-
-    def _check_group(self, part: StoredEntries, group: int) -> None:
-        astray = group_of(prefixes_of(part.keys), self._layout.groups) != group
-        if astray.any():
-            self._add(Kind.SECONDARY_INDEX_WRONG, part.keys.filter(pa.array(astray)), f"in group {group}")
+    def _astray(self, keys: pa.StringArray, group: ShardId) -> None:
+        self._add(Kind.SECONDARY_INDEX_WRONG, keys, f"in group {group}")
 
     def _add(self, kind: Kind, keys: pa.StringArray, what: str) -> None:
         if not len(keys):

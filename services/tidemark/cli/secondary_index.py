@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemark.commit_coordinator.offline import secondary_index as offline
 from tidemark.commit_coordinator.offline.secondary_build import CreatedIndex
+from tidemark.commit_coordinator.offline.secondary_repair import RepairedIndex
 from tidemark.config import TableConfigFile
 from tidemark.console.errors import CliError
 from tidemark.stream_runtime.clock import SystemClock
@@ -24,8 +25,22 @@ def create(config: TableConfigFile, name: str, column: str, say: Say) -> Answer:
 
 
 def repair(config: TableConfigFile, name: str, say: Say) -> Answer:
-    """Makes a secondary index anew. Raises as `offline.rebuild_index`."""
-    return _answer(offline.rebuild_index(config, SystemClock(), SystemIds(), name, say))
+    """Puts a secondary index right. Raises as `offline.repair_index`."""
+    return answer_of(offline.repair_index(config, SystemClock(), SystemIds(), name, say))
+
+
+def answer_of(repaired: RepairedIndex) -> Answer:
+    """What was put right of an index."""
+    document, [line] = _answer(repaired.index)
+    document |= {"missing": repaired.missing, "extra": repaired.extra, "anew": repaired.is_anew}
+    name = repaired.index.partition
+    if repaired.is_anew:
+        return document, [f"made anew: {line}"]
+    if not repaired.was_wrong:
+        return document, [f"{name} has exactly the entries of the rows"]
+    return document, [
+        f"{name}: {repaired.missing} missing entries were put in, {repaired.extra} without a row taken out"
+    ]
 
 
 def drop(config: TableConfigFile, name: str) -> Answer:

@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from tidemark.cli.reachable_kafka import reachable_kafka
+from tidemark.cli.secondary_index import answer_of
 from tidemark.commit_coordinator.offline import adoption
 from tidemark.commit_coordinator.offline.moved_table import take_over_moved
 from tidemark.commit_coordinator.offline.new_ledger import NewLedger, check_new_ledger, new_ledger
+from tidemark.commit_coordinator.offline.secondary_index import repair_index
 from tidemark.commit_coordinator.offline.watch import WATCHED_S, is_served
 from tidemark.config import TableConfigFile
 from tidemark.config.run_file import read_run_file
 from tidemark.console.errors import WRONG_USE, CliError
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.ledger_client.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.clock import Clock
@@ -35,10 +38,16 @@ def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool 
 
 
 def adopt_table(
-    config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
+    config: TableConfigFile,
+    clock: Clock,
+    ids: IdSource,
+    stats: bool,
+    say: Callable[[str], None],
+    pending_allowed: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """Adopts the table and returns the answer of `offline.adoption.adopt_table`. Call `check_adoptable`
-    before.
+    before. Secondary indexes are compared with the rows, and put right; not where writes may be pending,
+    which `pending_allowed` allows.
     """
     adopted = adoption.adopt_table(config, clock, ids, stats, pending_allowed)
     document, pinned, dropped, kept, secondary = adopted
@@ -46,9 +55,15 @@ def adopt_table(
     lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
     lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
     lines += kept.lines
-    lines += [f"{name} is kept as it is: run `tidemark verify`" for name in secondary]
     stats_of = {"columns": list(kept.columns), "wrong": [list(wrong) for wrong in kept.wrong]}
-    return document | {"timezone_set": pinned, "dropped": dropped, "column_stats": stats_of}, lines
+    document |= {"timezone_set": pinned, "dropped": dropped, "column_stats": stats_of}
+    names = [name.removeprefix(SECONDARY_PREFIX) for name in secondary]
+    if pending_allowed:
+        lines += [f"{name} was not compared with the rows: `tidemark index repair` does" for name in names]
+        return document, lines
+    indexes = [answer_of(repair_index(config, clock, ids, name, say)) for name in names]
+    document["secondary_indexes"] = [index for index, _ in indexes]
+    return document, lines + [line for _, told in indexes for line in told]
 
 
 def check_moved(config: TableConfigFile, clock: Clock) -> tuple[dict[str, Any], list[str]]:

@@ -50,7 +50,7 @@ def left(tmp_path: Path) -> Left:
 
 def test_without_a_new_ledger_recover_is_named(left: Left):
     with pytest.raises(AdoptionError, match="`tidemark recover` frees it") as refused:
-        adopt_table(left.config, CLOCK, IDS, stats=False)
+        adopt_table(left.config, CLOCK, IDS, stats=False, say=lambda text: None)
     assert exit_code_of(refused.value) == FAILED
     assert read_lock(left.storage) is not None
 
@@ -60,7 +60,9 @@ def test_a_new_ledger_ends_the_dead_ones_term_and_is_left_its_lock(left: Left):
     committed in the metadata table only.
     """
     for _ in range(2):
-        document, _ = adopt_table(left.config, CLOCK, IDS, stats=False, pending_allowed=True)
+        document, _ = adopt_table(
+            left.config, CLOCK, IDS, stats=False, say=lambda text: None, pending_allowed=True
+        )
         assert document["name"] == "orders"
         holder = read_lock(left.storage)
         assert holder is not None
@@ -74,7 +76,7 @@ def test_a_new_ledger_ends_the_dead_ones_term_and_is_left_its_lock(left: Left):
 
 
 def test_who_asks_is_told_that_a_command_holds_the_lock(left: Left, capsys: pytest.CaptureFixture[str]):
-    adopt_table(left.config, CLOCK, IDS, stats=False, pending_allowed=True)
+    adopt_table(left.config, CLOCK, IDS, stats=False, say=lambda text: None, pending_allowed=True)
     *_, finding = table(left.config, ManualClock(CLOCK.now_ms() + 120_000), served=False)
     assert "held by a `tidemark table` command" in finding.text
     assert "give it again" in finding.remedy
@@ -85,7 +87,7 @@ def test_who_asks_is_told_that_a_command_holds_the_lock(left: Left, capsys: pyte
 
 def test_a_lock_that_nobody_left_is_given_back_before_the_new_ledger(left: Left):
     left.storage.delete_tree(LOCK_PATH)
-    adopt_table(left.config, CLOCK, IDS, stats=False, pending_allowed=True)
+    adopt_table(left.config, CLOCK, IDS, stats=False, say=lambda text: None, pending_allowed=True)
     assert read_lock(left.storage) is None
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.commit_coordinator.offline.test_offline_secondary_index import notes
 from tests.unit.table_files import existing_table, new_table, write_config
-from tidemark.commit_coordinator.offline.secondary_index import create_index, rebuild_index
+from tidemark.commit_coordinator.offline.secondary_index import create_index, repair_index
 from tidemark.config import load_config
 from tidemark.hudi_format.index_definitions import remove_index_definitions
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
@@ -42,7 +42,7 @@ def test_an_index_that_is_the_rows_agrees(file: Path) -> None:
     assert f"comparing {NAME} with the column note" in said
 
 
-def test_missing_and_extra_entries_are_named_until_the_index_is_made_anew(file: Path) -> None:
+def test_missing_and_extra_entries_are_named_until_the_index_is_repaired(file: Path) -> None:
     writer = existing_table(file.parent / "table")
     writer.commit(notes("2026-01-01", 9, k1="new", k4=None), deletes=[("k2", None)])
     found = verified(file).findings
@@ -55,7 +55,7 @@ def test_missing_and_extra_entries_are_named_until_the_index_is_made_anew(file: 
         f"{NAME}: k1 with note 'a$b': no such row",
         f"{NAME}: k2 with note None: no such row",
     ]
-    rebuild_index(load_config(file), SystemClock(), SystemIds(), "by_note", lambda text: None)
+    repair_index(load_config(file), SystemClock(), SystemIds(), "by_note", lambda text: None)
     assert verified(file).agrees
 
 

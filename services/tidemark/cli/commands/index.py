@@ -76,9 +76,11 @@ def add(commands: Commands) -> None:
         group,
         "index repair",
         run_repair,
-        "make a secondary index anew from the rows, after `tidemark verify` named differences",
+        "compare a secondary index with the rows, and put right what is wrong",
         "  tidemark index repair -c flights.yaml by_city\n\n"
-        "Services may run. Killed, it leaves the index as it was, or the table without: run it again.",
+        "Writes the wrong entries alone, in a commit without rows. An index that cannot be read, or has\n"
+        "more than 100 000 wrong entries, is made anew. Services and other writers may run. Killed, it\n"
+        "leaves the index as it was or repaired, or, while it is made anew, the table without: run it again.",
     )
     repair.add_argument("name", metavar="NAME", help="of the secondary index")
     drop = add_command(
@@ -114,7 +116,7 @@ def run_create(options: argparse.Namespace) -> int:
 
 
 def run_repair(options: argparse.Namespace) -> int:
-    """Makes a secondary index anew."""
+    """Compares a secondary index with the rows, and puts it right."""
     use_arrow_alone()
     from tidemark.cli.secondary_index import repair
     from tidemark.config import load_config

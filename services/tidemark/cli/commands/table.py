@@ -138,11 +138,13 @@ def run_adopt(options: argparse.Namespace) -> int:
         lines += move_ledger(config, clock, ids, output.say)
     elif anew:
         with ready_for_new_ledger(config, clock, ids, output.say, options.copied) as begin:
-            document, lines = adopt_table(config, clock, ids, options.drop_stats, pending_allowed=True)
+            document, lines = adopt_table(
+                config, clock, ids, options.drop_stats, output.say, pending_allowed=True
+            )
             document["new_ledger"], more = begin()
             lines += more
     else:
-        document, lines = adopt_table(config, clock, ids, options.drop_stats)
+        document, lines = adopt_table(config, clock, ids, options.drop_stats, output.say)
     output.answer(document, lines)
     return 0
 

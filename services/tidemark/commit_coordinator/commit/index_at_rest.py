@@ -1,9 +1,10 @@
-"""A command that is about to switch an index on asks the coordinator for a moment without commits.
+"""A command that is about to switch an index on, or to repair it, asks the coordinator for a moment without
+commits.
 
-The command reads what was committed since its last round, and switches the index on only if nothing was
-committed meanwhile. On a busy table something always is. So the command leaves a document that it writes
-again and again, and while that changes no epoch is planned; the epoch that is open ends as always. Table
-services go on.
+The command reads what was committed since its last round, and writes the index only if nothing was committed
+meanwhile. On a busy table something always is. So the command leaves a document that it writes again and
+again, and while that changes no epoch is planned; the epoch that is open ends as always. Table services go
+on.
 
     10:00:00  the document is there. Epoch 7 is open: its rows are written and committed
     10:00:02  epoch 8 is not planned. The command reads what epoch 7 changed
@@ -82,7 +83,7 @@ def refuse_during_rest(context: Context) -> None:
         return
     index = text.partition(" ")[0]
     raise AttemptLostError(
-        f"a `tidemark index` command is about to switch {index} on, and no epoch is planned for a moment. "
+        f"a `tidemark index` command is about to write {index}, and no epoch is planned for a moment. "
         "Nothing is lost, all input is kept; commits go on when it has ended",
         rewind=False,
         awaited=index,

@@ -40,7 +40,7 @@ class AdoptionError(CoordinatorError):
 class Adopted(NamedTuple):
     """`table`: a document like that of `create_table`. `pinned`: the table's time zone was set. `dropped`:
     the stats that were switched off. `stats`: what was done to those that stay. `secondary`: the secondary
-    indexes, which nobody compared with the rows.
+    indexes, which nobody compared with the rows yet.
     """
 
     table: dict[str, Any]

@@ -1,5 +1,5 @@
 """`tidemark index create NAME`, `repair` and `drop`: the secondary indexes of a table, whose services and
-other writers may run. `secondary_build` does the work.
+other writers may run. `secondary_build` and `secondary_repair` do the work.
 
 Killed anywhere, it leaves a table with the index, or without. What it left half made is taken out by a
 coordinator two minutes later (`commit/unfinished_index.py`), or replaced by the command when it is repeated.
@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
 from tidemark.commit_coordinator.offline.secondary_build import CreatedIndex, SecondaryBuild
-from tidemark.commit_coordinator.opening.table_open import read_table
+from tidemark.commit_coordinator.offline.secondary_repair import RepairedIndex, SecondaryRepair
+from tidemark.commit_coordinator.opening.table_open import OpenedTable, read_table
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions
@@ -49,22 +50,26 @@ def create_index(
     return _make(config, storage, clock, ids, partition, column, say, hit)
 
 
-def rebuild_index(
+def repair_index(
     config: TableConfigFile,
     clock: Clock,
     ids: IdSource,
     name: str,
     say: Callable[[str], None],
-    hit: Hit = lambda place: None,
-) -> CreatedIndex:
-    """Makes the secondary index `name`, which is there, anew. Raises AdoptionError where it is not, and as
+) -> RepairedIndex:
+    """Compares the secondary index `name`, which is there, with the rows, and puts it right. Raises
+    AdoptionError where it is not there, TimelineConflictError as `SecondaryRepair.repair`, and as
     `create_index`.
     """
-    partition, storage = secondary_partition(name), open_storage(config.table.path)
+    # Another writer may have named it as we do not.
+    partition, storage = SecondaryIndexPartition(SECONDARY_PREFIX + name), open_storage(config.table.path)
     column = _column_of(storage, partition)
     if column is None:
         raise AdoptionError(f"the table has no secondary index {name}: `tidemark index create` makes one")
-    return _make(config, storage, clock, ids, partition, column, say, hit)
+    opened = _opened(config, storage, partition)
+    return SecondaryRepair(storage, clock, ids, say).repair(
+        partition, opened.config, opened.schema, column, lambda: _check_name(storage, partition, column)
+    )
 
 
 def drop_index(
@@ -91,13 +96,19 @@ def _make(
     say: Callable[[str], None],
     hit: Hit,
 ) -> CreatedIndex:
-    opened = read_table(config, storage, None, without_secondary)
-    if opened.kind is IndexKind.PARTITIONED:
-        raise beside_partitioned(partition.name)
+    opened = _opened(config, storage, partition)
     build = SecondaryBuild(storage, clock, ids, say, hit)
     return build.make(
         partition, opened.config, opened.schema, column, lambda: _check_name(storage, partition, column)
     )
+
+
+def _opened(config: TableConfigFile, storage: Storage, partition: SecondaryIndexPartition) -> OpenedTable:
+    """The table, which may have a secondary index. Raises as `read_table`, and UnsupportedTableError."""
+    opened = read_table(config, storage, None, without_secondary)
+    if opened.kind is IndexKind.PARTITIONED:
+        raise beside_partitioned(partition.name)
+    return opened
 
 
 def _check_name(storage: Storage, partition: SecondaryIndexPartition, column: str) -> None:

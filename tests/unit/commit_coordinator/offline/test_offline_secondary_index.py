@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.table_files import existing_table, new_table, table_schema, write_config
-from tidemark.commit_coordinator.offline import secondary_build
+from tidemark.commit_coordinator.offline import index_command, secondary_repair
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
-from tidemark.commit_coordinator.offline.secondary_index import create_index, drop_index, rebuild_index
+from tidemark.commit_coordinator.offline.secondary_index import create_index, drop_index, repair_index
+from tidemark.commit_coordinator.offline.secondary_repair import RepairedIndex
 from tidemark.config import load_config
 from tidemark.hudi_format import secondary_index_scan
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
@@ -34,7 +35,8 @@ from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import SchemaError
 from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.table_config import TableType, read_table_config
+from tidemark.hudi_format.table_schema import table_schema as find_table_schema
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
@@ -176,7 +178,7 @@ def test_a_writer_that_never_rests_does_not_keep_the_index_from_being_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the end the last round is read under the lock."""
-    monkeypatch.setattr(secondary_build, "TRIES_MAX", 2)
+    monkeypatch.setattr(index_command, "TRIES_MAX", 2)
     new_table(tmp_path / "table")
     file = write_config(tmp_path)
     groups_of(file, 3, 1)
@@ -220,14 +222,127 @@ def test_what_a_killed_creation_left_is_dropped(file: Path, place: SecondaryFail
     assert not storage_of(file).exists(f"{METADATA_TABLE_PATH}/{PARTITION.name}")
 
 
-def test_an_index_that_is_wrong_is_made_anew(file: Path) -> None:
-    with pytest.raises(AdoptionError, match="no secondary index"):
-        rebuild_index(load_config(file), CLOCK, IDS, "by_note", lambda text: None)
-    make(file)
+def repair(file: Path) -> RepairedIndex:
+    return repair_index(load_config(file), CLOCK, IDS, "by_note", lambda text: None)
+
+
+LATER = LIVE - {("x", "k4")} | {("later", "k4")}
+
+
+def past_the_index(file: Path) -> None:
+    """A commit of which the index has nothing: one entry is missing then, and one too many."""
     existing_table(file.parent / "table").commit(notes("2026-01-02", 9, k4="later"))
+
+
+@pytest.mark.parametrize("table_type", list(TableType))
+def test_wrong_entries_are_put_right_and_the_index_stays(tmp_path: Path, table_type: TableType) -> None:
+    new_table(tmp_path / "table", table_type).commit(notes("2026-01-02", 1, k4="x", k5="y"))
+    file = write_config(tmp_path)
+    if table_type is TableType.COPY_ON_WRITE:
+        file.write_text(file.read_text().replace("name: orders", "name: orders\n  type: copy_on_write"))
+    with pytest.raises(AdoptionError, match="no secondary index"):
+        repair(file)
+    made = make(file)
+    assert not repair(file).was_wrong
+    past_the_index(file)
+    names, schema = folder_of(file), newest_schema(file)
+    repaired = repair(file)
+    assert (repaired.index, repaired.missing, repaired.extra) == (made, 1, 1)
+    assert names < folder_of(file)
+    assert entries(file) == {("later", "k4"), ("y", "k5")}
+    assert newest_schema(file) == schema
+    assert not load_timeline(storage_of(file)).pending()
+    assert read_lock(storage_of(file)) is None
+    past_the_index(file)
+    assert not repair(file).was_wrong
+    existing_table(file.parent / "table").commit(notes("2026-01-02", 10, k4="x", k6="new"))
+    assert (repair(file).missing, repair(file).was_wrong) == (2, False)
+    assert entries(file) == {("x", "k4"), ("y", "k5"), ("new", "k6")}
+
+
+def folder_of(file: Path) -> set[str]:
+    return set(storage_of(file).names(f"{METADATA_TABLE_PATH}/{PARTITION.name}"))
+
+
+def newest_schema(file: Path) -> str:
+    storage = storage_of(file)
+    schema = find_table_schema(storage, read_table_config(storage), load_timeline(storage))
+    assert schema is not None
+    return schema.avro_json
+
+
+def test_what_is_committed_while_an_index_is_repaired_is_right(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """k4 has a missing entry and one too many. Both change before the repair writes: k4 goes back to the
+    value whose entry would be taken out, and the other value, whose entry would be put in, is gone. Its
+    commit keeps the index, as ours do.
+    """
+    make(file)
+    past_the_index(file)
+
+    def commit(scan: int) -> None:
+        if scan == 1:
+            existing_table(file.parent / "table").commit(notes("2026-01-02", 10, k4="x", k3="z"))
+
+    watched = WatchedScans(file, monkeypatch, commit)
+    assert not repair(file).was_wrong
+    assert len(watched.scans) > 1
     assert entries(file) == LIVE
-    rebuild_index(load_config(file), CLOCK, IDS, "by_note", lambda text: None)
-    assert entries(file) == LIVE - {("x", "k4")} | {("later", "k4")}
+
+
+@pytest.mark.parametrize("damage", ["too many", "unreadable", "astray"])
+def test_an_index_that_is_damaged_is_made_anew(
+    file: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    make(file)
+    past_the_index(file)
+    storage, folder = storage_of(file), f"{METADATA_TABLE_PATH}/{PARTITION.name}"
+    base = next(name for name in storage.names(folder) if name.endswith(".hfile"))
+    if damage == "too many":
+        monkeypatch.setattr(secondary_repair, "WRONG_MAX", 1)
+    elif damage == "unreadable":
+        storage.replace(f"{folder}/{base}", b"damaged")
+    else:
+        (log,) = [name for name in storage.names(folder) if "-0000-0_" in name and ".log." in name]
+        storage.create(f"{folder}/{log.replace('-0000-0_', '-0002-0_')}", storage.read(f"{folder}/{log}"))
+        storage.create(
+            f"{folder}/{base.replace('-0000-0_', '-0002-0_').replace('-0001-0_', '-0002-0_')}",
+            storage.read(f"{folder}/{base}"),
+        )
+    repaired = repair(file)
+    assert repaired.is_anew
+    assert (repaired.index.entries, repaired.missing) == (len(LATER), 0)
+    assert entries(file) == LATER
+
+
+def test_a_repair_that_is_killed_at_any_write_is_repeated(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(file)
+    past_the_index(file)
+    real, left = LocalStorage.publish, 0
+
+    def publish(storage: LocalStorage, folder: str, path: str, *args: Any, **kwargs: Any) -> None:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        real(storage, folder, path, *args, **kwargs)
+
+    monkeypatch.setattr(LocalStorage, "publish", publish)
+    for nth in range(8):
+        left = nth
+        with pytest.raises(KeyboardInterrupt):
+            repair(file)
+        assert not load_timeline(storage_of(file)).pending()
+        assert entries(file) in (LIVE, LATER)
+        if entries(file) == LATER:
+            break
+    left = 100
+    repair(file)
+    assert entries(file) == LATER
+    assert nth > 3
 
 
 def test_what_cannot_be_made_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:

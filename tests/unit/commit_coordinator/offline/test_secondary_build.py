@@ -13,7 +13,7 @@ import pytest
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from tests.unit.table_files import existing_table, new_table, table_schema
-from tidemark.commit_coordinator.offline import secondary_build
+from tidemark.commit_coordinator.offline import index_command
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
 from tidemark.commit_coordinator.offline.secondary_build import SecondaryBuild
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
@@ -162,7 +162,7 @@ class Beating(ManualClock):
 def test_a_pending_write_is_refused_by_name_once_its_writer_is_dead_or_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_alive: bool
 ) -> None:
-    monkeypatch.setattr(secondary_build, "PENDING_WAIT_MS", 3_000)
+    monkeypatch.setattr(index_command, "PENDING_WAIT_MS", 3_000)
     new_table(tmp_path / "table").commit(rows(1, 3, 1))
     storage, clock = LocalStorage(tmp_path / "table"), Beating(2_000_000_000_000)
     pending_since(storage, "20330101000000000")
