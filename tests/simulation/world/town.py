@@ -130,7 +130,7 @@ class Town:
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
         self._indexed_s = inf
-        self._work = WatchedWork(self.judge, self.storage)
+        self._work = WatchedWork(self.judge, self.storage, self.layout.by_partition)
         self._services = WatchedServices(self.judge, ground.reader, self.storage)
         self._stats = SwitchedOn(setup.stats, setup.secondary, self.storage, self.judge)
         self._partitions = WatchedPartitions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from tests.hudi_rules.slices import parse_data_file
 from tests.simulation.world.actors import Actor, CoordinatorActor
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.needless_work import NeedlessWork
@@ -24,16 +25,22 @@ _WRITTEN_BY: Final = {
     "tombstones": ("assigner",),
 }
 """Transactional identity without its number, or topic's role -> kinds of processes that write with it."""
+_INDEX: Final = ".hoodie/metadata/record_index"
 _OF_INDEXES: Final = (".hoodie/hoodie.properties", ".hoodie/.index_defs/index.json")
 
 
 class WatchedWork:
-    """One per world."""
+    """One per world. ``by_partition``: its record index is divided by partition."""
 
-    def __init__(self, judge: Judge, storage: WatchedStorage) -> None:
+    def __init__(self, judge: Judge, storage: WatchedStorage, by_partition: bool = False) -> None:
         self._topics = judge.topics
         self._names: Callable[[], Collection[str]] = lambda: storage.file_names(DATA_TIMELINE)
-        self._work = NeedlessWork(judge.say, self._names, self._topics.since.generation)
+
+        def index_instants() -> set[str]:
+            files = map(parse_data_file, storage.file_names(_INDEX) if by_partition else ())
+            return {file.instant for file in files if file is not None}
+
+        self._work = NeedlessWork(judge.say, self._names, self._topics.since.generation, index_instants)
         self._read = 0
 
     def follow(self) -> None:

@@ -7,7 +7,8 @@ lead to, and nothing else:
   the data timeline or changed the table's indexes, another coordinator claimed the table (the former one's
   staging folder is gone), a job of the writer failed for good, or the broker was away. A pending clustering
   excuses one attempt of an epoch in each term, and one more whose rows are tagged anew: what is only inserted
-  goes elsewhere then.
+  goes elsewhere then. So does another engine's write that began a partition of a partitioned record index and
+  is pending.
 * A rewind is due for what another engine completed, compactions aside (an indexing, too: it may be of the
   record index), and no rewind or plan has taken into
   account; for a compaction that was archived before anybody looked (the history calls it a commit); for such
@@ -29,6 +30,7 @@ from tests.hudi_rules.timeline import parse_name, parse_timeline
 _MOVES: Final = frozenset({"commit", "deltacommit", "replacecommit", "rollback", "restore", "indexing"})
 _ENDS_ATTEMPTS: Final = _MOVES | {"clean"}
 _AWAY: Final = "the broker was away"
+_WRITES: Final = ("commit", "deltacommit")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class _Begin:
 
 @dataclass(frozen=True)
 class _Void:
-    """An attempt that was given up, and what then was a cause. ``clusterings``: those that were pending."""
+    """An attempt that was given up, and what then was a cause. ``clusterings``: those that were pending, and
+    other engines' writes that had begun a partition of the record index.
+    """
 
     offset: int
     entry: dict[str, Any]
@@ -52,13 +56,19 @@ class _Void:
 
 class NeedlessWork:
     """``say(guarantee, text)`` is told of each violation; ``names()``: files of the data timeline now;
-    ``generation``: with which the ledger begins.
+    ``generation``: with which the ledger begins; ``index_instants()``: of files of a partitioned
+    record index.
     """
 
     def __init__(
-        self, say: Callable[[str, str], None], names: Callable[[], Collection[str]], generation: int = 0
+        self,
+        say: Callable[[str, str], None],
+        names: Callable[[], Collection[str]],
+        generation: int = 0,
+        index_instants: Callable[[], set[str]] = set,
     ) -> None:
-        self._say, self._names = say, names
+        self._say, self._names, self._index_instants = say, names, index_instants
+        self._ours = set[str | None]()
         self._term = -1
         self._claims, self._generation = 0, generation
         self._open: tuple[int, int] | None = None
@@ -132,8 +142,10 @@ class NeedlessWork:
         if kind == "epoch_planned":
             self._planned(entry)
         elif kind == "attempt_voided" and self._open == (entry["epoch"], entry["attempt"]):
-            pending = (each.requested for each in parse_timeline(self._names()).pending("clustering"))
-            self._void = _Void(offset, entry, bool(self._causes), frozenset(pending))
+            timeline = parse_timeline(self._names())
+            pending = {each.requested for each in timeline.pending("clustering")}
+            begun = {each.requested for each in timeline.pending(*_WRITES)} & self._index_instants()
+            self._void = _Void(offset, entry, bool(self._causes), frozenset(pending | (begun - self._ours)))
             self._open = None
         elif kind == "timeline_seen":
             self._compactions.difference_update(entry["added"])
@@ -143,6 +155,7 @@ class NeedlessWork:
         self._rewinds = kind == "rewound" or (kind == "timeline_seen" and self._rewinds)
 
     def _planned(self, entry: dict[str, Any]) -> None:
+        self._ours.add(entry["instant"])
         self._open = (entry["epoch"], entry["attempt"])
         self._causes = {_AWAY} if self._is_down else set()
         if entry["instant"] is not None:
