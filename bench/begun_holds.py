@@ -26,7 +26,6 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import row
 from tidemark.commit_coordinator.commit import begun_partitions, commit_effects
 from tidemark.epoch_protocol.batches import DataOp
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.table_config import TableType
 
@@ -105,11 +104,10 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="tidemark-begun-"))
     try:
         print(conditions())
-        with patch.object(validation, "SERVES_PARTITIONED", True):
-            for partitions in options.partitions:
-                print(f"{partitions} partitions with {options.shards} file groups, {options.rows} rows:")
-                for line in measure(work / str(partitions), partitions, options.shards, options.rows):
-                    print(line, flush=True)
+        for partitions in options.partitions:
+            print(f"{partitions} partitions with {options.shards} file groups, {options.rows} rows:")
+            for line in measure(work / str(partitions), partitions, options.shards, options.rows):
+                print(line, flush=True)
         print(f"load after it {load_average()}")
     finally:
         shutil.rmtree(work, ignore_errors=True)

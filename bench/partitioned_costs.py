@@ -13,11 +13,10 @@ little longer.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +31,6 @@ from bench.whole_run import report, say
 from bench.wide_rows import WideWorkload
 from tests.interop.hudi_options import PARTITIONED_RECORD_INDEX
 from tests.interop.spark_session import start_spark
-from tidemark.hudi_format import validation
 from tidemark.stream_runtime.platform.jars import ensure_jars
 
 SIDES: Final = ("tidemark", "hudi")
@@ -42,9 +40,6 @@ _FIRST: Final = 0
 _WARM_UP: Final = -1
 _WARM_UP_BATCHES: Final = 3
 _LOCKED: Final = ("decide_store", "decide_append", "commit_files", "commit_metadata", "commit_data")
-_SERVED: Final = """from tidemark.hudi_format import validation
-validation.SERVES_PARTITIONED = True
-"""
 
 
 def tidemark(options: argparse.Namespace, partitions: int, folder: Path) -> dict[str, Any]:
@@ -159,23 +154,6 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
                     yield "    ms: " + ", ".join(steps)
 
 
-@contextmanager
-def _served(folder: Path) -> Iterator[None]:
-    """Processes that are started meanwhile serve such tables, which others refuse as yet."""
-    if validation.SERVES_PARTITIONED:
-        yield
-        return
-    (folder / "sitecustomize.py").write_text(_SERVED)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), before]))
-    try:
-        yield
-    finally:
-        os.environ.pop("PYTHONPATH")
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
-
-
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -205,11 +183,10 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     began = time.perf_counter()
     found: dict[str, Any] = {"conditions": conditions()}
     found |= {"keys": options.keys, "repeat": options.repeat, "shards": options.shards}
-    with _served(work):
-        for name, side in (("tidemark", tidemark), ("hudi", hudi)):
-            if name in options.only.split(","):
-                (work / name).mkdir()
-                found[name] = [side(options, partitions, work / name) for partitions in options.partitions]
+    for name, side in (("tidemark", tidemark), ("hudi", hudi)):
+        if name in options.only.split(","):
+            (work / name).mkdir()
+            found[name] = [side(options, partitions, work / name) for partitions in options.partitions]
     found["load_after"], found["took_s"] = load_average(), round(time.perf_counter() - began)
     return found
 

@@ -38,6 +38,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--faults", default="", help=f"only these, by commas, of: {', '.join(FAULTS)}")
     parser.add_argument("--points", default="", help="only failpoints whose names contain this")
     parser.add_argument("--table-type", choices=TABLE_TYPES, help="always this (default: in turn)")
+    parser.add_argument(
+        "--index", choices=("global", "partitioned"), default="global", help="kind of the record index"
+    )
     parser.add_argument("--brokers", type=int, choices=(1, 3), help="always as many (default: every third 3)")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
     parser.add_argument("--spark", action="store_true", help="Hudi on Spark reads beside hudi-rs")
@@ -73,6 +76,7 @@ def main() -> int:
             hudi_on_spark=chosen.spark,
             no_spark=chosen.no_spark,
             services=chosen.services,
+            index=chosen.index,
         )
         say(f"== round {number}: seed {seed}, {settings.table_type}, {nodes} brokers, in {folder}")
         try:

@@ -20,13 +20,15 @@ from tests.chaos.cluster import INPUT, LANES, PARTITIONS, SHARDS, Cluster
 from tests.chaos.disks import BALLAST, SmallDisk, small_disks
 from tests.chaos.events import Feeder, InputReader
 from tests.chaos.faults import FAULTS
+from tests.chaos.identities import identified
 from tests.chaos.lane_history import InputHistory
 from tests.chaos.memory_watch import MemoryWatch
 from tests.chaos.schedule import Order, Step
 from tests.chaos.spark_reader import SparkReader
-from tests.chaos.table_views import TableViews
+from tests.chaos.table_views import TableViews, read_identified, read_rows
 from tests.chaos.timeline_watch import TimelineWatch
 from tests.chaos.world import Steps, Until, World
+from tests.input_model import Row
 
 _TICK_S: Final = 0.05
 _START_S: Final = 180.0
@@ -61,6 +63,12 @@ class Settings:
     no_spark: bool = False
     services: bool = False
     rest: float = 1.0
+    index: str = "global"
+
+    @property
+    def by_partition(self) -> bool:
+        """Rows are known by partition and key."""
+        return self.index == "partitioned"
 
 
 class Round:
@@ -80,6 +88,7 @@ class Round:
                 places,
                 settings.no_spark,
                 settings.services,
+                settings.index,
             )
         except BaseException:
             self._close_disks()
@@ -96,15 +105,16 @@ class Round:
         try:
             self.cluster.start()
             bootstrap = self.cluster.brokers.bootstrap
-            reader = InputReader(bootstrap, INPUT, PARTITIONS)
+            reader = InputReader(bootstrap, INPUT, PARTITIONS, settings.by_partition)
             self._ends = InputReader(bootstrap, INPUT, PARTITIONS)
-            self.views = TableViews(
-                self.cluster.table, self.timeline, reader, self.history, rest=settings.rest
-            )
+            self._read_rows = read_identified if settings.by_partition else read_rows
+            seen_by = (self.cluster.table, self.timeline, reader, self.history, self._read_rows)
+            self.views = TableViews(*seen_by, rest=settings.rest)
             self._spark = SparkReader(settings.folder / "spark-reader") if settings.hudi_on_spark else None
             self.spark_views = self._with_spark(bootstrap)
             self._reader = reader
-            self._feeder = Feeder(bootstrap, INPUT, PARTITIONS, settings.seed, settings.keys, settings.rate)
+            dice = (settings.seed, settings.keys, settings.rate, settings.by_partition)
+            self._feeder = Feeder(bootstrap, INPUT, PARTITIONS, *dice)
             self._world = World(
                 self.cluster,
                 self.timeline,
@@ -129,9 +139,15 @@ class Round:
     def _with_spark(self, bootstrap: str) -> list[TableViews]:
         if self._spark is None:
             return []
-        reader = InputReader(bootstrap, INPUT, PARTITIONS)
+        by_partition, spark = self._settings.by_partition, self._spark
+        reader = InputReader(bootstrap, INPUT, PARTITIONS, by_partition)
         history = InputHistory(SHARDS, LANES)
-        return [TableViews(self.cluster.table, self.timeline, reader, history, self._spark.read_rows)]
+
+        def read(table: Path) -> list[Row]:
+            rows = spark.read_rows(table)
+            return [identified(row) for row in rows] if by_partition else rows
+
+        return [TableViews(self.cluster.table, self.timeline, reader, history, read)]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -249,7 +265,7 @@ class Round:
 
     def _compare(self) -> None:
         table, brokers = self.cluster.table, self.cluster.brokers.bootstrap
-        self._none("rows", end_checks.check_rows(table, self.history.rows()))
+        self._none("rows", end_checks.check_rows(table, self.history.rows(), self._read_rows))
         self._none("verify", end_checks.check_verify(self.cluster.admin_config()))
         self._none("dead letters", end_checks.check_dead_letters(brokers, self.history.broken))
         codes = self.cluster.stop()

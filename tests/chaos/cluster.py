@@ -68,7 +68,10 @@ class Cluster:
         places: Mapping[str, Path] | None = None,
         no_spark: bool = False,
         services: bool = False,
+        index: str = "global",
     ) -> None:
+        """`index`: `table.index.kind`."""
+        self.index = index
         folder.mkdir(parents=True, exist_ok=True)
         places = places or {}
         self.folder = folder
@@ -197,7 +200,7 @@ class Cluster:
                 "partition": ["region"],
                 "ordering": "ts",
                 "schema": "schema.avsc",
-                "index": {"shards": SHARDS, "lanes": LANES, "column_stats": STATS},
+                "index": {"kind": self.index, "shards": SHARDS, "lanes": LANES, "column_stats": STATS},
             },
             "input": {"topics": [INPUT], "delete_field": DELETE_FIELD},
             "kafka": {"bootstrap.servers": self.brokers.bootstrap_of(kafka)},

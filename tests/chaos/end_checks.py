@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +26,11 @@ _METADATA_ROOT: Final = ".hoodie/metadata"
 _LOG_FILE: Final = re.compile(r"\..*_(.*)\.log\.\d+_.*")
 
 
-def check_rows(table: Path, expected: Mapping[str, Row]) -> Iterator[str]:
+def check_rows(
+    table: Path, expected: Mapping[str, Row], read: Callable[[Path], list[Row]] = read_rows
+) -> Iterator[str]:
     """G1: the table is the model."""
-    found = by_key(read_rows(table))
+    found = by_key(read(table))
     for key in sorted(found.keys() | expected.keys()):
         if found.get(key) != expected.get(key):
             yield f"{key}: the table has {found.get(key)}, the model {expected.get(key)}"

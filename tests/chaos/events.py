@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tests.chaos.identities import identified, identity
 from tests.input_model import DELETE_FIELD, Delete, Event, RandomStream, Upsert, messages
 
 _BROKEN: Final = b"{ not json"
@@ -25,6 +26,10 @@ _BROKEN_SHARE: Final = 0.004
 _TAKE: Final = 60
 _FEED_TIMEOUT_MS: Final = 900_000
 _POLL_S: Final = 0.2
+# With a partitioned record index: a new partition after so many events.
+_EVENTS_OF_A_DAY: Final = 1_000
+_NEWEST: Final = 0.4
+_NAMED: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,17 @@ class Feeder:
     """Sends seeded events until it is told to stop, at about `rate` a second. One thread."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, seed: int, keys: int, rate: float
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        seed: int,
+        keys: int,
+        rate: float,
+        by_partition: bool = False,
     ) -> None:
+        """`by_partition`: rows come into more and more partitions, and most deletes name one."""
+        self._by_partition = by_partition
         self._topic, self._partitions, self._rate = topic, partitions, rate
         self._random = Random(seed)
         self._stream = RandomStream(seed, keys)
@@ -58,6 +72,7 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name="feeder")
         self.failures: list[str] = []
         self.sent = 0
+        self._events = 0
 
     def start(self) -> None:
         self._thread.start()
@@ -84,11 +99,22 @@ class Feeder:
             self._producer.poll(0)
 
     def _send(self, event: Event) -> None:
+        self._events += 1
         for partition, records in messages([event], self._partitions).items():
-            for key, value in records:
+            for key, made in records:
+                value = self._in_a_partition(made) if self._by_partition and made is not None else made
                 if self._random.random() < _BROKEN_SHARE:
                     self._produce(partition, key, _BROKEN)
                 self._produce(partition, key, value)
+
+    def _in_a_partition(self, value: bytes) -> bytes:
+        """The record with a partition of this table."""
+        document = json.loads(value)
+        newest = self._events // _EVENTS_OF_A_DAY
+        day = newest if self._random.random() < _NEWEST else self._random.randrange(newest + 3)
+        if DELETE_FIELD not in document or self._random.random() < _NAMED:
+            document["region"] = f"day-{day}"
+        return json.dumps(document).encode()
 
     def _produce(self, partition: int, key: bytes | None, value: bytes | None) -> None:
         while True:
@@ -109,7 +135,8 @@ class Feeder:
 class InputReader:
     """Reads the input topic from its beginning, for one thread. Waits through outages."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, by_partition: bool = False) -> None:
+        self._by_partition = by_partition
         self._settings = {
             "bootstrap.servers": bootstrap,
             "group.id": "chaos-reader",
@@ -172,7 +199,8 @@ class InputReader:
             if message.error() is not None:
                 continue
             self._next[message.partition()] = message.offset() + 1
-            event = decode(message.key(), message.value())
+            read = decode_in_partition if self._by_partition else decode
+            event = read(message.key(), message.value())
             arrived.append(Arrived(message.partition(), message.offset(), event))
         return arrived
 
@@ -188,3 +216,14 @@ def decode(key: bytes | None, value: bytes | None) -> Event | None:
     if document.pop(DELETE_FIELD, False):
         return Delete(document["id"], document["ts"], typed=True)
     return Upsert(document, keyless=key is None)
+
+
+def decode_in_partition(key: bytes | None, value: bytes | None) -> Event | None:
+    """As `decode`, of a table with a partitioned record index: `identities`. A delete that names no partition
+    is refused like one that is broken.
+    """
+    event = decode(key, value)
+    if isinstance(event, Upsert):
+        return Upsert(identified(event.row), event.keyless)
+    region = json.loads(value).get("region") if event is not None and value is not None else None
+    return None if event is None or region is None else Delete(identity(region, event.key), event.at, True)

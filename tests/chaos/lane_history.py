@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tests.chaos.events import Arrived
+from tests.chaos.identities import parts
 from tests.input_model import Event, InputModel, Row, Upsert
 
 _INT: Final = 1 << 32
@@ -39,6 +40,13 @@ def shard_of(key: str, shards: int) -> int:
         number = (31 * number + letter) % _INT
     signed = number - _INT if number >= _INT // 2 else number
     return abs(signed) % shards
+
+
+def lane_of(key: str, shards: int, lanes: int) -> int:
+    """Of a key by its shard; with a partition by the sum of both hashes."""
+    if len(both := parts(key)) == 1:
+        return shard_of(key, shards) % lanes
+    return sum(shard_of(each, _INT) for each in both) % lanes
 
 
 @dataclass
@@ -138,7 +146,7 @@ class InputHistory:
                 self.broken.add((each.partition, each.offset))
                 continue
             key = str(each.event.row["id"]) if isinstance(each.event, Upsert) else each.event.key
-            place = (each.partition, shard_of(key, self._shards) % self._lanes)
+            place = (each.partition, lane_of(key, self._shards, self._lanes))
             name = f"partition {place[0]}, lane {place[1]}"
             self._of.setdefault(place, LaneHistory(name)).add(each.event)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
 from tests.chaos.events import InputReader
+from tests.chaos.identities import identified
 from tests.chaos.lane_history import InputHistory
 from tests.chaos.timeline_watch import TimelineWatch
 from tests.input_model import Row
@@ -35,6 +36,11 @@ def read_rows(table: Path) -> list[Row]:
         return []
     found = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
     return list(found.select(COLUMNS).to_pylist())
+
+
+def read_identified(table: Path) -> list[Row]:
+    """As `read_rows`, of a table with a partitioned record index."""
+    return [identified(row) for row in read_rows(table)]
 
 
 def files_of(table: Path) -> list[tuple[str, int, int]]:

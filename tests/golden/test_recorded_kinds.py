@@ -87,7 +87,7 @@ PASSING = {"freed-lock", "left-lock", "adopt-", "command-", "terms", "ended", "s
 PASSING |= {"index-rebuild.json", "index-at-rest"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 PARTITIONED = {"lane-function"}
-"""Of a table with a partitioned record index: no table of that kind is served yet."""
+"""Of a table with a partitioned record index: recordings are older."""
 CACHE_KINDS = {
     "LOCATION_PREFIX": "entries",
     "TOMBSTONE_PREFIX": "tombstones",
@@ -98,7 +98,7 @@ CACHE_KINDS = {
     "FOREIGN_PREFIX": None,
     # A shard with a change run: recordings are older.
     "CHANGED_PREFIX": None,
-    # A group of a partitioned record index: no table of that kind is served yet.
+    # A group of a partitioned record index: recordings are older.
     "UNIT_PREFIX": None,
 }
 

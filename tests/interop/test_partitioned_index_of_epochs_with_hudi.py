@@ -25,7 +25,6 @@ from tests.simulation.scripted_tagger import SCHEMA, Tagged
 from tests.unit.hudi_format.metadata_table.test_partitioned_index import PartitionedTable
 from tests.unit.index_assigner.index.test_partitioned_model import Process as Assigner
 from tidemark.epoch_protocol.batches import DataOp
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
@@ -138,9 +137,8 @@ class Story:
 
 @pytest.mark.parametrize("table_type", list(TableType), ids=lambda each: each.name.lower())
 def test_spark_and_our_epochs_write_one_table_in_turn(
-    judge: HudiJudge, tmp_path: Path, table_type: TableType, monkeypatch: pytest.MonkeyPatch
+    judge: HudiJudge, tmp_path: Path, table_type: TableType
 ) -> None:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
     story = Story(judge, tmp_path / "t", table_type)
     story.ours(*(("eu", key) for key in KEYS), ("us", "k1"))
     assert story.layout() == {"eu": 2, "us": 2}
@@ -158,12 +156,11 @@ def test_spark_and_our_epochs_write_one_table_in_turn(
 
 
 def test_an_index_that_spark_built_anew_with_other_numbers_of_groups_is_used(
-    judge: HudiJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judge: HudiJudge, tmp_path: Path
 ) -> None:
     """As docs/partitioned-index.md tells: all services are stopped, Spark drops the index, and builds it anew
     with 5 groups for each partition. The assigner's cache is one that knew the former index.
     """
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
     story = Story(judge, tmp_path / "t", TableType.MERGE_ON_READ)
     story.ours(*(("eu", key) for key in KEYS), ("us", "k1"))
     assigner = Assigner(cast(PartitionedTable, story.path), tmp_path / "cache")

@@ -20,7 +20,6 @@ from tests.interop.judge import HudiJudge
 from tests.interop.partitioned_writer import Identity, PartitionedWriter
 from tests.service_actions import ServedTable
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
@@ -169,10 +168,7 @@ def test_spark_and_we_write_one_table_in_turn(
     story.theirs("us", ["k5", "k4"], three)
 
 
-def test_both_compact_the_metadata_table(
-    judge: HudiJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
+def test_both_compact_the_metadata_table(judge: HudiJudge, tmp_path: Path) -> None:
     story = Story(judge, tmp_path / "t", TableType.MERGE_ON_READ)
     three = shards(3)
     story.ours("eu", KEYS)

@@ -34,7 +34,6 @@ from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.kept_indexes import KeptPartitioned
 from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, delete_pending
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
@@ -72,11 +71,6 @@ AFTER_THE_DECISION = [
     CoordinatorFailpoint.BEFORE_EPOCH_COMMITTED,
 ]
 EXPECTED_ENTRIES = {(day, key): file_id for key, (day, file_id) in EXPECTED_INDEX.items()}
-
-
-@pytest.fixture(autouse=True)
-def _served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
 
 
 def new_path(folder: Path, table_type: TableType = TableType.MERGE_ON_READ) -> CommitPath:

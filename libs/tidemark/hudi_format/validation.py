@@ -67,9 +67,6 @@ UNSAFE_PENDING: Final = (
 )
 _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
 
-SERVES_PARTITIONED = False
-"""Whether tables with a partitioned record index are served."""
-
 
 def as_it_is(config: TableConfig) -> TableConfig:
     """The configuration as the properties state it: the default of `check_servable`."""
@@ -276,10 +273,9 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
         yield _building(config)
     definitions = read_index_definitions(storage)
     kind = record_index_kind(definitions)
-    if kind is IndexKind.PARTITIONED and not (SERVES_PARTITIONED and config.partition_fields):
-        why = "and the table has no partition fields" if SERVES_PARTITIONED else "which is not served yet"
+    if kind is IndexKind.PARTITIONED and not config.partition_fields:
         yield UnsupportedTableError(
-            f"the record level index is partitioned, {why}",
+            "the record level index is partitioned, and the table has no partition fields",
             "Drop the index and build the global one with Hudi on Spark",
         )
     elif METADATA_RECORD_INDEX in in_use:

@@ -23,7 +23,6 @@ from tidemark.config.partial import asks_for_unread
 from tidemark.config.partitioned_cost import partitioned_costs
 from tidemark.config.retention_cost import retention_cost
 from tidemark.console.errors import WRONG_USE, CliError, expected_error, message_of
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.keys import KeyGenerator, field_errors
 from tidemark.hudi_format.metadata_table.scanned_ranges import check_stats_columns
 from tidemark.hudi_format.ordering import OrderingField
@@ -98,11 +97,6 @@ def _without_file(error: Exception, file: str) -> str:
 
 
 def _index_kind(config: TableConfigFile, _: _Refused) -> None:
-    if config.table.index.kind is ConfiguredIndexKind.PARTITIONED and not validation.SERVES_PARTITIONED:
-        raise CliError(
-            f"{config.file}: table.index.kind: partitioned is not served yet: use global",
-            WRONG_USE,
-        )
     if config.table.index.kind is ConfiguredIndexKind.PARTITIONED and is_true(config, HIVE_STYLE):
         nested = [name for name in config.table.partition if "." in name]
         if nested:

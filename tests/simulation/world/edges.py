@@ -48,7 +48,6 @@ from tests.simulation.world.watched_caches import WatchedCaches
 from tidemark.commit_coordinator.commit import trimming
 from tidemark.commit_coordinator.table_services import kinds
 from tidemark.config.model import Address
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.hfile.reader import HFileReader
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -119,9 +118,7 @@ def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
 
 
 def _partitioned(setup: Setup) -> Iterator[AbstractContextManager[object]]:
-    """A partitioned record index is served, and so many parts of it are open at once."""
-    if setup.by_partition:
-        yield patch.object(validation, "SERVES_PARTITIONED", True)
+    """So many parts of a partitioned record index are open at once."""
     if setup.units:
         yield patch.object(table_index, "PartitionedIndex", partial(PartitionedIndex, units_max=setup.units))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from tests.chaos import events
-from tests.chaos.events import InputReader
+from tests.chaos.events import InputReader, decode_in_partition
+from tests.input_model import DELETE_FIELD, Delete, Upsert
 
 
 class Client:
@@ -40,3 +43,14 @@ def test_a_client_that_lost_the_topic_is_made_anew(monkeypatch):
     first, second = Client.made
     assert (first.closed, second.closed) == (True, False)
     assert [each.offset for each in second.lanes] == [OFFSET_BEGINNING, 5]
+
+
+def test_rows_of_a_partitioned_index_are_known_by_partition_and_key() -> None:
+    row = {"id": "k1", "region": "day-1", "ts": 5}
+    assert decode_in_partition(b"k1", json.dumps(row).encode()) == Upsert({**row, "id": "day-1|k1"})
+    gone = {**row, DELETE_FIELD: True}
+    assert decode_in_partition(b"k1", json.dumps(gone).encode()) == Delete("day-1|k1", 5, typed=True)
+    del gone["region"]
+    assert decode_in_partition(b"k1", json.dumps(gone).encode()) is None
+    assert decode_in_partition(b"k1", None) is None
+    assert decode_in_partition(b"k1", b"{ not json") is None

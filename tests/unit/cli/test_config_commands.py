@@ -128,7 +128,6 @@ def test_merged_mappings_show_the_line_where_they_stand(config: str, capsys: pyt
         (("kafka: {", "kafka: {acks: 1, "), "kafka.acks is set by Tidemark"),
         (("ordering: at", "ordering: note"), "note"),
         (("path: ./table", "path: s3://bucket/table"), "not on a local file system"),
-        (("{shards: 2}", "{shards: 2, kind: partitioned}"), "partitioned is not served yet"),
     ],
 )
 def test_check_names_what_cannot_work(

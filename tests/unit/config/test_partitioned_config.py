@@ -12,12 +12,10 @@ from tests.unit.table_files import SCHEMA, write_config, write_partitioned_confi
 from tidemark.cli.main import main
 from tidemark.config import load_config
 from tidemark.config.errors import ConfigError
-from tidemark.hudi_format import validation
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
+def file(tmp_path: Path) -> Path:
     return write_partitioned_config(tmp_path)
 
 
@@ -88,9 +86,8 @@ def test_config_check_says_what_is_given_up(
 
 
 def test_the_example_of_the_documentation_can_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
     page = (Path(__file__).parents[3] / "docs/partitioned-index.md").read_text()
     [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "events.avsc").write_text(json.dumps(SCHEMA))

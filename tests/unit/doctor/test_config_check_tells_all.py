@@ -52,7 +52,6 @@ FAULTS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("spark", "spark.submit.deployMode"), "cluster", "spark.submit.deployMode: must be client"),
     # What the parts themselves refuse.
     (("table", "path"), "s3://bucket/table", "s3://bucket/table"),
-    (("table", "index", "kind"), "partitioned", "table.index.kind: partitioned is not served yet"),
     (("hoodie", "hoodie.parquet.max.file.size"), "many", "hoodie.parquet.max.file.size is 'many'"),
     (("kafka", "acks"), 1, "kafka.acks is set by Tidemark"),
     (("kafka", "isolation.level"), "x", "kafka.isolation.level is set by Tidemark"),

@@ -9,7 +9,6 @@ import pytest
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.errors import FileMissingError, IndexUnfinishedError, UnsupportedTableError
@@ -278,18 +277,11 @@ def test_a_payload_class_that_means_the_merge_mode_is_served(table: InMemoryStor
 
 
 @pytest.mark.parametrize("value", [True, "true"])
-def test_a_partitioned_record_index_is_refused(table: InMemoryStorage, value: object) -> None:
+def test_a_partitioned_record_index_is_served_where_there_are_partitions(
+    table: InMemoryStorage, value: object
+) -> None:
     write_index_definitions(table, {"record_index": record_index_definition(value)})
     assert record_index_kind(read_index_definitions(table)) is IndexKind.PARTITIONED
-    with pytest.raises(UnsupportedTableError, match="partitioned, which is not served yet"):
-        check_servable(table)
-
-
-def test_a_partitioned_record_index_of_a_table_without_partitions_is_refused(
-    table: InMemoryStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
-    write_index_definitions(table, {"record_index": record_index_definition("true")})
     assert check_servable(table)
     update_properties(table, {}, ["hoodie.table.partition.fields"])
     with pytest.raises(UnsupportedTableError, match=r"the table has no partition fields.*build the global"):

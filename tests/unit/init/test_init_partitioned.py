@@ -9,14 +9,12 @@ import pytest
 from tests.unit.table_files import new_partitioned_table, orders
 from tidemark.cli.main import main
 from tidemark.config import load_config
-from tidemark.hudi_format import validation
 
 
 def test_an_existing_table_keeps_the_kind_of_its_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its number of shards is for partitions that are new: as many as the largest one has, or the default."""
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
     monkeypatch.chdir(tmp_path)
     writer = new_partitioned_table(tmp_path / "table")
     assert main(["init", "--table", "table", "--topic", "in", "--out", "empty.yaml"]) == 0

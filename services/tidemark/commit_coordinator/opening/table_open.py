@@ -16,10 +16,9 @@ from tidemark.commit_coordinator.opening.configured_columns import check_columns
 from tidemark.commit_coordinator.opening.table_creation import create_or_finish, is_half_made
 from tidemark.config import TableConfigFile
 from tidemark.config.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
-from tidemark.config.model import ConfiguredIndexKind, ConfiguredTableType
+from tidemark.config.model import ConfiguredTableType
 from tidemark.config.origins import read_origins
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.index_definitions import (
@@ -130,9 +129,7 @@ def read_table(
 
 
 def _configured(file: TableConfigFile) -> TableSchema:
-    """`table.schema`. Raises TableMismatchError for a kind of index that is not served, SchemaError."""
-    if file.table.index.kind is ConfiguredIndexKind.PARTITIONED and not validation.SERVES_PARTITIONED:
-        raise TableMismatchError("table.index.kind: partitioned is not served yet: use global")
+    """`table.schema`. Raises SchemaError."""
     return TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
 
 

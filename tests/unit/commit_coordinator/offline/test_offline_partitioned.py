@@ -20,8 +20,7 @@ from tidemark.stream_runtime.ids import SystemIds
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableConfigFile:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
+def config(tmp_path: Path) -> TableConfigFile:
     new_partitioned_table(tmp_path / "table").commit_rows(orders(("k1", "eu", 1)))
     return load_config(write_partitioned_config(tmp_path), {})
 

@@ -50,11 +50,6 @@ PARTITIONED = IndexKind.PARTITIONED
 DIVIDED = replace(DEFINITION, partition_fields=("day",))
 
 
-@pytest.fixture(autouse=True)
-def served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "SERVES_PARTITIONED", True)
-
-
 def check_empty_index(storage: Storage) -> None:
     validation.check_servable(storage)
     assert record_index_kind(read_index_definitions(storage)) is PARTITIONED
