@@ -126,7 +126,8 @@ class RunningTable:
         """What `run` wrote, and the end of each service's log."""
         logs = sorted((self.folder / "state" / "logs").glob("*.log"))
         parts = [f"--- {log.name}\n{log.read_text()[-1_500:]}" for log in logs]
-        return (self.folder / "run.log").read_text()[-3_000:] + "\n" + "\n".join(parts)
+        run = self.folder / "run.log"
+        return "\n".join([run.read_text()[-3_000:] if run.exists() else "it never ran", *parts])
 
     def run_file(self) -> dict[str, Any]:
         return dict(json.loads((self.folder / "state" / "run.json").read_text()))

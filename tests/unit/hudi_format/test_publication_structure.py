@@ -19,6 +19,7 @@ FOLDER_CALLS: Final = frozenset({"rename", "rename_over", "touch", "link", "writ
 ONLY_INSIDE: Final = frozenset({"FolderStorage", "mtime_ms", "exclusive", "overwrite"})
 OTHER_FILES: Final = frozenset({
     # Local disks of one process: no table, no storage.
+    "libs/tidemark/hudi_format/file_group/kept_tables.py",
     "services/tidemark/doctor/files.py",
     "services/tidemark/index_assigner/index/rocks.py",
     "libs/tidemark/stream_runtime/platform/class_data.py",

@@ -125,18 +125,20 @@ class KeptFolder:
         if has_room:
             tables = make()
             with contextlib.suppress(OSError):
-                self._write(name, tables)
+                self._write(name, nbytes, tables)
 
-    def _write(self, name: str, tables: Sequence[pa.Table]) -> None:
+    def _write(self, name: str, nbytes: int, tables: Sequence[pa.Table]) -> None:
         new = self._folder / f"{_NEW}.{self._round}.{os.getpid()}"
         try:
             with pa.OSFile(str(new), "wb") as sink:
                 write_tables(sink, tables)
+                # What Arrow writes around the columns is known now.
+                beyond = sink.tell() - nbytes
             self._mark(new)
-            os.rename(new, self._folder / name)
-        except OSError:
+            if beyond <= 0 or self._take_room(beyond):
+                os.rename(new, self._folder / name)
+        finally:
             new.unlink(missing_ok=True)
-            raise
 
     def _mark(self, path: Path) -> None:
         os.utime(path, (self._round, self._round))
