@@ -99,9 +99,11 @@ class LaidOutTickets:
                 )
         links = [(self._open[ticket.handle], ticket.path) for ticket in opened]
         taken = set(self._storage.link_all(links))
-        conflicts = [ticket for ticket in opened if ticket.path in taken and not holds(self._storage, ticket)]
-        for ticket in conflicts:
-            raise TimelineConflictError(f"{ticket.path} exists with another content: another writer made it")
+        for ticket in opened:
+            if ticket.path in taken and not holds(self._storage, ticket):
+                raise TimelineConflictError(
+                    f"{ticket.path} exists with another content: another writer made it"
+                )
         for folder in sorted({parent_of(ticket.path) for ticket in tickets}):
             self._storage.sync_dir(folder)
         for ticket in opened:

@@ -152,15 +152,15 @@ class RunTier:
         if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
             self._cold[shard.number] = shard
 
-    def load_first(self, shard: OpenShard, keys: pa.StringArray) -> None:
-        """Loads the shard, if it has no run, where a look-up of these keys waits for that."""
-        if self._copies.name(shard.number) is not None or not waits_for_load(shard, keys):
-            return
-        if self._free() >= copy_bytes(shard):
-            self.want([shard])
-            while shard.number in self._wanted_left():
-                self._loads.wait()
-                self.poll()
+    def load_first(self, shard: OpenShard, keys: pa.StringArray) -> bool:
+        """Loads the shard, which has no run, if a look-up of these keys waits for that; returns whether."""
+        if not waits_for_load(shard, keys) or self._free() < copy_bytes(shard):
+            return False
+        self.want([shard])
+        while shard.number in self._wanted_left():
+            self._loads.wait()
+            self.poll()
+        return True
 
     def want(self, shards: Iterable[OpenShard]) -> None:
         """Loads all of these shards that have no run, whatever look-ups read of them."""

@@ -143,22 +143,15 @@ class TierReads:
         columns.tier[at[located[known] < 0]] = Tier.NONE
         self._spent("run", started)
 
-    def load_first(
+    def runs(
         self,
         held: Mapping[ShardId, OpenShard],
         keys: pa.StringArray,
         shards: Int32Array,
         columns: AnswerColumns,
     ) -> None:
-        """Loads shards without a run of which the look-up would read most blocks."""
-        started = self._clock.monotonic_s()
-        for number, members in _by_shard(shards[columns.open]):
-            self._runs.load_first(held[number], keys.take(pa.array(columns.open[members])))
-        self._spent("run", started)
-
-    def runs(self, keys: pa.StringArray, shards: Int32Array, columns: AnswerColumns) -> None:
-        """Answers from run files, present or absent. Keys of shards without one stay open, and those in
-        ranges that the run lacks.
+        """Answers from run files, present or absent. Keys of shards without one stay open, unless they are
+        worth waiting for it, and those in ranges that the run lacks.
         """
         if not columns.open.size:
             return
@@ -166,7 +159,10 @@ class TierReads:
         located = np.full(len(columns.open), NO_LOCATION, np.int32)
         known = np.zeros(len(columns.open), np.bool_)
         for number, members in _by_shard(shards[columns.open]):
-            found = self._runs.find(number, keys.take(pa.array(columns.open[members])))
+            wanted = keys.take(pa.array(columns.open[members]))
+            found = self._runs.find(number, wanted)
+            if found is None and self._runs.load_first(held[number], wanted):
+                found = self._runs.find(number, wanted)
             if found is not None:
                 known[members], located[members] = found.known, found.locations
         present = located[known] >= 0

@@ -222,8 +222,7 @@ class TieredIndex:
         self._reads.rocksdb(held.shards, composite, shards, columns)
         # After RocksDB, whose entries are newer than any run.
         self._reads.changes(held.shards, keys, shards, columns)
-        self._reads.load_first(held.shards, keys, shards, columns)
-        self._reads.runs(keys, shards, columns)
+        self._reads.runs(held.shards, keys, shards, columns)
         self._reads.mdt(held.shards, composite, keys, shards, columns)
 
     def _cache_keys(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> list[bytes]:
