@@ -21,7 +21,7 @@ from tidemark.config.load import read_config
 from tidemark.config.model import ConfiguredIndexKind
 from tidemark.config.partial import asks_for_unread
 from tidemark.config.partitioned_cost import partitioned_costs
-from tidemark.config.retention_cost import retention_cost
+from tidemark.config.retention_cost import retention_costs
 from tidemark.console.errors import WRONG_USE, CliError, expected_error, message_of
 from tidemark.hudi_format.keys import KeyGenerator, field_errors
 from tidemark.hudi_format.metadata_table.scanned_ranges import check_stats_columns
@@ -86,8 +86,7 @@ def check_config_file(path: str | os.PathLike[str], env: Mapping[str, str] | Non
         raise CliError(f"{config.file}: {all_of_them(texts)}", WRONG_USE)
     unused = without_effect(config)
     warnings = [f"hoodie: {key} has no effect: Tidemark writes itself" for key in unused]
-    cost = retention_cost(config)
-    notes = [*([] if cost is None else [cost]), *partitioned_costs(config)]
+    notes = [*retention_costs(config), *partitioned_costs(config)]
     return CheckedConfig(config, warnings, notes)
 
 

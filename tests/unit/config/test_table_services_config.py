@@ -11,7 +11,7 @@ from tests.unit.config.test_config import MINIMAL, SCHEMA
 from tidemark.config import ConfigError, TableConfigFile, load_config
 from tidemark.config.effective import effective_settings
 from tidemark.config.reference import known_keys
-from tidemark.config.retention_cost import former_copies, retention_cost
+from tidemark.config.retention_cost import Copies, former_copies, retention_costs
 from tidemark.config.table_services_model import ENABLED_BY_DEFAULT, ServicesRun
 
 MINUTE = 60_000
@@ -69,26 +69,46 @@ def test_what_does_not_fit_is_refused_by_its_key(section, said, tmp_path):
 
 
 def test_a_retention_costs_a_copy_for_each_compaction(tmp_path):
+    """What goes out of the window goes with the next clean, up to `clean.interval` later."""
     config = loaded(tmp_path, "{enabled: true}")
-    assert former_copies(config) == (45, 80_000), "40 log files, one for each epoch of 2 s"
+    assert former_copies(config) == Copies(49, 80_000, 390), "40 log files, one for each epoch of 2 s"
     slow = loaded(tmp_path, "{enabled: true}", "epoch: {interval: 5m}")
-    assert former_copies(slow) == (2, 30 * MINUTE)
-    said = retention_cost(config)
-    assert said is not None
-    assert said.startswith("table_services.clean.retain: 1h keeps up to 45 former base files")
-    assert "46 times" in said
+    assert former_copies(slow) == Copies(3, 30 * MINUTE, 390)
+    said, _ = retention_costs(config)
+    assert said.startswith("table_services.clean.retain: 1h keeps up to 49 former base files")
+    assert "50 times" in said
+    assert said.endswith("sooner: at most every 10s, which keeps up to 390")
+
+
+def test_a_group_cannot_be_compacted_sooner_than_the_shortest_time_between_two(tmp_path):
+    config = loaded(tmp_path, "{compact_data: {log_files: 1, min_interval: 1m}}")
+    assert former_copies(config) == Copies(65, MINUTE, 65)
+    assert "sooner" not in retention_costs(config)[0]
+
+
+def test_a_retention_of_the_index_costs_a_copy_of_it_for_each_of_its_compactions(tmp_path):
+    _, said = retention_costs(loaded(tmp_path, "{index_retain: 2h}"))
+    assert said.startswith("table_services.index_retain: 2h keeps up to 32 former copies of the record index")
+    assert "every 4m" in said
+    assert said.endswith("at most every 1m, which keeps up to 125")
+    _, slow = retention_costs(loaded(tmp_path, "{index_retain: 2h}", "epoch: {interval: 5m}"))
+    assert "keeps up to 9 former copies" in slow, "compact_index.max_age is 15 minutes"
 
 
 def test_a_retention_costs_a_copy_for_each_epoch_of_a_copy_on_write_table(tmp_path):
     config = loaded(tmp_path, "{enabled: true, clean: {retain: 10m}}")
     object.__setattr__(config.table, "type", type(config.table.type).COPY_ON_WRITE)
-    assert former_copies(config) == (300, 2_000)
-    assert "one for each epoch" in str(retention_cost(config))
+    assert former_copies(config) == Copies(450, 2_000, 450)
+    assert "one for each epoch" in retention_costs(config)[0]
 
 
-def test_nothing_is_said_where_another_engine_cleans(tmp_path):
-    assert retention_cost(loaded(tmp_path, "{enabled: false}")) is None
-    assert retention_cost(loaded(tmp_path, "{enabled: true, clean: {enabled: false}}")) is None
+def test_nothing_is_said_where_another_engine_cleans_or_compacts(tmp_path):
+    assert retention_costs(loaded(tmp_path, "{enabled: false}")) == []
+    assert retention_costs(loaded(tmp_path, "{enabled: true, clean: {enabled: false}}")) == []
+    [index] = retention_costs(loaded(tmp_path, "{compact_data: {enabled: false}}"))
+    assert "index_retain" in index
+    [data] = retention_costs(loaded(tmp_path, "{compact_index: {enabled: false}}"))
+    assert "clean.retain" in data
 
 
 def test_the_page_has_every_key_with_its_default():
