@@ -23,7 +23,8 @@ from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
 from tidemark.hudi_format.timeline.archive_files import data_file_name
 
-_STAYING: Final = frozenset({Action.RESTORE, Action.INDEXING})
+STAYING: Final = frozenset({Action.RESTORE, Action.INDEXING})
+"""What Hudi never archives once it is completed."""
 _BESIDE: Final = frozenset({Action.CLEAN, Action.ROLLBACK})
 _REPLACING: Final = (Action.REPLACE_COMMIT, Action.CLUSTERING)
 
@@ -212,7 +213,7 @@ def _own(limit: _Limit, bounds: ArchiveBounds, writes: Sequence[str]) -> None:
 
 
 def _prefix(timeline: Timeline, limit: _Limit, with_logs: Callable[[], Collection[str]]) -> Archivable:
-    staying = next((instant for instant in timeline.completed() if instant.action in _STAYING), None)
+    staying = next((instant for instant in timeline.completed() if instant.action in STAYING), None)
     if staying is not None and staying.requested < limit.time:
         logs = with_logs()
         for instant in timeline.completed():

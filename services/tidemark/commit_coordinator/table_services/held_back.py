@@ -13,6 +13,7 @@ from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.model import instant_to_ms, is_instant_time
+from tidemark.hudi_format.table_services.archive_planning import STAYING
 from tidemark.hudi_format.timeline import Action, Instant
 
 ARCHIVE_LOOKS_MS: Final = 60_000
@@ -46,19 +47,40 @@ def _archival(
     # What is older would be archived, were it not held back.
     stays = writes[-archive.min]
     cleaned_by_ms = config.clean.retain_ms + config.clean.interval_ms + ARCHIVE_LOOKS_MS + _USUAL_MS
-    if not timelines.metadata.completed(Action.COMPACTION):
-        yield "the metadata table has no completed compaction on its timeline: compact-index comes first"
+    yield from _by_compaction(timelines, config, stays, now_ms)
     for instant in data.instants:
         if instant.requested >= stays:
             break
         if instant.action is Action.SAVEPOINT:
             yield f"savepoint {instant.requested}: it and what is newer stays on the timeline"
-        elif instant.action is Action.RESTORE and instant.is_completed:
-            yield f"the restore {instant.requested}: what is newer stays while it has log files"
+        elif instant.action in STAYING and instant.is_completed:
+            what = f"{instant.action.value} {instant.requested}"
+            yield f"the {what}: what is newer stays while it has log files"
         elif instant.action in _REPLACING and _is_old(instant, now_ms, cleaned_by_ms):
             yield f"{instant.file_name}: the file groups that it replaced are not all cleaned"
         elif _is_stuck(instant, own, now_ms, _USUAL_MS):
             yield f"{instant.file_name} of another writer is pending since {_minutes(instant, now_ms)} min"
+
+
+def _by_compaction(
+    timelines: Timelines, config: TableServicesConfig, stays: str, now_ms: int
+) -> Iterator[str]:
+    """Why the metadata table's compactions hold archival back: there is none, or the newest is older than
+    they get, and a write that would be archived came after it.
+    """
+    newest = max((found.requested for found in timelines.metadata.completed(Action.COMPACTION)), default=None)
+    if newest is None:
+        yield "the metadata table has no completed compaction on its timeline: compact-index comes first"
+        return
+    late_ms = config.compact_index.max_age_ms + _USUAL_MS
+    if not is_instant_time(newest) or now_ms - instant_to_ms(newest) <= late_ms:
+        return
+    old = (each for each in timelines.data.completed() if each.action.is_write and each.requested < stays)
+    if any(str(each.completion) >= newest for each in old):
+        yield (
+            f"the metadata table's newest compaction is that of {newest}: what completed since stays on the "
+            "timeline until the next compact-index"
+        )
 
 
 def _cleaning(

@@ -285,6 +285,31 @@ def test_archival_says_what_holds_it_back_once_there_is_more_than_it_leaves() ->
     assert "compact-index comes first" in reasons(701, compacted=False)[0]
 
 
+def test_archival_names_an_indexing_which_stays_for_good_as_a_restore_does() -> None:
+    """Spark's CREATE INDEX leaves one. What is newer goes once no log file of it is left."""
+    world = World()
+    indexing = Instant(time_of(650), Action.INDEXING, State.COMPLETED, time_of(640))
+    every = sorted([*commits(701), indexing], key=lambda each: each.requested)
+    world.timelines = timelines(*every)
+    text = f"the indexing {indexing.requested}: what is newer stays while it has log files"
+    assert world.of(ServiceKind.ARCHIVE).held_back == [text]
+
+
+@pytest.mark.parametrize(("age_s", "named"), [(950, False), (970, True)])
+def test_archival_names_a_compaction_of_the_metadata_table_that_is_older_than_they_get(
+    age_s: int, named: bool
+) -> None:
+    """The next one comes within a quarter of an hour, unless it fails, is switched off or paused."""
+    world = World()
+    compaction = Instant(time_of(age_s), Action.COMPACTION, State.COMPLETED, time_of(age_s - 1))
+    world.timelines = Timelines(Timeline(tuple(commits(1_100))), Timeline((compaction,)))
+    text = (
+        f"the metadata table's newest compaction is that of {compaction.requested}: what completed since "
+        "stays on the timeline until the next compact-index"
+    )
+    assert world.of(ServiceKind.ARCHIVE).held_back == ([text] if named else [])
+
+
 @pytest.mark.parametrize(("age_s", "named"), [(4_010, False), (4_030, True)])
 def test_archival_names_a_replacecommit_whose_groups_should_be_cleaned_by_now(
     age_s: int, named: bool
