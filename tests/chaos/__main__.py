@@ -45,7 +45,11 @@ def options() -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
     parser.add_argument("--spark", action="store_true", help="Hudi on Spark reads beside hudi-rs")
     parser.add_argument("--no-spark", action="store_true", help="a writer without Spark: faster, less real")
-    parser.add_argument("--services", action="store_true", help="the table is compacted meanwhile")
+    parser.add_argument(
+        "--services",
+        action="store_true",
+        help="table services run meanwhile; faults at their steps, too",
+    )
     parser.add_argument("--dir", type=Path, default=Path("chaos"), help="where tables and logs go (./chaos)")
     return parser.parse_args()
 

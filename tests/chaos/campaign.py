@@ -254,6 +254,9 @@ class Round:
         self._feeder.stop(_KAFKA_S * patience)
         self._wait(self._world.until("lag 0", self._has_no_lag, _LAG_S))
         self._wait(self._world.until("every observer to have looked", self._is_observed, _SETTLE_S))
+        if self._settings.services:
+            rest = self.cluster.table_services_rest
+            self._wait(self._world.until("table services to rest", rest, _SETTLE_S))
         for views in (self.views, *self.spark_views):
             views.stop()
         self.history.add(self._reader.read_to_end(_KAFKA_S * patience))

@@ -42,13 +42,15 @@ COORDINATOR: Final = "coordinator"
 ADMIN: Final = "admin"
 SERVICES: Final = (COORDINATOR, *ASSIGNERS, WRITER)
 _END_S: Final = 180.0
-_COMPACTIONS: Final[Mapping[str, Any]] = {
+_TABLE_SERVICES: Final[Mapping[str, Any]] = {
     "enabled": True,
     "clock_skew": "200ms",
     "compact_index": {"log_files": 4, "min_interval": "1s"},
     "compact_data": {"log_files": 4, "min_interval": "1s"},
-    "clean": {"enabled": False},
-    "archive": {"enabled": False},
+    # Views take seconds beside the faults: what they read stays for a minute.
+    "clean": {"retain": "1m", "interval": "2s"},
+    "archive": {"min": 10, "max": 20, "batch": 5},
+    "rollback": {"interval": "5s"},
 }
 # For services that start: below the range that brokers take theirs from, and links theirs.
 _PORTS: Final = range(12_000, 15_000)
@@ -57,7 +59,7 @@ _PORTS: Final = range(12_000, 15_000)
 class Cluster:
     """Use it from one thread. `places`: folders by what they are for (table, state, kafka), where those are
     to lie on disks of their own. `no_spark`: `local_writer` writes. `services`: the table and its index are
-    compacted all the time; what the campaign looks back at is not cleaned or archived.
+    compacted, cleaned and archived all the time.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Cluster:
         self.state = places.get("state", folder) / "state"
         self.logs = folder / "logs"
         self._table_type = table_type
-        self._services = _COMPACTIONS if services else {"enabled": False}
+        self._services = _TABLE_SERVICES if services else {"enabled": False}
         self._writer = ("tests.chaos.local_writer",) if no_spark else ()
         (folder / "schema.avsc").write_text(json.dumps(SCHEMA))
         self.brokers = Brokers(places.get("kafka", folder) / "kafka", SERVICES, nodes)
@@ -156,6 +158,20 @@ class Cluster:
         except TidemarkError:
             return None
         return found if found["coordinator"]["term"] >= 0 else None
+
+    def table_services_rest(self) -> bool:
+        """Pauses table services; whether no action of theirs is open any more. False while no coordinator
+        answers.
+        """
+        if self.status() is None or self._admin is None:
+            return False
+        try:
+            found = self._admin.services()[0]
+            if not found.paused:
+                self._admin.pause_services("the campaign compares")
+        except TidemarkError:
+            return False
+        return found.paused and all(kind.open is None for kind in found.kinds)
 
     def pids(self) -> dict[str, list[int]]:
         """Everything that runs, by role."""

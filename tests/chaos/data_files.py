@@ -1,20 +1,23 @@
 """Which data files a table has to have: what its completed writes name, less what completed cleans and
-rollbacks deleted. The timeline is listed and decoded here, without the product's code.
+rollbacks deleted. The timeline and its archive are listed and decoded here, without the product's code.
 
 Compactions and replacing commits are writes, too: their base files are named nowhere else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.timeline_watch import DATA_TIMELINE, Commit, decoded, written_files
+from tests.chaos.archived import archived
+from tests.chaos.timeline_watch import DATA_TIMELINE, Commit, decoded, decoded_bytes, written_files
 
-_WRITE: Final = re.compile(r"\d{17}_\d{17}\.(commit|deltacommit|replacecommit)")
-_DELETION: Final = re.compile(r"\d{17}_\d{17}\.(clean|rollback)")
+_COMPLETED: Final = re.compile(r"\d{17}_\d{17}\.(\w+)")
+_WRITES: Final = ("commit", "deltacommit", "replacecommit")
+_DELETIONS: Final = ("clean", "rollback")
 _DATA_FILE: Final = re.compile(r".*\.parquet|\..*\.log\.\d+_.*")
 
 
@@ -28,17 +31,17 @@ def files_there(table: Path) -> set[str]:
 
 
 def files_due(table: Path, commits: Iterable[Commit]) -> set[str]:
-    """Paths of those that have to be there. `commits`: epochs that were seen, also such as are archived."""
+    """Paths of those that have to be there. `commits`: epochs that were seen."""
     named = {name for commit in commits for name in commit.files}
     named |= named_by_writes(table)
-    for document in _documents(table, _DELETION):
+    for document in _documents(table, _DELETIONS):
         named -= set(_deleted_files(document))
     return named
 
 
 def named_by_writes(table: Path, timeline: str = DATA_TIMELINE) -> set[str]:
     """Paths that completed writes of a timeline name, those of compactions and replacecommits too."""
-    return {name for document in _documents(table, _WRITE, timeline) for name in written_files(document)}
+    return {name for document in _documents(table, _WRITES, timeline) for name in written_files(document)}
 
 
 def _deleted_files(document: Any) -> Iterator[str]:
@@ -48,7 +51,11 @@ def _deleted_files(document: Any) -> Iterator[str]:
             yield "/".join(filter(None, (partition, name.rpartition("/")[2])))
 
 
-def _documents(table: Path, names: re.Pattern[str], timeline: str = DATA_TIMELINE) -> Iterator[Any]:
+def _documents(table: Path, actions: Collection[str], timeline: str = DATA_TIMELINE) -> Iterator[Any]:
     for file in (table / timeline).iterdir():
-        if names.fullmatch(file.name):
-            yield decoded(file)
+        name = _COMPLETED.fullmatch(file.name)
+        if name and name[1] in actions:
+            # One that is gone is in the archive by now.
+            with contextlib.suppress(FileNotFoundError):
+                yield decoded(file)
+    yield from (decoded_bytes(row.content) for row in archived(table, timeline) if row.action in actions)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.chaos.archived import archived
 from tests.chaos.cluster import TABLE
 from tests.chaos.data_files import files_due, files_there, named_by_writes
 from tests.chaos.table_views import by_key, read_rows
@@ -66,7 +67,8 @@ def _check_metadata_files(table: Path) -> Iterator[str]:
     base files are named by the write that made them, a compaction mostly.
     """
     root, timeline = table / _METADATA_ROOT, f"{_METADATA_ROOT}/.hoodie/timeline"
-    instants, named = completed(table, timeline), named_by_writes(table, timeline)
+    instants = {*completed(table, timeline), *(row.requested for row in archived(table, timeline))}
+    named = named_by_writes(table, timeline)
     for partition in _partitions(root):
         for file in sorted((root / partition).iterdir()):
             log = _LOG_FILE.fullmatch(file.name)

@@ -25,13 +25,13 @@ NEED_ANOTHER_FAULT: Final = frozenset(
         CoordinatorFailpoint.AFTER_EACH_ROLLBACK,
         CoordinatorFailpoint.AFTER_TICKETS_REVOKED,
         CoordinatorFailpoint.IN_TAKE_BACK,
-        CoordinatorFailpoint.IN_SWEEP,
     }
 )
-"""Nothing is taken back, rolled back or swept in a campaign without another fault: the simulation dies there
+"""Nothing is taken back or rolled back in a campaign without another fault: the simulation dies there
 (`tests/simulation/test_deaths_of_services.py`).
 """
-# Compactions pass these all the time, or are void because a stray worker says that they failed.
+# Table services pass these all the time, each kind its own, or compactions are void because a stray worker
+# says that they failed.
 _SERVICE_POINTS: Final = sorted(SERVICE_FAILPOINTS - NEED_ANOTHER_FAULT)
 _MERGE_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("merges_")]
 _ASSIGNER_POINTS: Final = [point.value for point in AssignerFailpoint]
@@ -105,7 +105,7 @@ def catalogue(
     nodes: int, disks: Collection[str], no_spark: bool = False, services: bool = False
 ) -> list[Order]:
     """Every fault on everything, once. `nodes`: of Kafka; `disks`: those that can be filled; `services`: the
-    table is compacted meanwhile.
+    table is compacted, cleaned and archived meanwhile.
     """
     orders = [Order("kill", name) for name in SERVICES]
     orders += [Order("exit-at", f"{COORDINATOR}:{point}") for point in _COORDINATOR_POINTS]

@@ -1,7 +1,8 @@
 """The table's timelines as anybody finds them: listed and decoded here, without the product's code.
 
 Each completed data commit that appears has to come later than all before it, to be the next epoch, to go on
-where the last one's positions ended, and to have its metadata commit beside it already, saying the same.
+where the last one's positions ended, and to have its metadata commit beside it already, saying the same. It
+stays on the timeline until it is in the archive.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from typing import Any, Final
 
 import fastavro
 
+from tests.chaos.archived import ArchivedInstant, archive_version, archived
+
 _NAME: Final = re.compile(r"(\d{17})_(\d{17})\.(commit|deltacommit)")
 DATA_TIMELINE: Final = ".hoodie/timeline"
 _METADATA: Final = ".hoodie/metadata/.hoodie/timeline"
 _POSITIONS: Final = ("tidemark.keyed_offsets", "tidemark.source_offsets")
+_WRITES: Final = ("commit", "deltacommit")
+_COMPACTION: Final = "COMPACT"
 _EVERY_S: Final = 0.25
 
 Positions = dict[str, tuple[int, int]]
@@ -53,7 +58,11 @@ class Commit:
 
 def read_commit(file: Path, instant: str, completion: str) -> Commit:
     """Raises KeyError for a commit that is not ours."""
-    document = decoded(file)
+    return commit_of(decoded(file), instant, completion)
+
+
+def commit_of(document: Any, instant: str, completion: str) -> Commit:
+    """As `read_commit`, of what the file holds."""
     extra = dict(document.get("extraMetadata") or {})
     return Commit(
         instant=instant,
@@ -74,7 +83,12 @@ def written_files(document: Any) -> frozenset[str]:
 
 def decoded(file: Path) -> Any:
     """The one record of a completed instant's file."""
-    (document,) = fastavro.reader(io.BytesIO(file.read_bytes()))
+    return decoded_bytes(file.read_bytes())
+
+
+def decoded_bytes(content: bytes) -> Any:
+    """The same of the file's bytes, which the archive has as they were."""
+    (document,) = fastavro.reader(io.BytesIO(content))
     return document
 
 
@@ -113,13 +127,46 @@ def _positions(document: Mapping[str, Any]) -> Positions:
     }
 
 
+class _Writes:
+    """The completed writes of a timeline, active or archived, as of the last `look`."""
+
+    def __init__(self, table: Path, timeline: str) -> None:
+        self._table, self._timeline = table, timeline
+        self._active: dict[str, tuple[str, Path]] = {}
+        self._archived: dict[str, ArchivedInstant] = {}
+        self._version = 0
+
+    def look(self) -> dict[str, str]:
+        """Instant -> completion. The archive is read behind the listing, so whatever leaves the timeline
+        meanwhile is there.
+        """
+        self._active = completed(self._table, self._timeline)
+        version = archive_version(self._table, self._timeline)
+        if version != self._version:
+            rows = archived(self._table, self._timeline)
+            self._archived = {row.requested: row for row in rows if row.action in _WRITES}
+            self._version = version
+        found = {instant: row.completion for instant, row in self._archived.items()}
+        return found | {instant: completion for instant, (completion, _) in self._active.items()}
+
+    def document(self, instant: str) -> Any:
+        """What the instant's file holds."""
+        if instant in self._active:
+            try:
+                return decoded(self._active[instant][1])
+            except FileNotFoundError:
+                self.look()
+        return decoded_bytes(self._archived[instant].content)
+
+
 class TimelineWatch:
     """A thread that looks all the time. `failures` holds what was found wrong."""
 
     def __init__(self, table: Path) -> None:
-        self._table = table
+        self._data, self._metadata = _Writes(table, DATA_TIMELINE), _Writes(table, _METADATA)
         self._commits: list[Commit] = []
         self._seen: set[str] = set()
+        self._compactions: set[str] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="timeline watch", daemon=True)
@@ -160,21 +207,25 @@ class TimelineWatch:
     def look(self) -> None:
         """Takes what is new. Raises BrokenTimelineError."""
         with self._lock:
-            now = completed(self._table)
-            new = sorted((completion, instant) for instant, (completion, _) in now.items())
+            now = self._data.look()
             if lost := self._seen - now.keys():
                 raise BrokenTimelineError(f"commits vanished from the timeline: {sorted(lost)}")
-            metadata = completed(self._table, _METADATA)
-            for completion, instant in new:
-                if instant not in self._seen:
-                    self._seen.add(instant)
-                    self._take(read_commit(now[instant][1], instant, completion), metadata)
+            new = [each for each in now if each not in self._seen and each not in self._compactions]
+            metadata = self._metadata.look() if new else {}
+            for instant in sorted(new, key=now.__getitem__):
+                document = self._data.document(instant)
+                # One whose plan is on the timeline is not among them.
+                if document.get("operationType") == _COMPACTION:
+                    self._compactions.add(instant)
+                    continue
+                self._seen.add(instant)
+                self._take(commit_of(document, instant, now[instant]), metadata)
 
-    def _take(self, commit: Commit, metadata: Mapping[str, tuple[str, Path]]) -> None:
+    def _take(self, commit: Commit, metadata: Mapping[str, str]) -> None:
         if commit.instant not in metadata:
             raise BrokenTimelineError(f"{commit.instant} is committed, its metadata commit is not there")
-        completion, file = metadata[commit.instant]
-        extra = decoded(file)["extraMetadata"]
+        completion = metadata[commit.instant]
+        extra = self._metadata.document(commit.instant)["extraMetadata"]
         theirs = {key: text for key, text in extra.items() if key.startswith("tidemark.")}
         if theirs != commit.extra:
             raise BrokenTimelineError(f"{commit.instant}: {commit.extra}, its metadata commit: {theirs}")

@@ -1,5 +1,6 @@
 """A coordinator dies once at every failpoint of every kind of service, beside epochs; and again while what
-was decided is taken back. Every failpoint of services is passed by some kind.
+was decided is taken back. Every failpoint of services is passed by some kind. What the kill campaign watches
+holds all the time, across cleans and archivals too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.archived import archived
+from tests.chaos.end_checks import check_files
+from tests.chaos.timeline_watch import DATA_TIMELINE, TimelineWatch
 from tests.simulation.watched_life import At, Step, WatchedLife
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
@@ -89,7 +93,8 @@ class Deaths:
 
 
 def test_a_coordinator_dies_at_every_failpoint_of_every_kind(tmp_path: Path) -> None:
-    life, deaths = WatchedLife(tmp_path / "t"), Deaths()
+    table = tmp_path / "t"
+    life, deaths, watch = WatchedLife(table), Deaths(), TimelineWatch(table)
     life.on_hit = deaths
     for second in range(SECONDS_MAX):
         if not deaths.left():
@@ -97,11 +102,20 @@ def test_a_coordinator_dies_at_every_failpoint_of_every_kind(tmp_path: Path) -> 
         if second % 4 == 0 and ServiceKind.ROLLBACK in deaths.left():
             life.leave_dead_write()
         life.second()
+        watch.look()
     assert deaths.left() == {}
     assert {kind: died - FORWARD[kind] - BACK[kind] for kind, died in deaths.died.items()} == {
         kind: set() for kind in ServiceKind
     }, "say which kinds pass these"
     check(life)
+    for _ in range(SECONDS_MAX):
+        life.pass_second()
+        if not life.state().services and not (table / ".hoodie/lock").exists():
+            break
+    watch.look()
+    assert watch.epoch == life.state().committed.epoch
+    assert len(archived(table, DATA_TIMELINE)) > watch.epoch / 2
+    assert list(check_files(table, [])) == list(check_files(table, watch.commits)) == []
 
 
 def check(life: WatchedLife) -> None:

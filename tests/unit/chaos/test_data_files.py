@@ -1,5 +1,5 @@
 """The kill campaign finds an orphan and a missing file, also where compactions, replacing commits, cleans and
-rollbacks say which files there have to be.
+rollbacks say which files there have to be, active or archived.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 
 from tests.chaos.end_checks import check_files
 from tests.chaos.timeline_watch import Commit
+from tests.unit.chaos.archives import archive, leave
 
 COMMIT = fastavro.parse_schema(
     {
@@ -166,6 +167,24 @@ def test_files_of_a_table_without_partitions_are_deleted_by_name(tmp_path: Path)
     assert table.found() == ["orphan: g_1-0-0_10.parquet belongs to no commit"]
 
 
+def test_archived_writes_and_cleans_say_it_too(table: Table):
+    table.write(3, ["r0/g_2-0-0_30.parquet"], "commit", plan="compaction")
+    table.put("r0/g_2-0-0_30.parquet")
+    table.delete(4, "clean", "r0", [BASE.partition("/")[2]])
+    (table.root / BASE).unlink()
+    assert table.found() == []
+    files = sorted(table.timeline.glob("*_*.*"))
+    archive(table.timeline, files)
+    assert table.found() == [], "they are in both while archival deletes"
+    leave(files)
+    assert table.found() == []
+    table.put(BASE)
+    assert table.found() == [f"orphan: {BASE} belongs to no commit"]
+    (table.root / BASE).unlink()
+    (table.root / LOG).unlink()
+    assert table.found() == [f"{LOG} is in a commit, and not in the table"]
+
+
 INDEX_BASE = f"record_index/record-index-0000-0_0-1-2_{20:017}.hfile"
 
 
@@ -186,6 +205,11 @@ def test_a_planted_base_file_of_the_metadata_table_is_found(table: Table):
     (table.root / METADATA / ".hoodie/timeline" / f"{20:017}.compaction.requested").touch()
     assert table.found(LOG) == orphan
     table.write_metadata(2, [INDEX_BASE], "commit", plan="compaction")
+    assert table.found(LOG) == []
+    timeline = table.root / METADATA / ".hoodie/timeline"
+    files = sorted(timeline.glob("*_*.*"))
+    archive(timeline, files)
+    leave(files)
     assert table.found(LOG) == []
     another = INDEX_BASE.replace("0-1-2", "0-9-9")
     table.put(f"{METADATA}/{another}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
 
 from tests.chaos.timeline_watch import BrokenTimelineError, TimelineWatch, pending
+from tests.unit.chaos.archives import archive, leave
 
 _SCHEMA = fastavro.parse_schema(
     {
@@ -17,6 +19,7 @@ _SCHEMA = fastavro.parse_schema(
         "fields": [
             {"name": "extraMetadata", "type": {"type": "map", "values": "string"}},
             {"name": "partitionToWriteStats", "type": "null"},
+            {"name": "operationType", "type": ["null", "string"], "default": None},
         ],
     }
 )
@@ -113,3 +116,75 @@ def test_instant_that_never_ended_is_pending(timelines: Timelines, tmp_path: Pat
     timelines.commit(1, 0, 10)
     (timelines.data / f"{7:017}.deltacommit.inflight").touch()
     assert pending(tmp_path) == {f"{7:017}"}
+
+
+def _archived(timelines: Timelines, *, names_it: bool = True) -> list[Path]:
+    """All completed commits are in the archive of their timeline; the files."""
+    both = []
+    for folder in (timelines.data, timelines.metadata):
+        files = sorted(folder.glob("*_*.deltacommit"))
+        archive(folder, files, names_it=names_it)
+        both += files
+    return both
+
+
+@pytest.mark.parametrize("names_it", [True, False])
+def test_commit_that_is_archived_is_not_lost(timelines: Timelines, tmp_path: Path, names_it: bool):
+    """`names_it`: else the archiver is about to write `_version_`, or died before it."""
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    watch.look()
+    leave(_archived(timelines, names_it=names_it))
+    timelines.commit(2, 10, 15)
+    watch.look()
+    assert [commit.epoch for commit in watch.commits] == [1, 2]
+
+
+def test_commit_that_left_the_timeline_beside_an_archive_without_it_is_found(
+    timelines: Timelines, tmp_path: Path
+):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    _archived(timelines)
+    timelines.commit(2, 10, 15)
+    watch.look()
+    leave(sorted(timelines.data.glob("*_*.deltacommit")))
+    with pytest.raises(BrokenTimelineError, match=f"vanished.*'{20:017}'"):
+        watch.look()
+
+
+def test_commit_that_is_archived_before_it_was_seen_is_taken_from_the_archive(
+    timelines: Timelines, tmp_path: Path
+):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    watch.look()
+    timelines.commit(2, 10, 15)
+    leave(_archived(timelines))
+    timelines.commit(3, 15, 20)
+    watch.look()
+    assert [commit.records for commit in watch.commits] == [10, 5, 5]
+
+
+def test_gap_behind_an_archived_commit_is_found(timelines: Timelines, tmp_path: Path):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    watch.look()
+    timelines.commit(2, 11, 15)
+    leave(_archived(timelines))
+    with pytest.raises(BrokenTimelineError, match="ended at 10"):
+        watch.look()
+
+
+def test_a_compaction_whose_plan_left_the_timeline_before_it_is_no_epoch(
+    timelines: Timelines, tmp_path: Path
+):
+    """Archival deletes the files of a pending instant first."""
+    timelines.commit(1, 0, 10)
+    with (timelines.data / f"{15:017}_{16:017}.commit").open("wb") as out:
+        document: dict[str, Any] = {"extraMetadata": {}, "operationType": "COMPACT"}
+        fastavro.writer(out, _SCHEMA, [document])
+    watch = TimelineWatch(tmp_path)
+    watch.look()
+    watch.look()
+    assert [commit.epoch for commit in watch.commits] == [1]
