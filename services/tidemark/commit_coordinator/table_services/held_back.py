@@ -75,8 +75,8 @@ def _by_compaction(
     late_ms = config.compact_index.max_age_ms + _USUAL_MS
     if not is_instant_time(newest) or now_ms - instant_to_ms(newest) <= late_ms:
         return
-    old = (each for each in timelines.data.completed() if each.action.is_write and each.requested < stays)
-    if any(str(each.completion) >= newest for each in old):
+    written = (write for write in timelines.data.completed() if write.action.is_write)
+    if any(write.requested < stays and str(write.completion) >= newest for write in written):
         yield (
             f"the metadata table's newest compaction is that of {newest}: what completed since stays on the "
             "timeline until the next compact-index"
