@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.anonymous_memory import AnonymousMemory, anonymous_bytes
-from bench.index_keys import CHOICES
+from bench.index_keys import CHOICES, KEYS
 from bench.index_lookups import IndexBench
 from bench.index_tables import FILE_GROUPS, compact_again, make_table_apart
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
@@ -58,7 +58,7 @@ def main() -> None:
     add("--memory-mib", type=int, default=512, help="state.memory of the index")
     add("--mapped-mib", type=int, default=1_024, help="state.mapped of the index")
     add("--group-mib", type=int, default=768, help="memory of the control group; 0: without one")
-    add("--kind", default="sequential", help="what the keys look like: sequential, uuid, mixed")
+    add("--kind", choices=list(KEYS), default="sequential", help="what the keys look like")
     add("--inserts", type=float, default=0.1, help="share of an epoch's keys that are new")
     add("--choice", choices=list(CHOICES), default="uniform", help="which keys an epoch updates")
     add("--file-groups", type=int, default=FILE_GROUPS, help="file groups that the index names")
