@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Never
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoc
 from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tests.unit.index_rebuilds import KilledError, killed_at
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.offline import index_rebuild
 from tidemark.commit_coordinator.offline.index_rebuild import (
     Build,
     BuildRequest,
@@ -23,13 +25,13 @@ from tidemark.commit_coordinator.offline.index_rebuild import (
 )
 from tidemark.commit_coordinator.opening.takeover import settle_rebuild, take_over
 from tidemark.config import TableConfigFile
-from tidemark.hudi_format.errors import TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.errors import CorruptFileError, TimelineConflictError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import open_publication, read_lock
 from tidemark.hudi_format.table_services.rebuilding.documents import (
     ShardFile,
     begun_rebuild,
-    decode_shard_file,
+    whole_build,
 )
 from tidemark.hudi_format.table_services.rebuilding.switching import RebuildFailpoint
 from tidemark.ledger_client.errors import SupersededError
@@ -52,8 +54,13 @@ def path(path: CommitPath) -> CommitPath:
     return path
 
 
-def built_here(path: CommitPath) -> Build:
-    """Both halves of the Spark job, without Spark: two tasks each."""
+Pieces = list[tuple[int, bytes]]
+
+
+def built_here(path: CommitPath, shuffled: Callable[[Pieces], Pieces] = lambda pieces: pieces) -> Build:
+    """Both halves of the Spark job, without Spark: two tasks each. ``shuffled``: what becomes of the pieces
+    between them.
+    """
 
     def build(request: BuildRequest) -> Sequence[ShardFile]:
         plan = request.plan
@@ -63,12 +70,14 @@ def built_here(path: CommitPath) -> Build:
                 path.storage.base_uri, TABLE, request.schema, plan.instant, paths, request.token, 32 << 20
             )
         )
-        pieces = [piece for work in job_work(plan.slices, 2) for piece in run_rows(job, work)]
-        return [
-            decode_shard_file(document)
+        work = job_work(plan.slices, 2)
+        pieces = shuffled([piece for slices in work for piece in run_rows(job, slices)])
+        documents = [
+            document
             for task in range(2)
             for document in run_shards(job, task, 2, [each for each in pieces if each[0] % 2 == task])
         ]
+        return whole_build(documents, plan.shards, len(work))
 
     return build
 
@@ -184,6 +193,44 @@ def test_what_another_engine_commits_meanwhile_throws_the_new_index_away(
     assert MetadataTableSnapshot.load(path.storage).num_shards == SHARDS
     assert read_lock(path.storage) is None
     assert rebuilt(path, config).shards == WANTED
+
+
+@pytest.mark.parametrize(
+    "shuffled",
+    [lambda pieces: pieces[1:], lambda pieces: [*pieces, pieces[0]]],
+    ids=["lost", "twice"],
+)
+def test_what_is_lost_or_doubled_between_rows_and_files_keeps_the_former_index(
+    path: CommitPath, config: TableConfigFile, shuffled: Callable[[Pieces], Pieces]
+) -> None:
+    before = path.record_index()
+    with pytest.raises((CorruptFileError, UnsupportedTableError)):
+        rebuilt(path, config, build=built_here(path, shuffled))
+    assert (MetadataTableSnapshot.load(path.storage).num_shards, path.record_index()) == (SHARDS, before)
+    assert begun_rebuild(path.storage) is None
+
+
+@pytest.mark.parametrize("killed", ["plan_rebuild", "_switch", "build", "settle_rebuild"])
+def test_after_a_kill_outside_of_the_switch_the_pipeline_starts_on_a_whole_index(
+    path: CommitPath, config: TableConfigFile, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """Before anything is built, while it is built, between build and switch, and behind the last claim."""
+    start(path)
+
+    def kill(*arguments: object) -> Never:
+        raise KilledError(killed)
+
+    if killed == "settle_rebuild":
+        calls: Iterator[Callable[..., object]] = iter([settle_rebuild, kill])
+        monkeypatch.setattr(index_rebuild, killed, lambda *arguments: next(calls)(*arguments))
+    elif killed != "build":
+        monkeypatch.setattr(index_rebuild, killed, kill)
+    with pytest.raises(KilledError):
+        rebuilt(path, config, build=kill if killed == "build" else None)
+    monkeypatch.undo()
+    is_new = killed == "settle_rebuild"
+    assert (begun_rebuild(path.storage) is not None) == is_new
+    check_goes_on(path, WANTED if is_new else SHARDS, monkeypatch)
 
 
 def test_fewer_shards_are_refused_before_anything_is_claimed(

@@ -15,7 +15,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
-from tidemark.hudi_format.table_services.rebuilding.documents import decode_shard_file
+from tidemark.hudi_format.table_services.rebuilding.documents import whole_build
 from tidemark.hudi_format.table_services.rebuilding.planning import RebuildPlan, plan_rebuild
 from tidemark.hudi_format.table_services.rebuilding.shard_files import compact_others
 from tidemark.hudi_format.table_services.rebuilding.switching import RebuildFailpoint, switch
@@ -53,8 +53,8 @@ def built(term: Term, plan: RebuildPlan, tasks: int = 2) -> tuple[list[Ticket], 
     paths = tuple(plan.shard_path(shard) for shard in range(plan.shards))
     job = RebuildJob(storage.base_uri, config.name, schema.avro_json, plan.instant, paths, token, 64 << 20)
     pieces = list(entry_pieces(job, plan.slices))
-    written = [
-        decode_shard_file(data)
+    documents = [
+        data
         for task in range(tasks)
         for data in shard_files(
             job,
@@ -62,6 +62,7 @@ def built(term: Term, plan: RebuildPlan, tasks: int = 2) -> tuple[list[Ticket], 
             [piece for piece in pieces if piece[0] % tasks == task],
         )
     ]
+    written = whole_build(documents, plan.shards, 1)
     with tempfile.TemporaryDirectory() as folder:
         of_action = service_files_of(storage, token)
         bounds = MergeBounds(64 << 20, Path(folder))

@@ -2,6 +2,9 @@
 
 Between them Spark's shuffle brings the entries of a shard together. What it moves are a few large pieces of
 Arrow bytes for each shard, not rows. The halves know nothing of Spark: `job` calls them in its workers.
+
+Each task over rows also sends the number and sum of its entries, as if that were a piece of shard 0. The task
+of that shard hands it on: whoever ordered the job compares the sums of rows and files (`whole_build`).
 """
 
 from __future__ import annotations
@@ -15,14 +18,15 @@ import msgspec
 import pyarrow as pa
 
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.key_digest import EMPTY, added
 from tidemark.hudi_format.publication.locate import service_files_of
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.merging.sorted_entries import Entries
-from tidemark.hudi_format.table_services.rebuilding.documents import encode
-from tidemark.hudi_format.table_services.rebuilding.shard_files import ShardWriter
+from tidemark.hudi_format.table_services.rebuilding.documents import RowsTally, encode
+from tidemark.hudi_format.table_services.rebuilding.shard_files import ShardWriter, entries_digest
 from tidemark.hudi_format.table_services.rebuilding.slice_entries import SliceEntries
 
 _PIECE_BYTES: Final = 256 << 10
@@ -75,8 +79,8 @@ def _decode_job(data: bytes) -> RebuildJob:
 
 
 def entry_pieces(job: RebuildJob, slices: Iterable[FileSlice]) -> Iterator[tuple[int, bytes]]:
-    """(shard, some of its entries) of the slices' live rows. Memory: the keys of one slice, and
-    `_PIECE_BYTES` for each shard.
+    """(shard, some of its entries) of the slices' live rows, last the tally of all of them. Memory: the keys
+    of one slice, and `_PIECE_BYTES` for each shard.
 
     Raises FileMissingError where a file was cleaned since the plan, CorruptFileError.
     """
@@ -85,8 +89,10 @@ def entry_pieces(job: RebuildJob, slices: Iterable[FileSlice]) -> Iterator[tuple
     entries = SliceEntries(storage, read_table_config(storage), schema, job.shards)
     held: dict[int, list[Entries]] = {}
     sizes: dict[int, int] = {}
+    made = EMPTY
     for file_slice in slices:
         for shard, some in entries.of(file_slice):
+            made = added(made, entries_digest(some))
             held.setdefault(shard, []).append(some)
             sizes[shard] = sizes.get(shard, 0) + some.nbytes
             if sizes[shard] >= _PIECE_BYTES:
@@ -94,11 +100,12 @@ def entry_pieces(job: RebuildJob, slices: Iterable[FileSlice]) -> Iterator[tuple
                 yield shard, _packed(held.pop(shard))
     for shard, parts in held.items():
         yield shard, _packed(parts)
+    yield 0, encode(RowsTally(*made))
 
 
 def shard_files(job: RebuildJob, numbers: Sequence[int], pieces: Iterable[tuple[int, bytes]]) -> list[bytes]:
     """Writes, reads back and prepares the base files of the shards ``numbers``, to which all pieces belong;
-    returns a document of each. Raises as `ShardWriter.write`, and FencedOutError.
+    returns a document of each, and the tallies that came. Raises as `ShardWriter.write`, and FencedOutError.
     """
     files = service_files_of(open_storage(job.table), job.token)
     with tempfile.TemporaryDirectory(prefix="tidemark-rebuild-") as folder:
@@ -108,9 +115,18 @@ def shard_files(job: RebuildJob, numbers: Sequence[int], pieces: Iterable[tuple[
             lambda shard: files.grow(job.paths[shard]),
             MergeBounds(job.memory_bytes, Path(folder)),
         )
-        return [
-            encode(file) for file in writer.write(sorted(numbers), (_unpacked(data) for _, data in pieces))
-        ]
+        tallies: list[bytes] = []
+        written = writer.write(sorted(numbers), _entries(pieces, tallies))
+        return [*map(encode, written), *tallies]
+
+
+def _entries(pieces: Iterable[tuple[int, bytes]], tallies: list[bytes]) -> Iterator[Entries]:
+    """The entries of the pieces; tallies go to the list. An Arrow stream does not begin as JSON does."""
+    for _, data in pieces:
+        if data.startswith(b"{"):
+            tallies.append(data)
+        else:
+            yield _unpacked(data)
 
 
 def _packed(parts: Sequence[Entries]) -> bytes:

@@ -16,7 +16,7 @@ from typing import Final
 
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.table_services.rebuilding.documents import ShardFile, decode_shard_file
+from tidemark.hudi_format.table_services.rebuilding.documents import ShardFile, whole_build
 from tidemark.stream_runtime.platform.java import find_java
 from tidemark.stream_writer import cluster, executor_archive
 from tidemark.stream_writer.index_rebuild import RebuildJob, encode_job, job_work
@@ -66,7 +66,7 @@ def build_index(config: TableConfigFile, build: IndexBuild, say: Callable[[str],
     """Builds the base files of all shards as a Spark job by the section `spark:`. Starts Spark, and ends it.
 
     Raises EngineSettingError, EngineFailedError (with the text of the task's error), EngineLostError,
-    PlatformError (no Java).
+    PlatformError (no Java), CorruptFileError where the files hold other entries than came of the rows.
     """
     folder = config.state.path / "rebuild"
     with own_scratch(folder / SCRATCH) as scratch:
@@ -87,7 +87,7 @@ def build_index(config: TableConfigFile, build: IndexBuild, say: Callable[[str],
             documents = engine.run_rebuild(encode_job(job), work, tasks, say)
         finally:
             engine.stop()
-    return sorted(map(decode_shard_file, documents), key=lambda file: file.shard)
+    return whole_build(documents, len(build.paths), len(work))
 
 
 def write_archive(target: Path, dependencies: bool) -> int:

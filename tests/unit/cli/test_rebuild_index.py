@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +15,19 @@ import tidemark.cli.index_rebuild as command
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
+from testing.terms import begin_term
 from tests.unit.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
-from tidemark.config import TableConfigFile
+from tidemark.commit_coordinator.opening import sign_of_life
+from tidemark.commit_coordinator.opening.sign_of_life import SIGN, SignOfLife
+from tidemark.config import TableConfigFile, load_config
+from tidemark.config.model import Address
+from tidemark.config.run_file import RunFile, write_run_file
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.table_services.rebuilding.documents import ShardFile, decode_shard_file
+from tidemark.hudi_format.table_services.rebuilding.documents import ShardFile, whole_build
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.rpc.server import start_server
 from tidemark.stream_writer.index_rebuild import RebuildJob, encode_job, job_work, run_rows, run_shards
 from tidemark.stream_writer.offline import IndexBuild
 from tidemark.table_verification.verify import verify_table
@@ -32,8 +40,9 @@ def built_here(config: TableConfigFile, build: IndexBuild, say: Callable[[str], 
             config.table.path, config.table.name, build.schema, build.instant, paths, build.token, 32 << 20
         )
     )
-    pieces = [piece for work in job_work(build.slices, 4) for piece in run_rows(job, work)]
-    return [decode_shard_file(document) for document in run_shards(job, 0, 1, pieces)]
+    work = job_work(build.slices, 4)
+    pieces = [piece for slices in work for piece in run_rows(job, slices)]
+    return whole_build(run_shards(job, 0, 1, pieces), len(paths), len(work))
 
 
 @pytest.fixture
@@ -96,3 +105,48 @@ def test_a_disk_without_room_is_named(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
     assert run(file, "--shards", "8") != 0
     assert "0 MiB free" in capsys.readouterr().err
+
+
+def refused(file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command says when it refuses; it has changed nothing."""
+    folder = file.parent / "table"
+    before = sorted(str(path) for path in folder.rglob("*"))
+    assert run(file, "--shards", "8") != 0
+    assert sorted(str(path) for path in folder.rglob("*")) == before
+    assert shards(file) == 2
+    return capsys.readouterr().err
+
+
+def test_it_is_refused_while_a_run_serves_the_table(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = load_config(file)
+    here = Address("127.0.0.1", 1)
+    config.state.path.mkdir(exist_ok=True)
+    write_run_file(config.state.path, RunFile("127.0.0.1:1", here, here, os.getpid()))
+    assert f"`tidemark run` (process {os.getpid()}) serves this table: stop it first" in refused(file, capsys)
+
+
+def test_it_is_refused_while_a_coordinator_answers_at_its_address(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = start_server(Address("127.0.0.1", 0), [])
+    server.set_serving(True)
+    write_config(file.parent, coordinator=str(server.address))
+    try:
+        said = refused(file, capsys)
+    finally:
+        server.stop(0.0)
+    assert f"a coordinator serves at {server.address}: stop the table's services first" in said
+    assert run(file, "--shards", "8") == 0
+
+
+def test_it_is_refused_while_a_coordinator_elsewhere_gives_a_sign_of_life(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_of_life, "CHANGES_EVERY_S", 0.05)
+    storage = LocalStorage(file.parent / "table")
+    with SignOfLife(begin_term(storage, 1_000), "coordinator-elsewhere"):
+        while not storage.exists(SIGN):
+            time.sleep(0.01)
+        said = refused(file, capsys)
+    assert "a coordinator serves" in said
+    assert "with another configuration, or on another machine. Stop it first" in said

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.key_digest import MODULUS, Digest
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.storage.documents import ROOT
@@ -14,7 +16,7 @@ from tidemark.hudi_format.storage.documents import ROOT
 REBUILD_PATH: Final = join_path(ROOT, "index-rebuild.json")
 
 
-class ShardFile(msgspec.Struct, frozen=True):
+class ShardFile(msgspec.Struct, frozen=True, tag=True):
     """A new base file of a shard: how many entries, the sum of their hashes modulo 2**64, bytes."""
 
     shard: int
@@ -22,6 +24,13 @@ class ShardFile(msgspec.Struct, frozen=True):
     digest: int
     size: int
     ticket: Ticket
+
+
+class RowsTally(msgspec.Struct, frozen=True, tag=True):
+    """What one task made of rows: how many entries, and the sum of their hashes modulo 2**64."""
+
+    entries: int
+    digest: int
 
 
 class Rebuild(msgspec.Struct, frozen=True):
@@ -38,17 +47,41 @@ class Rebuild(msgspec.Struct, frozen=True):
     requested: bytes
 
 
-def encode(document: Rebuild | ShardFile) -> bytes:
+def encode(document: Rebuild | ShardFile | RowsTally) -> bytes:
     """The document's bytes."""
     return msgspec.json.encode(document, order="deterministic")
 
 
-def decode_shard_file(data: bytes) -> ShardFile:
-    """A task's report. Raises CorruptFileError."""
+def whole_build(documents: Iterable[bytes], shards: int, tasks: int) -> list[ShardFile]:
+    """The base files of an index with so many ``shards``, in their order, if they hold just the entries that
+    the ``tasks`` over rows made. ``documents``: what all tasks reported.
+
+    Raises CorruptFileError: an entry was lost or doubled between rows and files.
+    """
+    reports = [_decoded(data) for data in documents]
+    files = sorted((each for each in reports if isinstance(each, ShardFile)), key=lambda file: file.shard)
+    tallies = [each for each in reports if isinstance(each, RowsTally)]
+    if [file.shard for file in files] != list(range(shards)):
+        raise CorruptFileError(f"the tasks wrote {len(files)} base files for {shards} shards")
+    if len(tallies) != tasks:
+        raise CorruptFileError(f"{len(tallies)} of {tasks} tasks told what they made of rows")
+    made, written = _sum(tallies), _sum(files)
+    if made != written:
+        raise CorruptFileError(
+            f"the new base files hold {written[0]} entries, of the rows came {made[0]}, and their sums differ"
+        )
+    return files
+
+
+def _decoded(data: bytes) -> ShardFile | RowsTally:
     try:
-        return msgspec.json.decode(data, type=ShardFile)
+        return msgspec.json.decode(data, type=ShardFile | RowsTally)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"what a task of the rebuild reported is not readable: {error}") from error
+
+
+def _sum(parts: Sequence[ShardFile] | Sequence[RowsTally]) -> Digest:
+    return sum(part.entries for part in parts), sum(part.digest for part in parts) % MODULUS
 
 
 def begun_rebuild(storage: Storage) -> Rebuild | None:
