@@ -153,6 +153,10 @@ class RunFaults:
                 file.write_bytes(data)
         self._deleted = {f: data for f, data in self._deleted.items() if not f.is_relative_to(folder)}
 
+    def lose_rocks(self, folder: Path) -> None:
+        """The folder's RocksDB is empty; run files are as they were."""
+        self._rocks[folder][:] = [{}]
+
     def flip(self, folder: Path) -> bool:
         """Changes a byte of a run file that no process has mapped; False where there is none."""
         files = sorted(folder.glob(f"runs/*{RUN_SUFFIX}"))

@@ -100,6 +100,8 @@ class World:
         self.value = self.offset = 0
         self.generation = self.stamps_from = 0
         self.committed: str | None = None
+        # What is staged and counted, and not promoted.
+        self.uncommitted: dict[str, Change] = {}
         small = self.draw.random() < 0.5
         self.limits = IndexLimits(3_000 if small else 1 << 20, 1 << 30)
         if self.draw.random() < 0.7:
@@ -140,6 +142,7 @@ class World:
         if not changes:
             return
         self.offset += 1
+        self.uncommitted = changes
         self.owner.stage(changes)
         self.owner.index.counted(range(2), self.offset)
         self.services()
@@ -151,6 +154,7 @@ class World:
             self.restart()
         else:
             self.owner.index.promote(self.offset, completion, self.offset, own.requested)
+        self.uncommitted = {}
 
     def services(self) -> None:
         for service in (self.compact, self.clean, self.archive):

@@ -3,6 +3,17 @@ with loads that end at any step, losses of power, changed bytes, deleted runs an
 
 The operations are those of an exact model, which found the rules that run files keep to
 (docs/adr/0014-run-files.md); here they happen to the cache itself. `make index-campaign` runs for minutes.
+
+* The table: own epochs and other writers' commits, with look-ups, loads and evictions between the steps of an
+  epoch (`epoch`, `services`, `foreign`); commits of others are taken back, the newest one, or all since a
+  savepoint with the compactions behind it (`undo`, `save`, `restore`); a compaction of the index is asked for
+  and carried out later (`ask_compact`, `compact`); `clean`, `archive`, an index built anew (`rebuild`).
+* Run files: a load that is killed at any write (`load`, `warm`), ranges and files that leave (`evict`), a
+  full disk (`disk`).
+* The process: `kill`, loss of power, with a restore before it is back (`power`), of RocksDB (`damage`),
+  a changed byte (`flip`), a former version in between (`former_version`).
+* Lanes: one goes to another process and comes back (`lane_away`); all are opened with a snapshot from before
+  services ran (`open_late`).
 """
 
 from __future__ import annotations
@@ -10,19 +21,22 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from tests.unit.index_assigner.index.test_index_beside_services import KEYS, World, undo_newest
-from tests.unit.index_assigner.index_world import Assigner
+from tests.hudi_rules.documents import encode
+from tests.unit.index_assigner.index.test_index_beside_services import KEYS, World, superseded, undo_newest
+from tests.unit.index_assigner.index_world import LANES, Assigner, DataTable
 from tests.unit.index_assigner.run_faults import KilledError, RunFaults
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.hfile import reader as hfile_reader
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.timeline import Instant, load_timeline
 from tidemark.index_assigner.index import change_tier, copies, key_ranges, run_tier, waited_loads
 from tidemark.index_assigner.index.copies import copy_bytes
 from tidemark.index_assigner.index.open_shard import OpenShard
@@ -43,6 +57,16 @@ CAMPAIGN_S = float(os.environ.get("TIDEMARK_INDEX_CAMPAIGN_S", "0"))
 WORLDS, TIGHT_WORLDS = 15, 5
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A table as it was at a savepoint."""
+
+    files: dict[str, bytes]
+    rows: dict[str, tuple[int, int]]
+    live: dict[str, int]
+    has_base: set[int]
+
+
 class RunWorld(World):
     """``reached``: how often things happened that a world is meant to reach. ``tight``: the disk has room for
     some key ranges and not for others.
@@ -54,6 +78,9 @@ class RunWorld(World):
         self.reached = reached
         self._patched = monkeypatch
         self.faults: RunFaults | None = None
+        # A compaction that was asked for, and what it will have; what a savepoint keeps.
+        self.asked: tuple[Instant, dict[str, int]] | None = None
+        self.saved: Saved | None = None
         # In half of the worlds every page is given back after each look-up.
         self.mapped_bytes = 1 << 30 if seed // 2 % 2 else 1
         self.tight = tight
@@ -104,10 +131,142 @@ class RunWorld(World):
 
     def undo_while_down(self) -> None:
         before = self.before
-        if before is not None and undo_newest(self.table):
+        if self.saved is not None:
+            self.take_back()
+        elif before is not None and self.asked is None and undo_newest(self.table):
             (self.table.rows, self.table.live), self.before = before, None
             self.generation += 1
             self.stamps_from = self.generation
+
+    def damage(self) -> None:
+        """RocksDB is lost, and a new one is begun beside the run files of the former."""
+        assert self.faults is not None
+        self.killed()
+        self.faults.lose_rocks(self.home)
+        self.start(self.name)
+
+    # ------------------------------------------------------------ what happens to the table
+
+    def epoch(self) -> None:
+        before = self.committed
+        super().epoch()
+        if self.committed != before:
+            # A restore that takes our own commits back ends the pipeline.
+            self.saved = None
+
+    def services(self) -> None:
+        """… and look-ups, while an epoch is staged, or committed and not promoted; a load goes on."""
+        super().services()
+        if self.draw.random() < 0.3:
+            self.ask_compact()
+        if self.draw.random() < 0.5:
+            for _ in range(self.draw.choice([1, 6])):
+                self.check_uncommitted()
+        if self.draw.random() < 0.2 and self.owner.index._runs.evict():
+            self.check_uncommitted()
+
+    def check_uncommitted(self) -> None:
+        self.reached["asked before it is promoted"] += bool(self.uncommitted)
+        for key, found in self.owner.ask(KEYS).items():
+            row, change = self.table.rows.get(key), self.uncommitted.get(key)
+            group = change.group if change is not None else row[0] if row else None
+            assert found.group == group, (key, found, row, change)
+
+    def ask_compact(self) -> None:
+        if self.asked is None:
+            self.asked = self.table.schedule_compaction(), dict(self.table.live)
+
+    def compact(self) -> None:
+        """The compaction that was asked for: it has what was committed before that."""
+        self.ask_compact()
+        assert self.asked is not None
+        (inflight, content), self.asked = self.asked, None
+        self.reached["compacted late"] += content != self.table.live
+        self.table.finish_compaction(inflight, content)
+
+    def undo(self) -> None:
+        if self.asked is None:
+            super().undo()
+
+    def rebuild(self) -> None:
+        if self.asked is not None:
+            self.compact()
+        self.saved = None
+        super().rebuild()
+
+    def clean(self) -> None:
+        kept = self.saved.files if self.saved is not None else {}
+        share = self.draw.choice([1.0, 0.5])
+        for path in superseded(self.table):
+            if path not in kept and self.draw.random() < share:
+                self.table.storage.delete(path)
+
+    def archive(self) -> None:
+        if self.saved is None:
+            super().archive()
+
+    def save(self) -> None:
+        table = self.table
+        if self.asked is None:
+            files = {info.path: table.storage.read(info.path) for info in table.storage.walk("")}
+            self.saved = Saved(files, dict(table.rows), dict(table.live), set(table.has_base))
+
+    def restore(self) -> None:
+        """Other writers' commits since the savepoint are taken back; the coordinator notices."""
+        if self.saved is None:
+            return
+        self.take_back()
+        self.owner.index.rewind()
+        self.owner.open(self.known())
+
+    def take_back(self) -> None:
+        """The restore itself: the index's files are restored along, its compactions as well."""
+        table, saved, self.saved, self.before, self.asked = self.table, self.saved, None, None, None
+        assert saved is not None
+        self.reached["restored"] += saved.rows != table.rows
+        for info in table.storage.walk(""):
+            if info.path not in saved.files:
+                table.storage.delete(info.path)
+        for path, data in saved.files.items():
+            if table.storage.read(path) != data:
+                table.storage.replace(path, data)
+        table.rows, table.live, table.has_base = dict(saved.rows), dict(saved.live), set(saved.has_base)
+        write_restore(table)
+        self.generation += 1
+        self.stamps_from = self.generation
+
+    # ------------------------------------------------------------ what happens to lanes
+
+    def lane_away(self) -> None:
+        """Another process has one lane, and commits an epoch with its keys; then the lane comes back."""
+        lane, index = self.draw.randrange(LANES), self.owner.index
+        index.close_lane(lane)
+        theirs = self.owner.by_lane(KEYS)[lane]
+        rest = [key for key in KEYS if key not in theirs]
+        keys = self.draw.sample(theirs, min(3, len(theirs)))
+        gone = {key: self.next_value() for key in keys[:1] if key in self.table.rows}
+        rows = {key: (self.draw.randrange(1, 4), self.next_value()) for key in keys[len(gone) :]}
+        if rows or gone:
+            completion = self.table.commit_rows(rows, gone)
+            [own] = [e for e in load_timeline(self.table.storage).completed() if e.completion == completion]
+            self.committed, self.before, self.saved = own.requested, None, None
+            self.offset += 1
+            super().services()
+            index.promote(self.offset, completion, self.offset, own.requested)
+        for _ in range(self.draw.choice([1, 4])):
+            for key, found in self.owner.ask(rest).items():
+                row = self.table.rows.get(key)
+                assert found.group == (row[0] if row else None), (key, found, row)
+        index.open_lane(lane, self.table.snapshot(), self.known())
+        self.reached["lane came back"] += bool(rows or gone)
+
+    def open_late(self) -> None:
+        """Lanes are opened with a snapshot from before a compaction and a clean."""
+        snapshot = self.table.snapshot()
+        self.owner.index.rewind()
+        super().services()
+        for lane in range(LANES):
+            self.owner.index.open_lane(lane, snapshot, self.known())
 
     def flip(self) -> None:
         assert self.faults is not None
@@ -146,6 +305,28 @@ class RunWorld(World):
             self.killed()
             if self.draw.random() < 0.3:
                 self.faults.lose_power(self.home)
+            self.start(self.name)
+        finally:
+            self.faults.kill_in = None
+
+    def warm(self) -> None:
+        """`tidemark index warm`, by the process that has the lanes, or while none runs; it may be killed."""
+        assert self.faults is not None
+        if self.draw.random() < 0.5:
+            self.owner.close()
+            self.start(self.name)
+        if self.draw.random() < 0.3:
+            self.faults.kill_in = self.draw.randrange(8)
+        try:
+            index = self.owner.index
+            progress = index.warm(start=True)
+            while progress.left:
+                index.load_on()
+                progress = index.warm(start=False)
+            self.reached["warmed"] += progress.loaded == progress.shards and progress.entries > 0
+        except KilledError:
+            self.reached["killed while warming"] += 1
+            self.killed()
             self.start(self.name)
         finally:
             self.faults.kill_in = None
@@ -209,9 +390,10 @@ class RunWorld(World):
         steps = [self.epoch] * 6 + [self.load] * 10 + [self.foreign, self.clean] * 2
         if self.tight:
             steps, faults = steps[4:] + 4 * [self.evict], [self.kill, self.power, self.power, self.flip]
-        self.draw.choice(
-            [*steps, self.compact, self.compact, self.archive, self.undo, self.rebuild, *faults]
-        )()
+        of_table = [self.compact, self.compact, self.ask_compact, self.archive, self.undo, self.rebuild]
+        of_lanes = [self.lane_away, self.open_late, self.warm, self.damage]
+        saved = [self.restore, self.foreign] if self.saved is not None else [self.save]
+        self.draw.choice([*steps, *of_table, *of_lanes, *saved, *faults])()
         stats = self.owner.index.stats()
         self.reached["run serves"] += stats["run_shards"] > 0
         copies = self.owner.index._runs._copies
@@ -235,6 +417,25 @@ class RunWorld(World):
         shards = [shard for shard in index._held.openings() if self.is_there(shard)]
         more = share * max(map(copy_bytes, shards), default=0)
         object.__setattr__(self.limits, "disk_bytes", max(round((used + more) * 4 / 3), 1))
+
+
+def write_restore(table: DataTable) -> None:
+    """The completed restore, on the data timeline."""
+    requested, completion = table.times.next(), table.times.next()
+    content = encode(
+        "restore",
+        {
+            "startRestoreTime": requested,
+            "timeTakenInMillis": 1,
+            "instantsToRollback": [],
+            "hoodieRestoreMetadata": {},
+            "version": 1,
+            "restoreInstantInfo": [],
+        },
+    )
+    for name in (f"{requested}.restore.requested", f"{requested}.restore.inflight"):
+        table.storage.create(f".hoodie/timeline/{name}", b"")
+    table.storage.create(f".hoodie/timeline/{requested}_{completion}.restore", content)
 
 
 def play(
@@ -272,6 +473,8 @@ def test_random_sequences_with_run_files_are_answered_as_the_model_says(
         *("run serves", "given back", "damaged", "flipped", "evicted", "killed while loading"),
         *("taken over", "changes lost", "former version beside a change run"),
         *("part serves", "part loaded", "ranges evicted", "killed while evicting"),
+        *("asked before it is promoted", "compacted late", "restored", "lane came back", "warmed"),
+        "killed while warming",
     }
     assert {name for name in wanted if reached[name] > 0} == wanted, reached
 
