@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,17 @@ from tidemark.config.table_services_model import (
     TableServicesConfig,
 )
 from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind
+from tidemark.hudi_format.commit.instants import create_requested
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_services.operations import CompactionPlan, MergeOperation
+from tidemark.hudi_format.table_services.records import requested_compaction
 from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline.service_records import encode_compaction_plan
 from tidemark.table_verification.verify import verify_table
 
 TRIGGER, TRIGGER_INDEX = 10, 15
@@ -113,6 +121,47 @@ def test_no_slice_exceeds_three_times_its_trigger_however_slow_the_workers_are(t
     assert life.rests > 0
     life.settle()
     assert life.rows() == life.model
+
+
+def test_what_another_engine_planned_to_compact_stops_no_tagging_and_no_compaction(tmp_path: Path) -> None:
+    """It never carries the plan out, and we leave its file groups to it: they get longer than the bound, and
+    the others do not.
+    """
+    one = replace(config(), compact_data=replace(config().compact_data, max_groups=1))
+    life = LivedTable(tmp_path / "t", one, groups=3, keys=30, seed=4)
+    for _ in range(5):
+        life.second()
+    life.settle()
+    planned = newest_slices(life)[0]
+    plan_compaction(life, planned)
+    before = life.state().committed.epoch
+    for _ in range(8 * TRIGGER):
+        life.second()
+        others = [each for each in newest_slices(life) if each.file_id != planned.file_id]
+        assert most_logs(others) <= 3 * TRIGGER
+    assert life.rests == 0
+    assert life.state().committed.epoch - before > 7 * TRIGGER
+    assert most_logs(newest_slices(life)) > 3 * TRIGGER
+    life.settle()
+    assert life.rows() == life.model
+
+
+def plan_compaction(life: LivedTable, file_slice: FileSlice) -> None:
+    """Another engine plans a compaction of the slice, and dies."""
+    instant = instant_from_ms(life.clock.now_ms())
+    operation = MergeOperation(
+        file_slice.partition_path,
+        file_slice.file_id,
+        file_slice.base_instant,
+        file_slice.base_file,
+        file_slice.log_files,
+        1,
+        1,
+    )
+    plan = CompactionPlan(instant, False, life.schema.avro_json, (operation,))
+    content = encode_compaction_plan(requested_compaction(plan))
+    create_requested(Unfenced(life.storage), instant, Action.COMPACTION, content)
+    life.clock.advance(1.0)
 
 
 def newest_slices(life: LivedTable) -> list[FileSlice]:

@@ -112,6 +112,10 @@ class TableView:
         """Whether new rows may go into the file group: it is neither replaced nor about to be clustered."""
         return group not in self.replaced and group not in self.clustering
 
+    def under_plans(self) -> frozenset[FileGroupId]:
+        """The file groups that a pending compaction, log compaction or clustering names."""
+        return frozenset((*self.compacting, *self.log_compacting, *self.clustering))
+
 
 class _Contents:
     """Reads which groups timeline files name, and caches them by path: a file's content never changes."""

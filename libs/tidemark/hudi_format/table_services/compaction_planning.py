@@ -111,12 +111,13 @@ def plan_data_compaction(
     now_ms = instant_to_ms(instant)
     due: list[tuple[float, MergeOperation]] = []
     behind: set[str] = set(unlisted)
+    left_to_others = view.under_plans()
     for file_slice in slices:
         if not file_slice.log_files:
             continue
         operation = _operation(file_slice, files)
         score = rule.score(_load(operation), now_ms)
-        if score >= 1.0 and not _is_taken(view, (file_slice.partition_path, file_slice.file_id)):
+        if score >= 1.0 and _group(file_slice) not in left_to_others:
             due.append((score, operation))
         else:
             behind.add(operation.partition)
@@ -174,11 +175,6 @@ def _why_index_waits(validity: InstantValidity, instant: str) -> str | None:
     folded = validity.metadata.completed(Action.LOG_COMPACTION)
     crossing = [commit for commit in folded if instant <= str(commit.completion)]
     return f"log compaction {crossing[0].file_name} ran meanwhile" if crossing else None
-
-
-def _is_taken(view: TableView, group: FileGroupId) -> bool:
-    """Whether a plan of another engine names the group."""
-    return group in view.compacting or group in view.log_compacting or group in view.clustering
 
 
 def _base_files(files: SizedFiles) -> Mapping[str, Sequence[str]]:

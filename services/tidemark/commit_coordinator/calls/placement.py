@@ -11,7 +11,12 @@ from typing import Final
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.listed_slices import index_stats, listed_stats
 from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
-from tidemark.commit_coordinator.domain.slice_stats import SliceBook, SliceStats, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import (
+    GroupName,
+    SliceBook,
+    SliceStats,
+    TableSlices,
+)
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
@@ -69,6 +74,7 @@ class Placement:
         self._planner = FileGroupPlanner(target_bytes)
         self._data = SliceBook()
         self._index = SliceBook()
+        self._held: frozenset[GroupName] = frozenset()
         self._is_listed = False
         self._listing = 0
         self._suspended = False
@@ -91,6 +97,7 @@ class Placement:
         slices = [listed_stats(slice_, files.files(slice_.partition_path)) for slice_ in newest]
         with self._lock:
             self._data, self._index = SliceBook(slices), SliceBook(index)
+            self._held = view.under_plans()
             self._planner.load(
                 (*slice_.group, slice_.size) for slice_ in slices if view.takes_inserts(slice_.group)
             )
@@ -169,6 +176,11 @@ class Placement:
             for slice_ in slices:
                 book.put(slice_)
 
+    def hold(self, groups: frozenset[GroupName]) -> None:
+        """These file groups are the ones that another engine planned to rewrite."""
+        with self._lock:
+            self._held = groups
+
     def _is_news(self, what: str, at_ms: int) -> bool:
         """Whether it was not told before. Requested times are distinct."""
         if (what, at_ms) in self._told:
@@ -189,7 +201,8 @@ class Placement:
     def snapshot(self) -> TableSlices:
         """The newest slices of all file groups, as of the last listing and our own commits since."""
         with self._lock:
-            return TableSlices(self._data.listed(), self._index.listed(), self._is_listed, self._listing)
+            data, index = self._data.listed(), self._index.listed()
+            return TableSlices(data, index, self._is_listed, self._listing, self._held)
 
     def slices(self) -> list[tuple[str, str, int]]:
         """(partition path, file id, bytes of its latest slice) of every file group that has one."""

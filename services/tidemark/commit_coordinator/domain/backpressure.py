@@ -20,8 +20,10 @@ than two thirds of a trigger to a slice. Only the number of log files grows more
 the interval goes by that number alone.
 
 Slices that were above `BOUND` when the table was listed are left out: a table that nobody compacted for a day
-is brought back while epochs go on. They only raise the share. The age of a log file is no load: epochs do not
-make it older. If compactions fail, or nobody works on them, tagging does not wait for them (`Compactions`).
+is brought back while epochs go on. They only raise the share. Slices that another engine planned to rewrite
+are left to it, and do not count at all: tagging would wait for what nobody may ever do. The age of a log file
+is no load: epochs do not make it older. If compactions fail, or nobody works on them, tagging does not wait
+for them (`Compactions`).
 """
 
 from __future__ import annotations
@@ -115,16 +117,24 @@ class LoadWatch:
         self._seen: tuple[SliceStats, ...] = ()
         self._loads: dict[GroupName, tuple[SliceStats, float, float]] = {}
         self._left_out: set[GroupName] = set()
+        self._held: frozenset[GroupName] = frozenset()
         self._listing = 0
         self._growths: deque[float] = deque(maxlen=_COMMITS)
         self._load = SliceLoad()
 
-    def look(self, slices: tuple[SliceStats, ...], listing: int) -> SliceLoad:
-        """The load now; as before if nothing changed. ``listing``: the number of the table's last listing."""
+    def look(
+        self, slices: tuple[SliceStats, ...], listing: int, held: frozenset[GroupName] = frozenset()
+    ) -> SliceLoad:
+        """The load now; as before if nothing changed. ``listing``: the number of the table's last listing.
+        ``held``: the groups that another engine planned to rewrite.
+        """
         if listing != self._listing:
             self._listed(slices, listing)
-        elif slices is self._seen:
+        elif slices is self._seen and held == self._held:
             return self._load
+        # As at a listing: what grew meanwhile raises the share alone.
+        self._left_out |= {group for group in self._held - held if self._is_above(group)}
+        self._held = held
         self._seen = slices
         growth = 0.0
         for slice_ in slices:
@@ -140,7 +150,11 @@ class LoadWatch:
         self._listing, self._loads = listing, {}
         for slice_ in slices:
             self._note(slice_)
-        self._left_out = {group for group, (_, *loads) in self._loads.items() if max(loads) >= BOUND}
+        self._left_out = {group for group in self._loads if self._is_above(group)}
+
+    def _is_above(self, group: GroupName) -> bool:
+        _, *loads = self._loads.get(group, (None, 0.0))
+        return max(loads) >= BOUND
 
     def _note(self, slice_: SliceStats) -> float:
         """Keeps the slice's loads; returns by how much they grew."""
@@ -154,6 +168,8 @@ class LoadWatch:
         worst: GroupName | None = None
         for group, (_, by_files, by_bytes) in self._loads.items():
             load = by_files if by_files > by_bytes else by_bytes
+            if group in self._held:
+                continue
             if group in self._left_out:
                 if load < BEHIND:
                     self._left_out.discard(group)

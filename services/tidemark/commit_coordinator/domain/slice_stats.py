@@ -72,13 +72,16 @@ class TableSlices:
     """The newest slices of the whole table at one moment: of its data, and of its metadata table.
 
     ``is_listed``: False from a rewind until the files are listed anew. The stats are those of before then,
-    and another writer may have changed every group. ``listing``: how often they were listed.
+    and another writer may have changed every group. ``listing``: how often they were listed. ``held``: file
+    groups of the data that another engine planned to rewrite, as of the last look at the timeline: we do not
+    compact them.
     """
 
     data: tuple[SliceStats, ...] = ()
     index: tuple[SliceStats, ...] = ()
     is_listed: bool = False
     listing: int = 0
+    held: frozenset[GroupName] = frozenset()
 
 
 class SliceBook:

@@ -317,13 +317,15 @@ class CompactData(_Compaction):
             return self._document(context, NotNow(stats.reason))
         if stats is not None:
             rule = replace(rule, max_groups=min(rule.max_groups, STATS_RECORDS // len(stats.columns) or 1))
-        groups = _most_urgent(slices, rule, instant_to_ms(instant))
+        view = view_of(context, step.timelines.data)
+        held = view.under_plans()
+        self._placement.hold(held)
+        groups = _most_urgent(slices, rule, instant_to_ms(instant), held)
         if not groups:
             return self._document(context, None)
         left = (stats for stats in slices.data if stats.log_count and stats.group not in groups)
         unlisted = {stats.partition_path for stats in left}
         unlisted |= unseen_partitions(context, step.timelines.data)
-        view = view_of(context, step.timelines.data)
         files = group_files(context.storage, groups, step.names)
         # Nothing completed after the new instant. Another engine may have compacted what the stats still
         # show as due.
@@ -371,10 +373,16 @@ def _groups_of(plan: CompactionPlan) -> set[FileGroupId]:
     return {(operation.partition, operation.file_id) for _, operation in plan.kept()}
 
 
-def _most_urgent(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> set[FileGroupId]:
-    """The groups that need it most: as many as one action may have."""
+def _most_urgent(
+    slices: TableSlices, rule: DataCompactionRule, now_ms: int, held: frozenset[FileGroupId]
+) -> set[FileGroupId]:
+    """The groups that need it most: as many as one action may have. What another engine planned to rewrite
+    (``held``) is left to it. It needs a compaction more and more, and would take the place of all others.
+    """
     scored: list[tuple[float, SliceStats]] = [
-        (score, stats) for stats in slices.data if (score := rule.score(stats, now_ms)) >= 1.0
+        (score, stats)
+        for stats in slices.data
+        if stats.group not in held and (score := rule.score(stats, now_ms)) >= 1.0
     ]
     scored.sort(key=lambda scored: (-scored[0], scored[1].group))
     return {stats.group for _, stats in scored[: rule.max_groups]}

@@ -1,4 +1,5 @@
-"""What keeps archival and cleaning from all of their work for longer than usual: by kind, as texts.
+"""What keeps archival, cleaning and compaction from a part of their work for longer than usual: by kind, as
+texts.
 
 Pure. What holds them back for moments (our own epoch, a write of another engine that is under way) is not
 named.
@@ -21,17 +22,24 @@ ARCHIVE_LOOKS_MS: Final = 60_000
 timeline itself, after so long."""
 _USUAL_MS: Final = 60_000
 _REPLACING: Final = (Action.REPLACE_COMMIT, Action.CLUSTERING)
+_PLANNING: Final = (Action.COMPACTION, Action.LOG_COMPACTION, *_REPLACING)
 
 
 def held_back(
-    timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
+    timelines: Timelines,
+    config: TableServicesConfig,
+    own: Collection[str],
+    now_ms: int,
+    *,
+    left_groups: int = 0,
 ) -> dict[ServiceKind, list[str]]:
-    """``own``: requested times of our open attempt and actions. Kinds that nothing holds back are left
-    out.
+    """``own``: requested times of our open attempt and actions. ``left_groups``: file groups that plans of
+    other engines named at our last look. Kinds that nothing holds back are left out.
     """
     found = {
         ServiceKind.ARCHIVE: list(_archival(timelines, config, own, now_ms)),
         ServiceKind.CLEAN_DATA: list(_cleaning(timelines, config, own, now_ms)),
+        ServiceKind.COMPACT_DATA: list(_compaction(timelines, own, now_ms, left_groups)),
     }
     return {kind: reasons for kind, reasons in found.items() if reasons}
 
@@ -94,6 +102,15 @@ def _cleaning(
                     f"{_minutes(instant, now_ms)} min: files of that time stay"
                 )
                 return
+
+
+def _compaction(timelines: Timelines, own: Collection[str], now_ms: int, left_groups: int) -> Iterator[str]:
+    plans = [plan for plan in timelines.data.pending(*_PLANNING) if _is_stuck(plan, own, now_ms, _USUAL_MS)]
+    if plans and left_groups:
+        yield (
+            f"{left_groups} file groups are left to other writers' plans, of which {plans[0].file_name} is "
+            f"pending since {_minutes(plans[0], now_ms)} min"
+        )
 
 
 def _is_stuck(instant: Instant, own: Collection[str], now_ms: int, after_ms: int) -> bool:

@@ -70,8 +70,9 @@ class ServicePressure:
             return
         compactions: list[Compactions] = []
         for kind, watch in self._watches.items():
-            of_kind = slices.data if kind is ServiceKind.COMPACT_DATA else slices.index
-            load = watch.look(of_kind, slices.listing)
+            is_data = kind is ServiceKind.COMPACT_DATA
+            of_kind, held = (slices.data, slices.held) if is_data else (slices.index, frozenset())
+            load = watch.look(of_kind, slices.listing, held)
             noted = seen.kind(kind)
             # What can make no compaction now must not hold tagging up: nothing would end that.
             waits = noted.found_nothing or self._waits_for_clocks(state, seen, kind, now_ms)

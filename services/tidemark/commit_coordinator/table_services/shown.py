@@ -81,13 +81,15 @@ def plan_stats(document: bytes) -> PlanStats:
 @dataclass(frozen=True)
 class _OfSlices:
     """What the file slices say: (share of its trigger that the neediest group has reached, most log files of
-    a shard, log bytes of the index as a share of its base bytes), and which groups are behind.
+    a shard, log bytes of the index as a share of its base bytes), and which groups are behind. ``held``: how
+    many groups another engine planned to rewrite; these are left out of the rest.
     """
 
     data_reached: float = 0.0
     index_logs: int = 0
     index_ratio: float = 0.0
     behind: tuple[str, ...] = ()
+    held: int = 0
 
 
 class ShownServices:
@@ -242,7 +244,7 @@ class ShownServices:
         own |= {attempt.instant for attempt in (state.planned, *state.voided) if attempt and attempt.instant}
         try:
             timelines = self._runner.timelines()
-            self._held = held_back(timelines, self._config, own, now_ms)
+            self._held = held_back(timelines, self._config, own, now_ms, left_groups=self._slices.held)
             self._earlier = dict(_earlier(timelines, self._runner.archived_ms()))
         except (OSError, HudiFormatError) as error:
             _log.debug("what holds table services back is not known: %s", error)
@@ -255,16 +257,18 @@ class ShownServices:
             log_files=data.log_files,
             log_age_ms=data.log_age_ms,
         )
+        ours = [file_slice for file_slice in slices.data if file_slice.group not in slices.held]
         base = sum(file_slice.base_bytes for file_slice in slices.index)
         logs = sum(file_slice.log_bytes for file_slice in slices.index)
         return _OfSlices(
-            data_reached=max((rule.score(file_slice, now_ms) for file_slice in slices.data), default=0.0),
+            data_reached=max((rule.score(file_slice, now_ms) for file_slice in ours), default=0.0),
             index_logs=max((file_slice.log_count for file_slice in slices.index), default=0),
             index_ratio=logs / base if base else 0.0,
             behind=(
-                *_behind("", slices.data, data.log_files),
+                *_behind("", ours, data.log_files),
                 *_behind("index ", slices.index, index.log_files),
             ),
+            held=len(slices.held),
         )
 
 

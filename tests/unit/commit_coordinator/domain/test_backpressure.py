@@ -233,6 +233,23 @@ def test_a_slice_below_its_trigger_does_not_slow_what_nobody_would_compact() -> 
     assert watch.look((large.with_log(2 * MIB, 2),), 1).reach > BEHIND
 
 
+def test_what_another_engine_planned_to_rewrite_is_no_load_and_later_only_raises_the_share() -> None:
+    watch = LoadWatch(LoadRule(log_files=10, log_bytes=64 * MIB, log_ratio=0.5))
+    held, ours = SliceStats("p", "held", 1, 12, 12), SliceStats("p", "ours", 1, 11, 11)
+    assert watch.look((held, ours), 1).worst == ("p", "held")
+    theirs = frozenset({held.group})
+    assert watch.look((held, ours), 1, theirs).worst == ours.group
+    grown = replace(held, log_count=45)
+    load = watch.look((grown, ours), 1, theirs)
+    assert (load.worst, load.left_behind) == (ours.group, 0.0)
+    freed = watch.look((grown, ours), 1)
+    assert freed.worst == ours.group
+    assert freed.left_behind == pytest.approx(4.5)
+    near = watch.look((replace(held, log_count=28), ours), 2, theirs)
+    assert near.worst == ours.group
+    assert watch.look((replace(held, log_count=28), ours), 2).worst == held.group, "below the bound it counts"
+
+
 def test_a_listing_anew_keeps_what_our_own_commits_brought_near_the_bound() -> None:
     watch = LoadWatch(LoadRule(log_files=10, log_bytes=64 * MIB, log_ratio=0.5))
     near, above = SliceStats("p", "near", 1, 29, 29), SliceStats("p", "above", 1, 31, 31)

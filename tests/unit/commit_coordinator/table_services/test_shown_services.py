@@ -260,6 +260,25 @@ def test_groups_with_twice_the_log_files_are_behind_and_looked_for_every_two_sec
     assert world.now(NOW_MS + 2_000).behind == []
 
 
+def test_groups_that_another_engine_planned_to_rewrite_are_left_to_it_and_not_behind() -> None:
+    world = World()
+    slices = tuple(SliceStats("p", f"f{n}", 9, 80 + n, 9, NOW_MS) for n in range(2))
+    world.slices = TableSlices(slices, held=frozenset({("p", "f1"), ("q", "f7")}))
+    plan = Instant(time_of(200), Action.COMPACTION, State.REQUESTED, None)
+    ours = Instant(time_of(300), Action.COMPACTION, State.INFLIGHT, None)
+    planned = ServicePlanned(1, 7, ServiceKind.CLEAN_DATA, ours.requested, "p", "s", NOW_MS)
+    world.state.services = {ServiceKind.CLEAN_DATA: OpenService(planned, None)}
+    world.timelines = timelines(ours, plan)
+    (behind,) = world.now().behind
+    assert behind.startswith("file group p f0 has 80 log files")
+    (text,) = world.of(ServiceKind.COMPACT_DATA).held_back
+    assert text == (
+        f"2 file groups are left to other writers' plans, of which {plan.file_name} is pending since 3 min"
+    )
+    world.timelines = timelines(ours)
+    assert world.of(ServiceKind.COMPACT_DATA, NOW_MS + 10_000).held_back == [], "it was carried out"
+
+
 def test_archival_says_what_holds_it_back_once_there_is_more_than_it_leaves() -> None:
     world = World()
     savepoint = Instant(time_of(650), Action.SAVEPOINT, State.COMPLETED, time_of(640))
