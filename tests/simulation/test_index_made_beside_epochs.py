@@ -202,6 +202,18 @@ def entries(storage: Storage) -> set[str]:
     return {key for group in groups for key in _of_group(storage, group, names, done)}
 
 
+def completed(storage: Storage, root: str) -> set[str]:
+    """The completed instants of the timeline. Each of them has all its files."""
+    files: dict[str, set[str]] = {}
+    for name in storage.names(f"{root}/timeline"):
+        instant, _, rest = name.partition(".")
+        requested, _, completion = instant.partition("_")
+        files.setdefault(requested, set()).add("completed" if completion else rest.rpartition(".")[2])
+    done = {requested: states for requested, states in files.items() if "completed" in states}
+    assert {each: states for each, states in done.items() if len(states) < 3} == {}
+    return set(done)
+
+
 def _of_group(storage: Storage, group: str, names: list[str], done: dict[str, str | None]) -> Iterator[str]:
     found: set[str] = set()
     bases = {
@@ -312,6 +324,7 @@ def test_a_command_that_is_killed_at_any_step_is_repeated(tmp_path: Path) -> Non
         life.run_until_idle()
         life.check(is_whole=life.is_on)
         life.make()
+        assert completed(life.storage, METADATA_TABLE_ROOT)
         life.path.clock.advance(700)
         life.make()
         life.check_later()

@@ -21,12 +21,14 @@ from tests.simulation.test_index_made_beside_epochs import (
     Life,
     Nth,
     Watched,
+    completed,
     entries,
     with_values,
 )
 from tidemark.commit_coordinator.offline.secondary_repair import RepairedIndex, SecondaryRepair
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableType, read_table_config
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT
 
 
 class Wrong(Life):
@@ -83,6 +85,15 @@ class Wrong(Life):
         """The index is right, and still the one that was built."""
         self.check_later()
         assert self.of_build() == self.build
+
+    def check_nothing_left(self) -> None:
+        """Both timelines have all files of each completed instant, the metadata table has a commit of each of
+        the data table's, and each log file of the index belongs to one.
+        """
+        of_data, of_index = (completed(self.storage, root) for root in (DATA_ROOT, METADATA_TABLE_ROOT))
+        assert of_data <= of_index
+        logs = {name.partition("_")[2].partition(".")[0] for name in self.storage.names(FOLDER)} - {""}
+        assert {each for each in logs if each.isdigit()} <= of_index
 
 
 def places_of(folder: Path) -> int:
@@ -147,6 +158,7 @@ def test_a_repair_that_is_killed_at_any_step_is_repeated(tmp_path: Path) -> None
         life.run_until_idle()
         life.path.clock.advance(700)
         life.repair()
+        life.check_nothing_left()
         # Behind a rewind: takes the lock that the killed one may have been about to give back.
         life.epoch()
         life.epoch()

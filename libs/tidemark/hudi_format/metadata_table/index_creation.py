@@ -8,15 +8,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tidemark.hudi_format import table_keys as keys
-from tidemark.hudi_format.commit.instants import create_inflight, create_requested, instant_path
+from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.bootstrap import OPERATION_BULK_INSERT_PREPPED
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
 from tidemark.hudi_format.metadata_table.delta_commit import delta_commit_metadata
+from tidemark.hudi_format.metadata_table.killed_commands import add_states, end_killed_builds
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant
-from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config, update_properties
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
@@ -48,17 +48,16 @@ def complete_build(
 
     The completed file comes first, and the other two, which archival reads, behind it: an instant that a
     killed run left pending would be rolled back by the next engine, while its folder may be another one
-    already.
+    already. What such runs left of their instants is made whole before.
     """
-    by = Unfenced(storage)
+    end_killed_builds(storage)
     metadata = CommitMetadata(extra_metadata={SCHEMA_KEY: commit_schema()})
     if logs:
         metadata = delta_commit_metadata(instant, logs)
     metadata = replace(metadata, operation_type=OPERATION_BULK_INSERT_PREPPED)
     completed = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
     storage.create(instant_path(completed, METADATA_TABLE_ROOT), encode_commit_metadata(metadata))
-    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
-    create_inflight(by, requested, root=METADATA_TABLE_ROOT)
+    add_states(storage, completed, METADATA_TABLE_ROOT)
 
 
 def list_index(storage: Storage, partition: str) -> None:

@@ -5,7 +5,7 @@ lock, and a moment in which nothing was committed since the last look (`at_rest`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
 from tidemark.commit_coordinator.commit.index_at_rest import Rest
@@ -13,6 +13,7 @@ from tidemark.commit_coordinator.offline.adoption import AdoptionError
 from tidemark.hudi_format.commit.heartbeat import is_alive
 from tidemark.hudi_format.errors import LockHeldError
 from tidemark.hudi_format.metadata_table.secondary_creation import Hit
+from tidemark.hudi_format.metadata_table.secondary_repair import end_killed, has_killed
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.locate import command_beside, open_publication
@@ -103,10 +104,17 @@ class IndexCommand:
         finally:
             rest.end()
 
-    def command(self) -> AbstractContextManager[Command]:
-        """The right to change the table, until the end of the block."""
+    @contextmanager
+    def command(self) -> Iterator[Command]:
+        """The right to change the table, until the end of the block. What a killed one left is made whole
+        first, so it raises as `locked`.
+        """
         ledger = known_ledger_id(self.storage)
-        return command_beside(self.storage, self.clock, self._ids, ledger)
+        with command_beside(self.storage, self.clock, self._ids, ledger) as by:
+            if has_killed(self.storage):
+                with self.locked(by):
+                    end_killed(by)
+            yield by
 
     @contextmanager
     def locked(self, by: Command) -> Iterator[None]:
