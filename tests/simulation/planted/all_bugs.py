@@ -10,13 +10,14 @@ from tests.simulation.planted import (
     index_bugs,
     ledger_bugs,
     partitioned_bugs,
+    secondary_bugs,
     service_bugs,
 )
 from tests.simulation.planted.mutant import Planted
 
 BUGS: Final[Mapping[str, Planted]] = {
     each.name: each
-    for module in (ledger_bugs, coordinator_bugs, index_bugs, partitioned_bugs, service_bugs)
+    for module in (ledger_bugs, coordinator_bugs, index_bugs, partitioned_bugs, secondary_bugs, service_bugs)
     for each in vars(module).values()
     if isinstance(each, Planted)
 }

@@ -28,6 +28,7 @@ import testing.kafka.readers as memory_readers
 import tidemark.commit_coordinator.bootstrap as coordinator_bootstrap
 import tidemark.commit_coordinator.server as coordinator_serving
 import tidemark.hudi_format.hfile.writer as hfile_writer
+import tidemark.hudi_format.metadata_table.partitions.secondary_index_codec as secondary_index_codec
 import tidemark.index_assigner.assign_stage as assign_wiring
 import tidemark.index_assigner.bootstrap as assigner_bootstrap
 import tidemark.index_assigner.index.limits as index_limits
@@ -56,6 +57,8 @@ from tidemark.index_assigner.index.partitioned import PartitionedIndex
 from tidemark.index_assigner.runs.loading import SteppedLoads
 
 _READ_WAIT_S: Final = 3_600.0
+INDEXED_BYTES_MAX: Final = 8_193
+"""Of an entry of a secondary index, so that a record key which is not too long itself can be."""
 _RENEW: Final = "/tidemark.commit.v1.CommitCoordinator/Renew"
 Handlers = dict[str, Callable[[Any, Any], Any]]
 """Method path -> handler of (request, context)."""
@@ -110,7 +113,8 @@ def _lazy_reads() -> Iterator[cached_property[Any]]:
 
 
 def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
-    """Smaller than a configuration may ask for: a world has few keys."""
+    """Smaller than a configuration may ask for: a world has few keys, and short values."""
+    yield patch.object(secondary_index_codec, "KEY_BYTES_MAX", INDEXED_BYTES_MAX)
     if setup.cache_bytes:
         yield patch.object(index_limits, "STATE_MEMORY_MIN", 0)
     if setup.block_bytes:

@@ -11,13 +11,14 @@ from tests.simulation.world.checkers.layout import SUB, zone_of
 from tests.simulation.world.checkers.model import Change, Row
 from tests.simulation.world.checkers.partitioned import lane_of
 from tests.simulation.world.deadly_input import DECODED
+from tests.simulation.world.edges import INDEXED_BYTES_MAX
 from tests.simulation.world.settings import INPUT, NOTE, inputs_of
 from tests.simulation.world.town import Town
 from tidemark.epoch_protocol.lanes import shuffle_lane
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
-_KEY_BYTES: Final = 32_766
+_KEY_BYTES: Final = INDEXED_BYTES_MAX - 1
 """Of a record key that is not too long itself, and is with a dollar and a digit."""
 _DAY: Final = "d0"
 

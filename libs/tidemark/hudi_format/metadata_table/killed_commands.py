@@ -17,15 +17,15 @@ def commits_without_inflight(storage: Storage, root: str) -> list[Instant]:
     timeline = load_timeline(storage, root)
     names = set(storage.names(join_path(root, "timeline")))
     commits = timeline.completed(Action.COMMIT, Action.DELTA_COMMIT)
-    lacking = [each for each in commits if _inflight(each).file_name not in names]
+    lacking = [commit for commit in commits if _inflight(commit).file_name not in names]
     # Archival deletes an instant's files one by one, once the archive has it.
-    return [each for each in lacking if not _has_archived(timeline, each.requested)]
+    return [commit for commit in lacking if not _has_archived(timeline, commit.requested)]
 
 
 def builds_without_inflight(storage: Storage) -> list[Instant]:
     """Those of them that built an index."""
     commits = commits_without_inflight(storage, METADATA_TABLE_ROOT)
-    return [each for each in commits if is_bootstrap_instant(each.requested)]
+    return [commit for commit in commits if is_bootstrap_instant(commit.requested)]
 
 
 def end_killed_builds(storage: Storage) -> None:

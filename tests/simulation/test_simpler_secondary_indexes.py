@@ -1,0 +1,266 @@
+"""Secondary indexes of simpler designs, each planted into the product. Each has other entries than the rows
+behind one of the epochs below, and is found first behind the one that is named.
+
+Entries and rows are read here without the product (`kept_secondary`, hudi-rs). What only several writers
+show is in `planted/secondary_bugs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from tests.simulation.commit_path import CommitPath
+from tests.simulation.kept_secondary import live, switch_on
+from tests.simulation.rewriting_engine import RewritingEngine
+from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, first_epoch, row, second_epoch
+from tests.simulation.scripted_tagger import SCHEMA, Tagged
+from tests.simulation.test_index_made_beside_epochs import Life, Nth, entries, with_values
+from tidemark.commit_coordinator.commit import commit_effects
+from tidemark.commit_coordinator.offline import index_command
+from tidemark.epoch_protocol.batches import KEY, OP, DataOp
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.file_group.base_file import RECORD_KEY
+from tidemark.hudi_format.file_group.value_changes import (
+    RowsChanged,
+    SliceMerge,
+    ValueChanges,
+    ValuePairs,
+    values_changed,
+)
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryChanges
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.table_config import TableType
+from tidemark.stream_writer import secondary_task
+from tidemark.stream_writer.data_task import DataPartitionWriter
+from tidemark.stream_writer.secondary_task import SecondaryEntries
+
+Patch = pytest.MonkeyPatch
+COLUMN, NULL = "v", "\0"
+INSERT, UPDATE, DELETE = DataOp.INSERT, DataOp.UPDATE, DataOp.DELETE
+EPOCHS: Mapping[str, Sequence[Tagged]] = {
+    "an insert": [(row("k", 10, 0), INSERT, GROUP_A)],
+    "an update that loses": [(row("k", 9, 1), UPDATE, GROUP_A)],
+    "a delete that loses": [(row("k", 9, 0), DELETE, GROUP_A)],
+    "two updates": [(row("k", 11, 1), UPDATE, GROUP_A), (row("k", 12, 2), UPDATE, GROUP_A)],
+    "a value that comes back": [(row("k", 13, 3), UPDATE, GROUP_A), (row("k", 14, 2), UPDATE, GROUP_A)],
+    "a move with its value": [(row("k", 15, 2), DELETE, GROUP_A), (row("k", 15, 2, "d2"), INSERT, GROUP_B)],
+    "a row without a value": [({**row("k", 16, 0, "d2"), COLUMN: None}, UPDATE, GROUP_B)],
+}
+
+
+def first_wrong(folder: Path, table_type: TableType = TableType.MERGE_ON_READ) -> str | None:
+    """The first epoch behind which the entries are not those of the rows."""
+    path = CommitPath(folder, table_type, ordered=True)
+    switch_on(path.storage, 2, COLUMN)
+    for name, rows in EPOCHS.items():
+        path.tag(rows)
+        path.run_until_idle()
+        values = {key: each[COLUMN] for key, each in path.rows().items()}
+        if live(path.storage) != {
+            f"{NULL if value is None else value}${key}" for key, value in values.items()
+        }:
+            return name
+    return None
+
+
+def entries_of_what_was_tagged(patch: Patch) -> None:
+    """Counterexample 1: whoever tags takes an update for the winner. A row that loses against the stored one
+    takes the stored row's entry away.
+    """
+    real = SliceMerge.rows_logged
+
+    def rows_logged(self: SliceMerge, at: Any, upserts: pa.Table | None, *more: Any) -> RowsChanged:
+        found = real(self, at, upserts, *more)
+        names = found.after.schema
+        return (
+            found if upserts is None else RowsChanged(found.before, upserts.select(names.names).cast(names))
+        )
+
+    patch.setattr(SliceMerge, "rows_logged", rows_logged)
+
+
+def each_update_against_the_row_before_the_epoch(patch: Patch) -> None:
+    """Counterexample 2: the value of an update that another one of its epoch follows stays for ever."""
+    with_steps(patch, lambda before, values: [(before, value) for value in values])
+
+
+def deletes_behind_the_puts_of_each_step(patch: Patch) -> None:
+    """Counterexample 3: an HFile block with the puts, then a block with the deletes. A value that goes and
+    comes back is in both.
+    """
+    with_steps(patch, lambda before, values: list(zip([before, *values], values, strict=False)))
+    deletes_win(patch)
+
+
+def each_data_file_on_its_own(patch: Patch) -> None:
+    """Counterexample 4: the file that a row leaves deletes the entry that the other file puts."""
+    deletes_win(patch)
+
+
+def text_of_another_type(patch: Patch) -> None:
+    """Counterexample 6: Hudi's readers look up `5`, and the entry says `5.00`."""
+
+    def texts(column: pa.Array) -> pa.Array:
+        return column.cast(pa.decimal128(21, 2)).cast(pa.string())
+
+    patch.setattr(secondary_task, "value_texts", texts)
+
+
+def nulls_left_out(patch: Patch) -> None:
+    """Counterexample 7: a row without a value has no entry."""
+
+    def not_null(pairs: ValuePairs) -> ValuePairs:
+        known = pairs.values.is_valid()
+        return ValuePairs(pairs.keys.filter(known), pairs.values.filter(known))
+
+    def changed(files: Sequence[RowsChanged], column: str) -> ValueChanges:
+        found = values_changed(files, column)
+        return ValueChanges(not_null(found.puts), not_null(found.deletes))
+
+    patch.setattr(secondary_task, "values_changed", changed)
+
+
+def with_steps(patch: Patch, steps_of: Callable[[Any, list[Any]], list[tuple[Any, Any]]]) -> None:
+    """Of a key with several updates in an epoch the data task adds the entries of each step, too. `steps_of`:
+    the values before and behind each, of the value before the epoch and those of the updates.
+    """
+    real_write, real_add = DataPartitionWriter.write, SecondaryEntries.add
+    tagged: dict[str, list[Any]] = {}
+
+    def write(self: DataPartitionWriter, batches: Sequence[Any]) -> Any:
+        tagged.clear()
+        for batch in (each.batch for each in batches):
+            columns = (batch.column(batch.schema.get_field_index(name)) for name in (KEY, OP, COLUMN))
+            for key, op, value in zip(*(column.to_pylist() for column in columns), strict=True):
+                if op != DELETE:
+                    tagged.setdefault(key, []).append(value)
+        return real_write(self, batches)
+
+    def add(self: SecondaryEntries, changed: RowsChanged) -> None:
+        real_add(self, changed)
+        pairs = changed.before.select([RECORD_KEY, COLUMN])
+        for key, before in zip(*(column.to_pylist() for column in pairs.columns), strict=True):
+            values = tagged.get(key, [])
+            for step in steps_of(before, values) if len(values) > 1 else []:
+                rows = (pa.table([[key], [value]], schema=pairs.schema) for value in step)
+                real_add(self, RowsChanged(*rows))
+
+    patch.setattr(DataPartitionWriter, "write", write)
+    patch.setattr(SecondaryEntries, "add", add)
+
+
+def deletes_win(patch: Patch) -> None:
+    """What is deleted and put in an epoch is deleted."""
+
+    def reduced(parts: Sequence[pa.Table]) -> SecondaryChanges:
+        entries = pa.concat_tables(parts).combine_chunks()
+        keys, is_put = entries.column("key").combine_chunks(), entries.column("is_put").combine_chunks()
+        deletes = keys.filter(pc.invert(is_put)).unique()
+        puts = keys.filter(is_put).unique()
+        return SecondaryChanges(puts.filter(pc.invert(pc.is_in(puts, value_set=deletes))), deletes)
+
+    patch.setattr(secondary_task, "reduced", reduced)
+
+
+BUGS: Mapping[Callable[[Patch], None], str] = {
+    entries_of_what_was_tagged: "an update that loses",
+    each_update_against_the_row_before_the_epoch: "two updates",
+    deletes_behind_the_puts_of_each_step: "a value that comes back",
+    each_data_file_on_its_own: "a move with its value",
+    text_of_another_type: "an insert",
+    nulls_left_out: "a row without a value",
+}
+
+
+@pytest.mark.parametrize("table_type", list(TableType))
+def test_all_epochs_leave_the_entries_of_the_rows(tmp_path: Path, table_type: TableType) -> None:
+    assert first_wrong(tmp_path, table_type) is None
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_simpler_design_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Callable[[Patch], None]
+) -> None:
+    bug(monkeypatch)
+    assert first_wrong(tmp_path) == BUGS[bug]
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_an_index_that_appears_behind_the_plan_has_the_epoch_only_if_the_decision_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compares: bool
+) -> None:
+    """The counterexample of admission: it was built from the slices of before."""
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    first_epoch(path)
+    path.step_coordinator()
+    assert path.write_open_attempt()
+    switch_on(path.storage, 2, COLUMN, at=InstantGenerator(path.clock).next())
+    if not compares:
+        monkeypatch.setattr(commit_effects, "refuse_other_indexes", lambda *_: None)
+    path.run_until_idle()
+    assert set(path.rows()) == {"a", "b", "c"}
+    assert live(path.storage) == ({"1$a", "1$b", "1$c"} if compares else set())
+
+
+@pytest.mark.parametrize("reads_as_of_plan", [True, False])
+def test_a_second_run_of_a_task_has_the_same_entries_only_if_it_reads_as_of_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_as_of_plan: bool
+) -> None:
+    """Counterexample 5: another engine commits in between, and a log file's name stands for two contents."""
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    switch_on(path.storage, 2, COLUMN)
+    first_epoch(path)
+    path.run_until_idle()
+    second_epoch(path)
+    path.step_coordinator()
+    view = path.attempts.wait_for_unreported(0.0)
+    assert view is not None
+    tasks = path.run_open_attempt()
+    first = path.outcomes_of(view, tasks)
+    engine = RewritingEngine(path.storage, path.clock, path.action)
+    engine.rewrite(SCHEMA, lambda rows: with_values(rows, 100))
+    if not reads_as_of_plan:
+        reads_the_newest_slices(monkeypatch)
+        with pytest.raises(CorruptFileError):
+            path.outcomes_of(view, tasks)
+    else:
+        again = path.outcomes_of(view, tasks)
+        assert [each.metadata_logs for each in again] == [each.metadata_logs for each in first]
+
+
+def reads_the_newest_slices(patch: Patch) -> None:
+    """What a task compares with is what is newest when it runs."""
+    real = DataPartitionWriter._slices
+
+    def slices(self: DataPartitionWriter, groups: Any) -> Any:
+        planned, self._task = self._task, msgspec.structs.replace(self._task, as_of="9" * 17)
+        try:
+            return real(self, groups)
+        finally:
+            self._task = planned
+
+    patch.setattr(DataPartitionWriter, "_slices", slices)
+
+
+@pytest.mark.parametrize("looks_again", [True, False])
+def test_an_index_that_is_made_beside_epochs_has_all_rows_only_if_the_command_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_again: bool
+) -> None:
+    """Counterexample 10: rows that are committed between the scan and the moment when it is switched on."""
+    if not looks_again:
+        monkeypatch.setattr(index_command, "_is_as_of", lambda *_: True)
+    life = Life(tmp_path, TableType.MERGE_ON_READ)
+    before = life.path.state().committed.epoch
+    moment = Nth(0, life.epoch)
+    life.make(lambda name, path: moment(name, path) if "/staged/" in path else None)
+    life.run_until_idle()
+    assert life.path.state().committed.epoch > before
+    rows = {f"{each[COLUMN]}${key}" for key, each in life.path.rows().items()}
+    assert (entries(life.storage) == rows) is looks_again
