@@ -53,6 +53,9 @@ from tidemark.stream_writer.table_services.services_loop import (
 
 _log = logging.getLogger(__name__)
 COMMITS: Final = int(os.environ.get("TIDEMARK_LEFT_COMMITS", "120"))
+TOLD_EVERY: Final = 1_000
+# For one kind of merge: behind 15 000 commits it took 175 s (docs/table-services.md).
+MERGED_S: Final = 900.0 + COMMITS / 5
 TASK_MEMORY: Final = 32 << 20
 # An interpreter with Arrow takes 80 MiB before it merges anything.
 PEAK_MAX: Final = (96 << 20) + 2 * TASK_MEMORY
@@ -74,9 +77,13 @@ class Measured(ProcessEngine):
 
     def run_bins(self, bins: Sequence[bytes]) -> list[bytes]:
         found: list[bytes] = []
-        thread = threading.Thread(target=lambda: found.extend(super(Measured, self).run_bins(bins)))
+        thread = threading.Thread(
+            target=lambda: found.extend(super(Measured, self).run_bins(bins)), daemon=True
+        )
         thread.start()
+        end_s = time.monotonic() + MERGED_S
         while thread.is_alive():
+            assert time.monotonic() < end_s, f"{len(bins)} merges, {self.commits_beside} commits beside them"
             self._story.commit((*range(5, 25), 200 + self.commits_beside))
             self.commits_beside += 1
             time.sleep(0.05)
@@ -161,7 +168,10 @@ def test_a_table_that_was_left_is_brought_back_with_flat_memory(
     story = Story(tmp_path / "table")
     story.commit(range(60))
     story.writer = QuickWriter(story)
+    began_s = time.monotonic()
     for number in range(COMMITS):
+        if number % TOLD_EVERY == 0:
+            _log.info("%d of %d commits after %.0f s", number, COMMITS, time.monotonic() - began_s)
         # Keys come and go, so that the index changes, too.
         gone = 100 + (number - 50) % 90
         deletes = (gone,) if f"k{gone}" in story.live else ()
