@@ -25,6 +25,8 @@ _POWERS: Final = {
     ("protobuf", "records of 8"): 6,
     ("protobuf", "records of 40"): 11,
     ("protobuf", "unknown groups"): 3,
+    ("debezium-json", "records of 8"): 4,
+    ("debezium-avro", "records of 8"): 4,
 }
 
 
