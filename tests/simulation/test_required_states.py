@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.choose_seeds import WITNESSES, choose
+from tests.simulation.choose_seeds import SHOW_PLANTED_BUGS, WITNESSES, choose
 from tests.simulation.reached_states import CHUNKS, FIXED_SEEDS, REACHED, REQUIRED, ReachedStates
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def test_each_required_state_is_missed_where_no_chunk_has_it() -> None:
 
 def test_the_chunks_are_all_fixed_seeds() -> None:
     assert tuple(seed for chunk in CHUNKS for seed in chunk) == FIXED_SEEDS
-    assert len(set(FIXED_SEEDS)) == len(FIXED_SEEDS) >= 150
+    assert len(set(FIXED_SEEDS)) == len(FIXED_SEEDS) >= 100
 
 
 def test_rare_states_choose_seeds_first_and_the_lowest_ones_fill() -> None:
@@ -82,6 +82,12 @@ def test_rare_states_choose_seeds_first_and_the_lowest_ones_fill() -> None:
     reached = {seed: rare if seed in (70, 90) else often if seed % 2 else frozenset() for seed in range(100)}
     assert choose(reached, 6) == sorted([70, 90, *[seed for seed in range(100) if seed % 2][:2], 0, 2])
     assert WITNESSES == 4
+
+
+def test_seeds_that_show_a_planted_bug_are_chosen_whatever_they_reach() -> None:
+    reached = {seed: frozenset({"often"}) for seed in range(20)}
+    assert choose(reached, 6, {17, 19, 400}) == [0, 1, 2, 3, 17, 19]
+    assert set(FIXED_SEEDS) >= SHOW_PLANTED_BUGS
 
 
 def test_no_state_is_lost_by_choosing() -> None:

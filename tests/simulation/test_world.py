@@ -1,5 +1,5 @@
-"""Small worlds under faults: G1 to G8 hold after every step. A hundred and fifty of fixed seeds reach every
-required state; some more are drawn in each run. A hundred that change with the commit are in
+"""Small worlds under faults: G1 to G8 hold after every step. A hundred of fixed seeds reach every required
+state; some more are drawn in each run. As many that change with the commit are in
 `test_worlds_of_objects.py`. The fixed ones were chosen among a thousand, which
 `make simulate SIMULATE_ARGS="--count 1000"` runs whole, and a hundred thousand without the argument.
 
