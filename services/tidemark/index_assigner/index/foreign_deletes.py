@@ -27,13 +27,12 @@ from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.changes import positions_in
 from tidemark.hudi_format.metadata_table import RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
-from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import NO_ORDERING
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.cache_keys import CacheKeys
-from tidemark.index_assigner.index.gone_keys import gone_keys
+from tidemark.index_assigner.index.gone_keys import Changes, gone_keys
 from tidemark.index_assigner.index.key_column import stretches, widths_of
 from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
@@ -95,15 +94,14 @@ class ForeignDeletes:
 
     # ------------------------------------------------------------ notes
 
-    def notes(self, shard: ShardSnapshot, number: ShardId, changes: ChangeStream | None) -> Iterator[Put]:
+    def notes(self, shard: ShardSnapshot, number: ShardId, read: Changes) -> Iterator[Put]:
         """Yields the notes to write before a shard's changes, made of a limited number of keys at a time.
 
-        ``changes``: those that the shard is caught up by, oldest first; RocksDB must not have them before
-        the last note was made. None: the shard is filled from its file slice alone.
+        ``read``: reads the changes that the shard is caught up by, or filled with, oldest first; RocksDB must
+        not have them before the last note was made.
         """
         if not self._parts.deletes_stay:
             return
-        read = shard.log_parts if changes is None else changes.parts
         base = _BaseFile(shard, self._locations)
         for gone in gone_keys(read, self._bytes_max):
             where = self._last_places(read(), gone)

@@ -66,6 +66,13 @@ class IndexLimits:
         return self.slice_deletes // 2
 
     @property
+    def caught_up_changes(self) -> int:
+        """Bytes for changes that are read twice while a shard is caught up, when the ordering values of
+        slices are forgotten.
+        """
+        return self.slice_values
+
+    @property
     def disk_for_runs(self) -> int:
         """Bytes on disk above which no more runs are loaded: the rest is for promotions and RocksDB's
         compactions.

@@ -18,11 +18,9 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     DBCompressionType,
-    IngestExternalFileOptions,
     Options,
     Rdict,
     ReadOptions,
-    SstFileWriter,
     WriteBatch,
 )
 
@@ -44,7 +42,6 @@ _BLOOM_BITS: Final = 10
 _BLOCK_BYTES: Final = 16 << 10
 _OPEN_FILES_MAX: Final = 256
 RUNS_FOLDER: Final = "runs"
-_LOADING_FILE: Final = "loading.sst"
 _DAMAGED_MARK: Final = "TIDEMARK_DAMAGED"
 # The folder's size is measured again after so many bytes were written.
 _MEASURE_EVERY: Final = 4 << 20
@@ -234,27 +231,6 @@ class RocksTier:
     def sync(self) -> None:
         """Makes all writes so far durable: a loss of power takes none of them back."""
         self._guarded(lambda: self._db.flush_wal(True))
-
-    def load(self, keys: list[bytes], values: list[bytes]) -> None:
-        """Adds unique keys in ascending order, at least one, as a file that RocksDB ingests.
-
-        It costs less than `write` for many keys. The file survives a loss of power, but earlier writes may
-        not. So a record that refers to these keys has to be written afterwards.
-        """
-        path = self.path / _LOADING_FILE
-        path.unlink(missing_ok=True)
-        self._guarded(lambda: self._write_file(path, keys, values))
-        self._written += path.stat().st_size
-        options = IngestExternalFileOptions()
-        options.set_move_files(True)
-        self._guarded(lambda: self._db.ingest_external_file([str(path)], options))
-
-    def _write_file(self, path: Path, keys: list[bytes], values: list[bytes]) -> None:
-        file = SstFileWriter(self._options())
-        file.open(str(path))
-        for _ in map(file.__setitem__, keys, values):
-            pass
-        file.finish()
 
     def clear(self, first: bytes, end: bytes) -> None:
         """Drops all keys in [first, end); writes nothing when there are none."""

@@ -35,6 +35,7 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
+from tidemark.index_assigner.index.kept_changes import KeptChanges
 from tidemark.index_assigner.index.key_column import stretches, widths_of
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier
@@ -75,10 +76,12 @@ class ShardStore:
         foreign: ForeignDeletes,
         runs: RunTier,
         ids: IdSource,
+        changes_kept: int,
     ) -> None:
         """``ids``: random ones, also where a test repeats others: what follows a loss of power must not get
-        the name of what that took back.
+        the name of what that took back. ``changes_kept``: bytes, as for `KeptChanges`.
         """
+        self._changes_kept = changes_kept
         self._rocks, self._locations, self._stored = rocks, locations, stored
         self._foreign, self._runs, self._ids = foreign, runs, ids
         self._values = BlockValues(locations)
@@ -133,16 +136,16 @@ class ShardStore:
         self._runs.open(number, shard.life, shard.change)
         if shard.record() != record or changes:
             # All notes come before the first change: they say where keys were without it.
-            notes = self._foreign.notes(fresh, number, changes) if changes else ()
-            self._write(shard, chain(notes, self._changed(shard, changes)))
+            kept = KeptChanges(changes.parts if changes else tuple, self._changes_kept)
+            self._write(shard, chain(self._foreign.notes(fresh, number, kept), self._changed(shard, kept())))
         self._runs.changes.wrote(shard, [], 0)
         return shard
 
-    def _changed(self, shard: OpenShard, changes: Iterable[tuple[str, RecordIndexEntries]]) -> Iterator[Put]:
+    def _changed(self, shard: OpenShard, changes: Iterable[RecordIndexEntries]) -> Iterator[Put]:
         """The puts of the changes, a part of them in memory at a time. Of a key that is in several the last
         one counts, as it is written last.
         """
-        for _, part in changes:
+        for part in changes:
             yield from self._runs.changes.wrote(shard, self._located(shard.number, part), len(part))
 
     def drop(self, number: ShardId) -> None:
@@ -223,18 +226,11 @@ class ShardStore:
     ) -> OpenShard:
         """Fills the shard with the changes in the log files of its slice. ``life``: of the record index.
 
-        The record is written last: without it an interrupted filling starts over.
+        The record is written last: without it an interrupted filling starts over. A shard may have a hundred
+        log files of some hundred entries each: they are read once, and nothing is synced for any of them.
         """
-        count = 0
         self._runs.drop(number)
         self._rocks.clear(*shard_range(b"", number))
-        self._rocks.write_in_parts(self._foreign.notes(fresh, number, None), [], [], all_records(number))
-        # What is loaded later counts: parts of log files go in in their order, one at a time.
-        for part in fresh.log_parts():
-            count += len(part)
-            for keys, values in self._located(number, part.sorted_by_key()):
-                self._rocks.load(keys, values)
-        fresh.check_base()
         shard = OpenShard(
             number,
             fresh,
@@ -245,9 +241,19 @@ class ShardStore:
             shown.unseen,
             index=life,
         )
-        self._runs.changes.wrote(shard, [], count)
-        self._rocks.write(record_puts(shard), former_records(number, shard.change))
+        changes = KeptChanges(fresh.log_parts, self._changes_kept)
+        notes = self._foreign.notes(fresh, number, changes)
+        self._write(shard, chain(notes, self._filled(shard, changes())))
         return shard
+
+    def _filled(self, shard: OpenShard, changes: Iterable[RecordIndexEntries]) -> Iterator[Put]:
+        """The puts of a slice's log files, oldest first: of a key that is in several the last one counts."""
+        count = 0
+        for part in changes:
+            count += len(part)
+            yield from self._located(shard.number, part)
+        shard.snapshot.check_base()
+        self._runs.changes.wrote(shard, [], count)
 
     def _located(self, number: ShardId, entries: RecordIndexEntries) -> Iterator[Put]:
         """The puts of record index entries: a location or absent, without an ordering value."""

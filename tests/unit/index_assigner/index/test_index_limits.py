@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -124,9 +125,9 @@ def test_full_disk_says_so_and_the_cache_is_kept(tmp_path: Path, monkeypatch: py
     rocks = RocksTier(tmp_path / "cache", "t 1", 8 << 20)
     rocks.write([([b"a"], [b"1"])])
     with monkeypatch.context() as full:
-        full.setattr(RocksTier, "_write_file", refuse)
+        full.setattr(rocks, "_db", SimpleNamespace(write=refuse))
         with pytest.raises(CacheDiskError, match=r"state\.path.*Free space"):
-            rocks.load([b"b"], [b"2"])
+            rocks.write([([b"b"], [b"2"])])
     rocks.close()
     with monkeypatch.context() as full:
         full.setattr(RocksTier, "_open", refuse)

@@ -82,21 +82,35 @@ def test_an_epoch_of_large_keys_is_promoted_in_batches_of_some_mib(assigners) ->
 def test_log_files_with_large_keys_are_taken_over_some_mib_at_a_time(
     assigners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded: list[int] = []
-    load = RocksTier.load
-
-    def noted(rocks: RocksTier, keys: list[bytes], values: list[bytes]) -> None:
-        loaded.append(sum(map(len, keys)))
-        load(rocks, keys, values)
-
-    monkeypatch.setattr(RocksTier, "load", noted)
     monkeypatch.setattr(shards, "_KEY_BYTES_AT_ONCE", 1 << 20)
     table = DataTable(shards=1)
     table.commit_rows(KEYS_OF_8_KIB)
-    one = assigners(table, limits=LIMITS).open(table.known())
-    # Two bytes for each key beside it: its shard.
-    assert max(loaded) < 1.001 * (1 << 20)
+    one = assigners(table, limits=LIMITS)
+    watched = Watched(one)
+    one.open(table.known())
+    assert sum(watched.sizes) > 500 << 13
+    # A batch that is not full yet, and the next keys.
+    assert max(watched.sizes) < 2.1 * (1 << 20)
     answers(one, table)
+
+
+@pytest.mark.parametrize("kill_at", range(10))
+def test_killed_between_two_batches_of_log_files_the_shard_is_filled_anew(
+    assigners, monkeypatch: pytest.MonkeyPatch, kill_at: int
+) -> None:
+    monkeypatch.setattr(RocksTier, "_batch_bytes", 1)
+    table = DataTable(shards=1)
+    table.commit_rows(FIRST)
+    table.commit_rows({"k00": (2, 2), "k01": (3, 2)}, {"k02": 2, "k03": 2})
+    table.commit_rows({"k01": (1, 3), "new1": (3, 3)}, {"k00": 3})
+    one = assigners(table)
+    watched = Watched(one)
+    watched.kill_at = kill_at
+    with pytest.raises(KilledError) if kill_at < 9 else contextlib.nullcontext():
+        one.open(table.known())
+    assert (read_record(one.rocks, ShardId(0)) is None) is (kill_at < 9)
+    one.close()
+    answers(assigners(table).open(table.known()), table)
 
 
 def test_of_a_key_in_several_log_files_the_newest_place_is_taken_over(assigners) -> None:
