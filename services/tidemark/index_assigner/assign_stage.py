@@ -57,7 +57,7 @@ def assign_work(context: StageContext) -> StageWork:
     partitioned = kind is IndexKind.PARTITIONED
     identity = cache_identity(table_identity(storage, context.ids), kind, facts.num_shards, facts.lanes)
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
-    seen, loads = context.observer.tier_read, ThreadedLoads()
+    seen, loads = context.observer.tier_read, ThreadedLoads(context.awaited_index.waiting)
     index = table_index(
         config, storage, context.schema, kind, facts.num_shards, rocks, locations, clock, loads, seen
     )
@@ -85,6 +85,7 @@ def assign_work(context: StageContext) -> StageWork:
                 lambda: MetadataTableSnapshot.load(storage),
                 clock,
                 ordered,
+                context.awaited_index.waiting,
             ),
             placement=placement,
             tagger=BatchTagger(index, locations, placement, clock, ordered, ttl_ms, partitioned),

@@ -26,6 +26,7 @@ from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import LOOKUP_SERVICE, LookupGate, check_topics, snapshot_loader
 from tidemark.index_assigner.assign_traces import AssignTraces
 from tidemark.index_assigner.assigner_metrics import AssignerMetrics
+from tidemark.index_assigner.awaited_index import AwaitedIndex
 from tidemark.index_assigner.circles import CircleSearch
 from tidemark.index_assigner.input.careful_frames import CarefulSettings
 from tidemark.index_assigner.input.deleted_input import read_by
@@ -90,6 +91,7 @@ def shuffle_work(context: StageContext) -> StageWork:
         stale=stale_by_record(context.storage),
         careful=context.careful(),
         ledger_read=read_by(context.folds, context.client, context.topics.ledger_partition),
+        may_read=context.awaited_index.is_over,
     )
     return ShuffleWork(context.client, context.keyer(), settings, context.clock)
 
@@ -108,7 +110,7 @@ class AssignerService:
         self._process_id = f"assigner-{ports.ids.uuid()}"
         text = config.table.schema.read_text(encoding="utf-8")
         self._schema = TableSchema.from_avro(text, config.table.name)
-        self._lookups = LookupGate()
+        self._lookups, self._awaited_index = LookupGate(), AwaitedIndex()
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self.metrics = AssignerMetrics(config)
@@ -245,6 +247,7 @@ class AssignerService:
             process_id=self._process_id,
             observer=self._observer,
             careful_settings=ports.careful_settings,
+            awaited_index=self._awaited_index,
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:

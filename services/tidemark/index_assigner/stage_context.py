@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidemark.commit.v1 import commit_pb2_grpc
@@ -13,6 +13,7 @@ from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableConfig
 from tidemark.index_assigner.adapters import LookupGate
+from tidemark.index_assigner.awaited_index import AwaitedIndex
 from tidemark.index_assigner.input.careful_frames import CarefulSettings, Setup
 from tidemark.index_assigner.input.careful_lanes import CarefulLanes, ChildReader
 from tidemark.index_assigner.input.deleted_input import read_by
@@ -38,7 +39,7 @@ class StageContext:
     """Configuration, table, ports and the coordinator's answer, for one stage. Read-only.
 
     ``schema``: the configured one (`table.schema`). ``folds``: has read ledger and decisions to their ends;
-    belongs to this stage alone.
+    belongs to this stage alone. ``awaited_index``: is shared by the stages of the process.
     """
 
     config: TableConfigFile
@@ -56,6 +57,7 @@ class StageContext:
     process_id: str
     observer: AssignerObserver
     careful_settings: CarefulSettings | None = None
+    awaited_index: AwaitedIndex = field(default_factory=AwaitedIndex)
 
     @property
     def ordering(self) -> OrderingField | None:

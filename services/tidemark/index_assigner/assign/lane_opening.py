@@ -12,6 +12,7 @@ Rows of transactions that were rewound, or never counted, are ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from tidemark.epoch_protocol.entries import Produced, Topic
@@ -47,7 +48,10 @@ class LaneOpener:
         load_snapshot: Callable[[], MetadataTableSnapshot],
         clock: Clock,
         ordered: bool,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """``waiting``: in its block the lanes' shards are filled or caught up."""
+        self._waiting = waiting
         self._index = index
         self._client = client
         self._topics = topics
@@ -64,7 +68,8 @@ class LaneOpener:
         state of that time. Raises IncompleteRangeError, OffsetOutOfRangeError when batches that a counting
         entry names are torn or gone, IndexRebuiltError when the number of shards changed.
         """
-        self._open_shards(lanes, state.known())
+        with self._waiting():
+            self._open_shards(lanes, state.known())
         for lane in lanes:
             if self._ordered:
                 self._load_tombstones(lane, state)

@@ -29,7 +29,7 @@ from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import WarmProgress
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
-from tidemark.index_assigner.index.waited_loads import waits_for_load
+from tidemark.index_assigner.index.waited_loads import waited_for
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.errors import RunTooLargeError
 from tidemark.index_assigner.runs.files import RunFolder, is_change, run_name, shard_of
@@ -70,15 +70,13 @@ class RunTier:
         self._loading: tuple[OpenShard, Load] | None = None
         self._published_bytes = self._folder.disk_bytes()
         self._wanted: set[ShardId] = set()
-        self._plan_in = 0
+        self._plan_in, self._is_waited_for = 0, False
         self.loaded = self.evicted = 0
 
     # ------------------------------------------------------------------ shards
 
     def open(self, number: ShardId, life: str, change: str) -> None:
-        """Maps the run of the shard's life, if there is one, and its change run, and deletes all others (or
-        raises ChangesLostError).
-        """
+        """Maps the run of the shard's life and its change run; deletes others. Raises ChangesLostError."""
         self.end_load([number])
         of_changes = self.changes.open(number, life, change)
         own = run_name(number, life)
@@ -99,7 +97,8 @@ class RunTier:
         self._copies.close(shards)
 
     def drop(self, number: ShardId) -> None:
-        """Deletes the shard's runs: its life has ended."""
+        """Deletes the shard's runs: its life has ended. Look-ups may wait for the runs of the next one."""
+        self._is_waited_for = True
         self.close([number])
         for name in self._folder.names():
             if shard_of(name) == number:
@@ -124,9 +123,7 @@ class RunTier:
     # ------------------------------------------------------------------ look-ups
 
     def find(self, number: ShardId, keys: pa.StringArray) -> FoundInBase | None:
-        """Where each key is in the base file that the shard's run was made of, as far as the run knows. None:
-        there is no run, or it is damaged, and is set aside now.
-        """
+        """What the shard's run says of each key. None: there is none, or it is damaged and set aside now."""
         name = self._copies.name(number)
         if name is None:
             return None
@@ -152,15 +149,19 @@ class RunTier:
         if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
             self._cold[shard.number] = shard
 
-    def load_first(self, shard: OpenShard, keys: pa.StringArray) -> bool:
-        """Loads the shard, which has no run, if a look-up of these keys waits for that; returns whether."""
-        if not waits_for_load(shard, keys) or self._free() < copy_bytes(shard):
-            return False
-        self.want([shard])
-        while shard.number in self._wanted_left():
-            self._loads.wait()
-            self.poll()
-        return True
+    def load_first(self, asked: Iterable[tuple[OpenShard, pa.StringArray]]) -> bool:
+        """Loads those of these shards, which have no run, for which a look-up of these keys waits; returns
+        whether there are any. No change run is made before the first look-up that waits for nothing.
+        """
+        waited = waited_for(asked, self._free())
+        self._is_waited_for = bool(waited)
+        self.want(waited)
+        if waited:
+            with self._loads.waiting():
+                while any(shard.number in self._wanted_left() for shard in waited):
+                    self._loads.wait()
+                    self.poll()
+        return bool(waited)
 
     def want(self, shards: Iterable[OpenShard]) -> None:
         """Loads all of these shards that have no run, whatever look-ups read of them."""
@@ -220,7 +221,7 @@ class RunTier:
                 self._publish(shard, ended)
         if self._cold and self._loading is None and not self._loads.is_busy:
             self._start_next()
-        if self._loading is None and not self._loads.is_busy:
+        if self._loading is None and not self._loads.is_busy and not self._is_waited_for:
             self._loading = self.changes.next_load(self._room_for_changes)
             if self._loading is not None:
                 self._loads.start(self._loading[1])
@@ -258,9 +259,7 @@ class RunTier:
         _log.log(level, "shard %d is not loaded, look-ups read its HFile: %s", shard.number, error)
 
     def _start_next(self) -> None:
-        """Loads the shard of which look-ups have read the greatest share, if the disk has room for it, else
-        the ranges that are worth it most.
-        """
+        """Loads the shard of which most was read; without room on the disk the ranges that are worth most."""
         shard = max(self._cold.values(), key=lambda one: one.blocks_read / one.snapshot.block_count)
         if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
             self._tried([shard.number])

@@ -154,16 +154,21 @@ class TierReads:
         worth waiting for it, and those in ranges that the run lacks.
         """
         if not columns.open.size:
+            self._runs.load_first(())
             return
         started = self._clock.monotonic_s()
         located = np.full(len(columns.open), NO_LOCATION, np.int32)
         known = np.zeros(len(columns.open), np.bool_)
-        for number, members in _by_shard(shards[columns.open]):
-            wanted = keys.take(pa.array(columns.open[members]))
-            found = self._runs.find(number, wanted)
-            if found is None and self._runs.load_first(held[number], wanted):
-                found = self._runs.find(number, wanted)
-            if found is not None:
+        asked = [
+            (number, members, keys.take(pa.array(columns.open[members])))
+            for number, members in _by_shard(shards[columns.open])
+        ]
+        answers = {number: self._runs.find(number, wanted) for number, _, wanted in asked}
+        lacking = [(held[number], wanted) for number, _, wanted in asked if answers[number] is None]
+        if self._runs.load_first(lacking):
+            answers |= {shard.number: self._runs.find(shard.number, wanted) for shard, wanted in lacking}
+        for number, members, _ in asked:
+            if (found := answers[number]) is not None:
                 known[members], located[members] = found.known, found.locations
         present = located[known] >= 0
         none = np.zeros(len(present), np.bool_)

@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import BinaryIO, Final, Protocol
 
 import numpy as np
@@ -197,6 +198,9 @@ class Loads(Protocol):
     def take_ended(self) -> Load | None:
         """The load that has ended, once."""
 
+    def waiting(self) -> AbstractContextManager[None]:
+        """Within it a look-up calls `wait`, so what else the process does may rest."""
+
     def wait(self) -> None:
         """Returns when something can be taken, or at once where loads go on by `take_ended`."""
 
@@ -212,7 +216,8 @@ class SteppedLoads:
 
     inflating: Executor | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self.waiting = waiting
         self._load: Load | None = None
 
     @property
@@ -247,7 +252,9 @@ class ThreadedLoads:
     begin with the first look-up that reads many blocks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """``waiting``: see `Loads.waiting`."""
+        self.waiting = waiting
         threads = min(os.cpu_count() or 1, _INFLATING_THREADS_MAX)
         self._inflating = ThreadPoolExecutor(threads, thread_name_prefix="inflating")
         self._load: Load | None = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -58,7 +58,7 @@ class ShuffleSettings:
 
     ``start``: where a lane that never counted starts. ``schema_id``: fingerprint of the user's schema, for
     the batches' headers. ``stale``: which input logs are gone or replaced (`same_topics`). ``careful``:
-    reads suspect lanes. ``ledger_read``: see `deleted_input`.
+    reads suspect lanes. ``ledger_read``: see `deleted_input`. ``may_read``: see `AwaitedIndex.is_over`.
     """
 
     topics: TopicNames
@@ -70,13 +70,12 @@ class ShuffleSettings:
     stale: StaleLogs = none_stale
     careful: CarefulLanes | None = None
     ledger_read: LedgerRead = always_read
+    may_read: Callable[[float], bool] = lambda timeout_s: True
 
 
 @dataclass
 class _Lane:
-    """``start``: offset at which the next transaction's range starts; ``messages``: read, not published
-    yet.
-    """
+    """``start``: offset at which the next transaction's range starts; ``messages``: read, unpublished."""
 
     start: int
     messages: list[Message] = field(default_factory=list)
@@ -173,7 +172,8 @@ class ShuffleWork:
         if self._gathered_bytes:
             timeout_s = min(timeout_s, _QUIET_S)
         self._left_behind = self._left_behind and any(lane.messages for lane in self._lanes.values())
-        messages = [] if self._left_behind else self._poll(wanted, timeout_s, budget.bytes)
+        rests = self._left_behind or not self._settings.may_read(timeout_s)
+        messages = [] if rests else self._poll(wanted, timeout_s, budget.bytes)
         if messages:
             size = self._sort(messages)
             self._record_bytes = max(size // len(messages), 1)

@@ -11,6 +11,7 @@ from rocksdict import WriteBatch
 from tests.unit.index_assigner.index.test_gone_keys import entries
 from tests.unit.index_assigner.index_world import DataTable
 from tidemark.hudi_format.metadata_table import RecordIndexEntries, log_records
+from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
 from tidemark.index_assigner.index.kept_changes import KeptChanges
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.rocks import RocksTier
@@ -38,7 +39,7 @@ def test_log_files_are_read_once_where_they_fit_into_memory_and_answers_are_the_
     read: Counter[str] = Counter()
     stored_entries = log_records.stored_entries
 
-    def counted(source: log_records.SourcedBlock) -> log_records.StoredEntries:
+    def counted(source: log_records.SourcedBlock) -> StoredEntries:
         read[f"{source.path} {source.block.offset}"] += 1
         return stored_entries(source)
 

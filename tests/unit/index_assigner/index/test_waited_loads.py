@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from tests.unit.index_assigner.index_world import MANY, Assigner, DataTable
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
-from tidemark.index_assigner.index import waited_loads
+from tidemark.index_assigner.index import change_tier, waited_loads
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier
 from tidemark.index_assigner.runs.loading import ThreadedLoads
@@ -84,3 +87,36 @@ def test_a_base_file_that_vanishes_during_the_load_is_found_out(
     monkeypatch.setattr(ShardSnapshot, "check_base", gone)
     assert tiers(one, list(MANY)) <= {Tier.RUN, Tier.MDT}
     assert one.index.stats()["runs_loaded"] == table.shards - 1
+
+
+def test_no_change_run_is_made_before_a_lookup_that_waits_for_nothing(
+    assigners, table: DataTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of log files are found in RocksDB as well: no look-up waits for their change run."""
+    monkeypatch.setattr(change_tier, "_WRITTEN_MIN", 8)
+    table.commit_rows({f"new{number}": (1, 1) for number in range(90)})
+    one = assigners(table).open()
+    assert tiers(one, list(MANY)) == {Tier.RUN}
+    stats = one.index.stats()
+    assert (stats["runs_loaded"], stats["take_overs"], stats["take_overs_due"]) == (3, 0, 3)
+    assert not one.index._runs._loads.is_busy
+    for _ in range(200):
+        one.ask(["absent"])
+    assert one.index.stats()["take_overs"] == table.shards
+
+
+def test_all_shards_of_a_lane_are_waited_for_in_one_stretch(assigners, table: DataTable) -> None:
+    """While it lasts the shuffle stage leaves the cores to the loads."""
+    stretches: list[int] = []
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        before = one.index.stats()["runs_loaded"]
+        yield
+        stretches.append(int(one.index.stats()["runs_loaded"] - before))
+
+    one = assigners(table, loads=ThreadedLoads(waiting)).open()
+    for _ in range(2):
+        tiers(one, list(MANY))
+        # Of three shards one lane has the first and the last, the other lane the second.
+        assert stretches == [2, 1]
