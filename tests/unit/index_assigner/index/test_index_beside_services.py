@@ -100,8 +100,7 @@ class World:
         self.value = self.offset = 0
         self.generation = self.stamps_from = 0
         self.committed: str | None = None
-        # What is staged and counted, and not promoted.
-        self.uncommitted: dict[str, Change] = {}
+        self.uncommitted: dict[str, Change] = {}  # what is staged and counted, and not promoted
         small = self.draw.random() < 0.5
         self.limits = IndexLimits(3_000 if small else 1 << 20, 1 << 30)
         if self.draw.random() < 0.7:

@@ -59,8 +59,10 @@ def whole_build(documents: Iterable[bytes], shards: int, tasks: int) -> list[Sha
     Raises CorruptFileError: an entry was lost or doubled between rows and files.
     """
     reports = [_decoded(data) for data in documents]
-    files = sorted((each for each in reports if isinstance(each, ShardFile)), key=lambda file: file.shard)
-    tallies = [each for each in reports if isinstance(each, RowsTally)]
+    files = sorted(
+        (report for report in reports if isinstance(report, ShardFile)), key=lambda file: file.shard
+    )
+    tallies = [report for report in reports if isinstance(report, RowsTally)]
     if [file.shard for file in files] != list(range(shards)):
         raise CorruptFileError(f"the tasks wrote {len(files)} base files for {shards} shards")
     if len(tallies) != tasks:
