@@ -72,10 +72,31 @@ def test_without_an_assigner_it_loads_the_folder_itself(tmp_path, monkeypatch, c
     assert json.loads(capsys.readouterr().out)["by"] == "folder"
 
 
-def test_another_refusal_is_no_reason_to_load_the_folder(tmp_path, monkeypatch, capsys) -> None:
-    refused = RpcError("WarmIndex", grpc.StatusCode.UNAVAILABLE, "busy", ErrorDetails("WARM_BUSY"))
+def test_an_assigner_that_is_busy_is_asked_again_and_loads_meanwhile(tmp_path, monkeypatch, capsys) -> None:
+    """It answers between two batches, and the first ones of a cold index take long."""
+    busy, halfway = refused("WARM_BUSY"), Warmth(4, 2, 2, 20, 40)
+    coordinator = Coordinator(busy, busy, halfway, refused("NOT_ASSIGNING"), Warmth(4, 4, 0, 40, 40))
+    assert run(tmp_path, monkeypatch, coordinator, "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["loaded"] == 4
+    assert coordinator.started == [True, True, True, False, False]
+    assert printed.err.count("asking again") == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "code"),
+    [("WARM_BUSY", grpc.StatusCode.UNAVAILABLE, 1), ("NOT_WARMED", grpc.StatusCode.FAILED_PRECONDITION, 2)],
+)
+def test_another_refusal_is_no_reason_to_load_the_folder(
+    tmp_path, monkeypatch, capsys, reason: str, status: grpc.StatusCode, code: int
+) -> None:
+    monkeypatch.setattr(index, "_BUSY_S", 0.0)
     by_itself: list[Any] = []
     monkeypatch.setattr(index, "_by_itself", lambda *_: by_itself.append(1))
-    assert run(tmp_path, monkeypatch, Coordinator(refused)) == 1
+    assert run(tmp_path, monkeypatch, Coordinator(refused(reason, status))) == code
     assert by_itself == []
-    assert "busy" in capsys.readouterr().err
+    assert "why it is refused" in capsys.readouterr().err
+
+
+def refused(reason: str, status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> RpcError:
+    return RpcError("WarmIndex", status, "why it is refused", ErrorDetails(reason))

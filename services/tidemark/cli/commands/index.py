@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _ASK_EVERY_S: Final = 1.0
 _NO_ASSIGNER: Final = "NO_ASSIGNER"
+# An assigner answers between two batches. On a cold index one may take half a minute.
+_BUSY_S: Final = 180.0
 _PERCENT: Final = 100
 
 
@@ -152,20 +154,40 @@ def run_warm(options: argparse.Namespace) -> int:
     if client is not None:
         with client:
             try:
-                return _answer(output, _asked(client, clock, say), "assigners")
+                return _answer(output, _asked(client, clock, output, say), "assigners")
             except RpcError as error:
                 if error.info.reason != _NO_ASSIGNER:
                     raise
     return _answer(output, _by_itself(loaded, options.config, output, clock, say), "folder")
 
 
-def _asked(client: AdminClient, clock: Clock, say: Callable[[_Progress], None]) -> _Progress:
-    progress = client.warm_index(start=True)
+def _asked(client: AdminClient, clock: Clock, output: Output, say: Callable[[_Progress], None]) -> _Progress:
+    progress = _answered(client, clock, output, start=True)
     while progress.left:
         say(progress)
         clock.sleep(_ASK_EVERY_S)
-        progress = client.warm_index(start=False)
+        progress = _answered(client, clock, output, start=False)
     return progress
+
+
+def _answered(client: AdminClient, clock: Clock, output: Output, start: bool) -> _Progress:
+    """How far the loads are. An assigner that is busy or opens its lanes is asked again. Raises RpcError."""
+    from tidemark.errors import ErrorKind
+    from tidemark.stream_runtime.retry import Deadline
+    from tidemark.stream_runtime.rpc.errors import RpcError
+
+    deadline, is_told = Deadline(clock, _BUSY_S), False
+    while True:
+        try:
+            return client.warm_index(start)
+        except RpcError as error:
+            is_busy = error.kind is ErrorKind.RETRYABLE and error.info.reason != _NO_ASSIGNER
+            if not is_busy or deadline.is_over:
+                raise
+            if not is_told:
+                output.say(f"{error.details}; asking again")
+            is_told = True
+        clock.sleep(_ASK_EVERY_S)
 
 
 def _by_itself(
