@@ -71,6 +71,9 @@ class Pipeline:
             sum(held.uncommitted_memory() for held in holders),
         )
 
+    def is_resting(self) -> bool:
+        return self.resting_ms > 0
+
     def step(self) -> None:
         self.now_ms += STEP_MS
         before, had_input = self.offset, any(self.left.values())
@@ -153,7 +156,7 @@ def test_a_rest_lasts_an_interval_and_the_writing_of_what_is_held(
     monkeypatch.setattr(planner, "worth_waiting", lambda state: waits)
     memory = 256 << 10
     line = Pipeline(memory, epoch_rows * ROW_BYTES, dict.fromkeys(range(ASSIGNERS), memory // 20))
-    line.run(lambda: line.resting_ms > 0)
+    line.run(line.is_resting)
     if takes_over:
         line.taken_over()
     assert line.state.tagged, "it rests, and there is nothing to commit"
@@ -175,7 +178,7 @@ def test_a_planned_epoch_fits_where_one_assigner_takes_over_more_than_its_memory
     for lane, held in line.holders.items():
         alone = Pipeline(memory, 1 << 30, {lane: 20_000})
         alone.offset = line.offset
-        alone.run(lambda alone=alone: alone.resting_ms > 0)
+        alone.run(alone.is_resting)
         line.transactions += alone.transactions
         line.state.tagged += alone.state.tagged
         line.offset, line.left[lane] = alone.offset, alone.left[lane]

@@ -26,7 +26,6 @@ from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import COVERAGE_PREFIX, STATE_PREFIX, shard_bytes
-from tidemark.index_assigner.runs import directory
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.files import RunFolder
 from tidemark.index_assigner.runs.loading import RunLoad, SteppedLoads, ThreadedLoads
@@ -148,27 +147,6 @@ def test_a_damaged_run_is_set_aside_named_and_loaded_again(assigners, table, at:
     load_runs(two, list(MANY))
     assert two.index.stats()["run_shards"] == table.shards
     assert path.exists()
-
-
-def test_a_run_of_a_later_version_costs_the_load_of_its_shard_and_nothing_else(
-    assigners, table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who goes back to a former version: the other shards answer from their runs meanwhile."""
-    one = assigners(table).open(table.known())
-    promoted(one, table, {"k0001": Change(3, 900)}, 5)
-    with monkeypatch.context() as later:
-        later.setattr(directory, "FORMAT_VERSION", directory.PARTIAL_VERSION + 1)
-        load_runs(one, list(MANY))
-    one.close()
-    path = run_files(one)[0]
-    for other in run_files(one)[1:]:
-        other.unlink()
-    two = assigners(table).open(table.known())
-    assert groups(two) == {**GROUPS, "k0001": 3}
-    assert two.index.stats()["run_damaged_shard_0"] == two.index.stats()["runs_damaged"] == 1
-    load_runs(two, list(MANY))
-    assert (path.exists(), two.index.stats()["run_shards"]) == (True, table.shards)
-    assert two.ask(["k0001"])["k0001"].ordering == 900, "entries go on"
 
 
 def test_status_names_the_shard_of_a_run_file_that_was_set_aside(assigners, table) -> None:
