@@ -15,18 +15,21 @@ promoted since; one that is opened is brought to a snapshot that shows every com
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
 
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.hudi_format.metadata_table.partitioned_index import PartitionedLayout, layout_of
+from tidemark.hudi_format.metadata_table.partitioned_index import IndexGroup, PartitionedLayout, layout_of
 from tidemark.hudi_format.metadata_table.partitions.record_index import SHARDS_MAX
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns
 from tidemark.index_assigner.index.cache_keys import identity_keys
 from tidemark.index_assigner.index.held_lane import HeldLane
@@ -67,7 +70,7 @@ class PartitionedIndex(TieredIndex):
         loads: Loads | None = None,
         units_max: int = UNITS_MAX,
     ) -> None:
-        """``units_max``: so many units are open at once, or as many as one look-up needs."""
+        """``units_max``: so many units are open at once, or as many as a look-up needs (`_portions`)."""
         self._units = Units(rocks, lambda number: self._store.forget(number))
         keys = UnitKeys(self._units, lanes)
         super().__init__(
@@ -77,6 +80,7 @@ class PartitionedIndex(TieredIndex):
         self._open: OrderedDict[ShardId, HeldLane] = OrderedDict()
         self._shown: dict[ShardId, ShownTimeline] = {}
         self._snapshot: MetadataTableSnapshot | None = None
+        self._groups: WeakValueDictionary[IndexGroup, ShardSnapshot] = WeakValueDictionary()
         self._layout = PartitionedLayout({})
         self._promoted_since = False
         self._of_partitions = PartitionedPromotion(self._promotion, locations, self._open_units, self._shown)
@@ -104,7 +108,9 @@ class PartitionedIndex(TieredIndex):
     def _look(self, snapshot: MetadataTableSnapshot) -> ShownTimeline:
         shown = self._seen.shown(snapshot.data_timeline, "a partitioned index")
         self._replaced.look(snapshot.data_timeline)
-        self._snapshot, self._layout = snapshot, layout_of(snapshot)
+        if snapshot is not self._snapshot:
+            self._snapshot, self._layout = snapshot, layout_of(snapshot)
+            self._groups.clear()
         self._promoted_since = False
         for held in self._held.values():
             held.shown = shown
@@ -128,10 +134,19 @@ class PartitionedIndex(TieredIndex):
         snapshot = self._newest_snapshot()
         shown = self._seen.shown(snapshot.data_timeline, f"unit {unit}")
         number = self._units.number(unit, self._open)
-        of_partition = snapshot.shard(unit.shard, unit.partition_path)
-        held.shards[number] = self._store.open(number, of_partition, snapshot, shown)
+        group = IndexGroup(unit.partition_path, unit.shard)
+        # One for all lanes: it reads the directory of the base file once.
+        of_group = self._groups.get(group)
+        if of_group is None:
+            of_group = self._groups[group] = snapshot.shard(group.shard, group.partition_path)
+        held.shards[number] = self._store.open(number, of_group, snapshot, shown)
         self._open[number], self._shown[number] = held, shown
         return number
+
+    def _look_again(self) -> None:
+        """Looks for the partitions that a commit of ours may have begun."""
+        if self._promoted_since:
+            self._newest_snapshot()
 
     def _newest_snapshot(self) -> MetadataTableSnapshot:
         """One that shows all commits that were promoted: closed units do not have those."""
@@ -151,9 +166,7 @@ class PartitionedIndex(TieredIndex):
 
     def _opened_units(self, held: HeldLane, keys: pa.StringArray, partitions: Int32Array) -> Int32Array:
         """Opens the units of these keys; -1 for keys of partitions that have no file groups."""
-        if self._promoted_since:
-            # A commit of ours may have begun partitions, and number their shards.
-            self._newest_snapshot()
+        self._look_again()
         numbers = self._numbers(held.number, keys, partitions, lambda unit: self._open_unit(held, unit))
         used = set(np.unique(numbers).tolist())
         excess = len(self._open) - self._units_max
@@ -170,12 +183,7 @@ class PartitionedIndex(TieredIndex):
         """The number of each key's unit; -1 where there is none, or ``find`` knows none. It is asked once for
         each unit.
         """
-        used, which = np.unique(partitions, return_inverse=True)
-        paths = [self._locations.partition_names[number] for number in used.tolist()]
-        which = which.astype(np.int32)
-        shards = self._layout.shards_of(keys, which, paths)
-        # A pair as one number, in which the shard counts from 1: 0 stands for a partition without groups.
-        pairs, of_pair = np.unique(which.astype(np.int64) * _WIDTH + shards + 1, return_inverse=True)
+        paths, pairs, of_pair = self._pairs(keys, partitions)
         numbers = np.full(len(pairs), _NOT_OPEN, np.int32)
         for at, pair in enumerate(pairs.tolist()):
             path, shard = paths[pair // _WIDTH], pair % _WIDTH - 1
@@ -183,6 +191,33 @@ class PartitionedIndex(TieredIndex):
                 number = find(Unit(lane, path, ShardId(shard), self._layout.shards[path]))
                 numbers[at] = _NOT_OPEN if number is None else number
         return numbers[of_pair]
+
+    def _pairs(
+        self, keys: pa.StringArray, partitions: Int32Array
+    ) -> tuple[list[str], Int64Array, Int64Array]:
+        """The partition paths, each (path, shard) that occurs as one number, and which of them each key has.
+
+        The shard counts from 1 in it: 0 stands for a partition without groups.
+        """
+        used, which = np.unique(partitions, return_inverse=True)
+        paths = [self._locations.partition_names[number] for number in used.tolist()]
+        which = which.astype(np.int32)
+        shards = self._layout.shards_of(keys, which, paths)
+        pairs, of_pair = np.unique(which.astype(np.int64) * _WIDTH + shards + 1, return_inverse=True)
+        return paths, pairs, of_pair
+
+    def _portions(
+        self, keys: pa.StringArray, partitions: Int32Array, asked: Int64Array
+    ) -> Iterator[Int64Array]:
+        """These positions, so many at a time that there are numbers for their units."""
+        if len(asked) <= self._units.at_once:
+            yield asked
+            return
+        self._look_again()
+        _, _, of_pair = self._pairs(keys.take(pa.array(asked)), partitions[asked])
+        portions = of_pair // self._units.at_once
+        for portion in np.unique(portions).tolist():
+            yield asked[portions == portion]
 
     # ------------------------------------------------------------------ what `TieredIndex` asks
 
@@ -206,11 +241,11 @@ class PartitionedIndex(TieredIndex):
         composite: list[bytes],
         columns: AnswerColumns,
     ) -> None:
-        units = np.full(len(keys), _NOT_OPEN, np.int32)
-        at = columns.open
-        units[at] = self._opened_units(held, keys.take(pa.array(at)), shards[at])
-        columns.open = at[units[at] >= 0]
-        super()._ask_tiers(held, keys, units, composite_keys(keys, units), columns)
+        for at in self._portions(keys, shards, columns.open):
+            units = np.full(len(keys), _NOT_OPEN, np.int32)
+            units[at] = self._opened_units(held, keys.take(pa.array(at)), shards[at])
+            columns.open = at[units[at] >= 0]
+            super()._ask_tiers(held, keys, units, composite_keys(keys, units), columns)
 
     def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         """As `TieredIndex.promote`. What is opened from now on is opened with a newer snapshot."""

@@ -60,6 +60,11 @@ class Units:
     def __len__(self) -> int:
         return len(self._of)
 
+    @property
+    def at_once(self) -> int:
+        """So many numbers can be given out in a row while as many others are open."""
+        return self._numbers_max // 2
+
     def unit(self, number: ShardId) -> Unit:
         """The unit of this number."""
         return self._of[number]

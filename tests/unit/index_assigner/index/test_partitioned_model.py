@@ -251,6 +251,25 @@ def test_the_units_used_least_are_closed_and_keep_what_rocksdb_has(tmp_path: Pat
         process.close()
 
 
+def test_a_look_up_that_needs_more_units_than_there_are_numbers_is_answered_in_portions(
+    tmp_path: Path,
+) -> None:
+    table = PartitionedTable()
+    table.commit(dict.fromkeys(ALL, 1), 3)
+    process = Process(table, tmp_path / "cache")
+    try:
+        # Each lane needs 15 units.
+        process.index._units = Units(process.rocks, process.index._store.forget, 8)
+        for _ in range(2):
+            assert process.ask([*ALL, ("asia", "a")]) == table.live
+            assert len(process.index._open) <= 8
+        process.stage({ALL[0]: 2, ("asia", "a"): 3}, 1)
+        process.commit({ALL[0]: 2, ("asia", "a"): 3}, 1, 1, 3)
+        assert process.ask([*ALL, ("asia", "a")]) == table.live
+    finally:
+        process.close()
+
+
 def test_a_tombstone_holds_in_its_partition_alone_also_before_the_partition_has_groups(
     tmp_path: Path,
 ) -> None:
