@@ -8,9 +8,9 @@ With `--batch 1000 --batches 1000` a row has p50, p99 and p99.9.
 
 The record index lies in compacted base files on local disk and names 2 000 file groups and 50 insert
 instants. Keys are those of the table, but for the share ``--inserts``, which it does not have. "Cold" starts
-with an empty cache folder: batches read blocks while a thread loads the shards into run files. "After a
-restart" the folder is opened anew, each batch is of other keys: run files answer, and change runs and RocksDB
-for the share of the keys that got an ordering value since (``--updated``).
+with an empty cache folder: batches read blocks while a thread loads the shards into run files. "RocksDB" is a
+new process on that folder, each batch of other keys: run files answer, and RocksDB for the share of the keys
+that got an ordering value since (``--updated``).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class IndexBench:
         self._update(index)
         self._close(index)
         index = self._index()
-        self._timed("after a restart, other keys each batch", self._asks(index, self._some))
+        self._timed("RocksDB, other keys each batch", self._asks(index, self._some))
         same = self._some()
         index.lookup(0, *same)
         self._timed("hot cache, the same keys", self._asks(index, lambda: same))
