@@ -200,7 +200,7 @@ class RunTier:
         return self._wanted & self._cold.keys() | loading
 
     def _is_served(self, shard: OpenShard) -> bool:
-        return not shard.snapshot.block_count or self._copies.is_whole(shard.number)
+        return self._copies.is_whole(shard.number) or not shard.snapshot.block_count
 
     def lacking(self, numbers: Iterable[ShardId]) -> int:
         """About how many entries of these shards' base files no run has: look-ups read blocks for them."""

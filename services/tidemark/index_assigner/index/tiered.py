@@ -351,10 +351,15 @@ class TieredIndex:
 
     def warm(self, start: bool) -> WarmProgress:
         """Tells how much is in run files, and begins to load the rest if it should."""
-        shards = self._held.openings()
-        if start:
-            self._runs.want(shards)
-        return self._runs.progress(shards)
+        for _ in range(_RELOADS_MAX):
+            try:
+                if start:
+                    self._runs.want(self._held.openings())
+                return self._runs.progress(self._held.openings())
+            except FileMissingError:
+                for held in list(self._held.values()):
+                    self._reload(held)
+        raise self._vanishing(held)
 
     def load_on(self) -> None:
         """Takes wanted loads a step further."""

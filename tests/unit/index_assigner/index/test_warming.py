@@ -52,6 +52,17 @@ def test_all_shards_are_loaded_without_a_look_up_and_answer_from_their_runs(assi
     assert one.index.stats()["runs_loaded"] == table.shards
 
 
+@pytest.mark.parametrize("start", [False, True])
+def test_base_files_that_were_cleaned_since_the_lanes_were_opened_are_looked_up_anew(
+    assigners, table, start: bool
+) -> None:
+    one = assigners(table).open()
+    table.commit_rows({"new": (1, 1)})
+    table.compact_index(clean=True)
+    assert one.index.warm(start=start).entries_max == len(MANY) + 1
+    assert loaded(one.index).loaded == table.shards
+
+
 def test_a_load_that_goes_on_is_on_the_page_and_in_status_until_it_is_done(assigners, table) -> None:
     """By the figures of a real index, which an assigner tells with each of its reports."""
     one, world, shown = assigners(table).open(), PageWorld(), []
