@@ -203,6 +203,12 @@ class CommitPath:
         """One transaction of the assigner; returns its ledger offset."""
         return self.tagger.tag(rows)
 
+    def open_attempt(self) -> OpenAttemptView:
+        """The open attempt, which there must be."""
+        view = self.attempts.wait_for_unreported(0.0)
+        assert view is not None
+        return view
+
     def run_open_attempt(self) -> list[bytes]:
         """Runs the open attempt's tasks without a report; returns them, none when no attempt is open."""
         view = self.attempts.wait_for_unreported(0.0)
@@ -246,9 +252,7 @@ class CommitPath:
 
     def fail_open_attempt(self, *, rewind: bool) -> None:
         """The writer says that the attempt cannot be written."""
-        view = self.attempts.wait_for_unreported(0.0)
-        assert view is not None
-        planned = view.planned
+        planned = self.open_attempt().planned
         problem = AttemptProblem("disk full", rewind)
         assert self.attempts.fail(planned.epoch, planned.attempt, planned.instant or "", problem)
 

@@ -137,8 +137,7 @@ def test_a_second_run_of_all_tasks_changes_nothing(tmp_path: Path, table_type: T
     path = with_stats(tmp_path, table_type)
     first_epoch(path)
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     tasks = path.run_open_attempt()
     first = path.outcomes_of(view, tasks)
     files = path.files()
@@ -153,8 +152,7 @@ def test_tasks_of_stats_of_a_void_attempt_publish_nothing_and_leave_nothing(tmp_
     path = with_stats(tmp_path, TableType.MERGE_ON_READ)
     first_epoch(path)
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     worker, tasks = MemoryWorker(path.client, path.clock), path.run_open_attempt()
     losing = index_tasks(begin_response(view, SHARDS), tasks, [run_task(task, worker) for task in tasks])
     assert len(losing) == 2
@@ -227,8 +225,7 @@ def test_a_report_without_the_stats_that_were_asked_for_is_refused(tmp_path: Pat
     path = with_stats(tmp_path, TableType.MERGE_ON_READ)
     first_epoch(path)
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     planned = view.planned
     outcomes = path.outcomes_of(view, path.run_open_attempt())
     for wrong in (outcomes[:-2], outcomes[:-1]):

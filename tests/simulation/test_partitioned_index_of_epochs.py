@@ -198,8 +198,7 @@ def test_of_a_new_partition_nobody_sees_a_file_before_the_decision(tmp_path: Pat
     assert planned is not None
     build = newest_build(load_timeline(path.storage, METADATA_TABLE_ROOT))
     assert planned.partitioned == KeptPartitioned(2, build)
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     outcomes = path.outcomes_of(view, path.run_open_attempt())
     assert index_files(path) == []
     of_firsts = [msgspec.structs.replace(each, begun=each.begun[1:]) for each in outcomes]
@@ -219,8 +218,7 @@ def test_a_writer_that_writes_a_global_index_is_refused(tmp_path: Path) -> None:
     for each in (path, other):
         first_epoch(each)
         each.step_coordinator()
-        view = each.attempts.wait_for_unreported(0.0)
-        assert view is not None
+        view = each.open_attempt()
         made.append(each.outcomes_of(view, each.run_open_attempt()))
     for each, outcomes in ((path, made[1]), (other, made[0])):
         planned = each.state().planned
@@ -321,8 +319,7 @@ def test_of_a_group_that_another_engine_began_after_the_plan_nobody_sees_a_file_
     path = new_path(tmp_path)
     first_epoch(path)
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     path.clock.advance(1.0)
     by, times = Unfenced(path.storage), InstantGenerator(path.clock)
     theirs = times.next()

@@ -119,8 +119,7 @@ def test_a_second_run_of_all_tasks_changes_nothing(tmp_path: Path, table_type: T
     path.run_until_idle()
     second_epoch(path)
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     tasks = path.run_open_attempt()
     first = path.outcomes_of(view, tasks)
     files = path.files()
@@ -134,8 +133,7 @@ def test_logs_of_a_void_attempt_are_rolled_back_and_its_tasks_publish_nothing(tm
     path = with_index(tmp_path, TableType.MERGE_ON_READ)
     first_epoch(path)
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     worker, tasks = MemoryWorker(path.client, path.clock), path.run_open_attempt()
     losing = index_tasks(begin_response(view, SHARDS), tasks, [run_task(task, worker) for task in tasks])
     for task in losing:
@@ -207,8 +205,7 @@ def test_a_report_without_the_entries_that_were_asked_for_is_refused(tmp_path: P
     path = with_index(tmp_path, TableType.MERGE_ON_READ)
     path.tag([(row(key, 1, number), DataOp.INSERT, GROUP_A) for number, key in enumerate("abcdefgh")])
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     planned = view.planned
     outcomes = path.outcomes_of(view, path.run_open_attempt())
     assert len(logs(path.storage, str(planned.instant))) == GROUPS

@@ -220,8 +220,7 @@ def test_a_second_run_of_a_task_has_the_same_entries_only_if_it_reads_as_of_the_
     path.run_until_idle()
     second_epoch(path)
     path.step_coordinator()
-    view = path.attempts.wait_for_unreported(0.0)
-    assert view is not None
+    view = path.open_attempt()
     tasks = path.run_open_attempt()
     first = path.outcomes_of(view, tasks)
     engine = RewritingEngine(path.storage, path.clock, path.action)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.index_assigner.index_world import Assigner, memory_folder
+from tests.unit.index_assigner.index_world import MANY, Assigner, DataTable, memory_folder
 
 
 @pytest.fixture
@@ -31,3 +31,12 @@ def assigners(folder):
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def table() -> DataTable:
+    """A table whose index is compacted, so that all its entries lie in base files."""
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    return table

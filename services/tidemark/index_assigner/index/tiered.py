@@ -166,7 +166,7 @@ class TieredIndex:
                 return
             except FileMissingError:
                 snapshot = MetadataTableSnapshot.load(self._storage)
-        raise self._vanishing(held)
+        raise self._vanishing(f"lane {held.number}")
 
     def _reload(self, held: HeldLane) -> None:
         """Brings the lane to the newest snapshot; if that fails, the lane is closed."""
@@ -176,9 +176,9 @@ class TieredIndex:
             self._held.pop(held.number, None)
             raise
 
-    def _vanishing(self, held: HeldLane) -> TimelineConflictError:
+    def _vanishing(self, what: str) -> TimelineConflictError:
         return TimelineConflictError(
-            f"lane {held.number}: record index files vanished during each of {_RELOADS_MAX} reads: try again"
+            f"{what}: record index files vanished during each of {_RELOADS_MAX} reads: try again"
         )
 
     # ------------------------------------------------------------------ questions
@@ -208,7 +208,7 @@ class TieredIndex:
                 continue
             self._answered.update({tier.name.lower(): n for tier, n in tier_counts(columns.tier).items()})
             return columns.answer()
-        raise self._vanishing(held)
+        raise self._vanishing(f"lane {held.number}")
 
     def _ask_tiers(
         self,
@@ -359,7 +359,7 @@ class TieredIndex:
             except FileMissingError:
                 for held in list(self._held.values()):
                     self._reload(held)
-        raise self._vanishing(held)
+        raise self._vanishing("index warm")
 
     def load_on(self) -> None:
         """Takes wanted loads a step further."""

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.index_assigner.index.test_run_tier import GROUPS, groups, run_files
-from tests.unit.index_assigner.index_world import MANY, Change, DataTable, load_runs, promoted
+from tests.unit.index_assigner.index_world import MANY, Change, load_runs, promoted
 from tidemark.index_assigner.runs import directory
-
-
-@pytest.fixture
-def table() -> DataTable:
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    return table
 
 
 def test_a_run_of_a_later_version_costs_the_load_of_its_shard_and_nothing_else(

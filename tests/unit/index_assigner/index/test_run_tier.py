@@ -33,14 +33,6 @@ from tidemark.index_assigner.runs.loading import RunLoad, SteppedLoads, Threaded
 GROUPS = {key: group for key, (group, _) in MANY.items()}
 
 
-@pytest.fixture
-def table() -> DataTable:
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    return table
-
-
 def groups(assigner: Assigner, keys=MANY) -> dict[str, int | None]:
     return {key: found.group for key, found in assigner.ask(list(keys)).items()}
 

@@ -18,14 +18,6 @@ from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.page.overview import overview
 
 
-@pytest.fixture
-def table() -> DataTable:
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    return table
-
-
 def loaded(index: TieredIndex) -> WarmProgress:
     progress = index.warm(start=True)
     for _ in range(1_000):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import reduce
 from typing import Final
 
 import msgspec
 
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
-from tidemark.hudi_format.key_digest import MODULUS, Digest
+from tidemark.hudi_format.key_digest import EMPTY, Digest, added
 from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.storage.documents import ROOT
@@ -67,12 +68,17 @@ def whole_build(documents: Iterable[bytes], shards: int, tasks: int) -> list[Sha
         raise CorruptFileError(f"the tasks wrote {len(files)} base files for {shards} shards")
     if len(tallies) != tasks:
         raise CorruptFileError(f"{len(tallies)} of {tasks} tasks told what they made of rows")
-    made, written = _sum(tallies), _sum(files)
-    if made != written:
-        raise CorruptFileError(
-            f"the new base files hold {written[0]} entries, of the rows came {made[0]}, and their sums differ"
-        )
+    check_written(files, _sum(tallies))
     return files
+
+
+def check_written(files: Iterable[ShardFile], came: Digest) -> None:
+    """Raises CorruptFileError if the base files do not hold just the entries of this digest."""
+    written = _sum(files)
+    if written != came:
+        raise CorruptFileError(
+            f"the new base files hold {written[0]} entries, of the rows came {came[0]}, and their sums differ"
+        )
 
 
 def _decoded(data: bytes) -> ShardFile | RowsTally:
@@ -82,8 +88,8 @@ def _decoded(data: bytes) -> ShardFile | RowsTally:
         raise CorruptFileError(f"what a task of the rebuild reported is not readable: {error}") from error
 
 
-def _sum(parts: Sequence[ShardFile] | Sequence[RowsTally]) -> Digest:
-    return sum(part.entries for part in parts), sum(part.digest for part in parts) % MODULUS
+def _sum(parts: Iterable[ShardFile | RowsTally]) -> Digest:
+    return reduce(added, ((part.entries, part.digest) for part in parts), EMPTY)
 
 
 def begun_rebuild(storage: Storage) -> Rebuild | None:

@@ -35,7 +35,7 @@ from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.merging.index_shard import merge_index_shard
 from tidemark.hudi_format.table_services.merging.sorted_entries import Entries, SortedEntries
 from tidemark.hudi_format.table_services.operations import MergeOperation, MergeOutcome
-from tidemark.hudi_format.table_services.rebuilding.documents import ShardFile
+from tidemark.hudi_format.table_services.rebuilding.documents import ShardFile, check_written
 from tidemark.hudi_format.table_services.rebuilding.slice_entries import SHARD_BYTES
 
 _PIECE_BYTES: Final = 1 << 20
@@ -76,12 +76,7 @@ class ShardWriter:
                 f"{twice} keys have rows in two file groups: no index can say where they are",
                 "`tidemark verify --full` names them (key-twice); delete one row of each with Hudi on Spark",
             )
-        total = sum(file.entries for file in written)
-        digest = sum(file.digest for file in written) % 2**64
-        if (total, digest) != came:
-            raise CorruptFileError(
-                f"the new base files hold {total} entries, of the rows came {came[0]}, and their sums differ"
-            )
+        check_written(written, came)
         return written
 
     def _files(self, numbers: Sequence[int], batches: Iterator[Entries]) -> Iterator[ShardFile]:
