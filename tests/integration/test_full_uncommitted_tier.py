@@ -21,8 +21,12 @@ ROWS = 9_000
 
 
 def held(pipeline: Pipeline) -> tuple[float, float]:
-    """Bytes of such entries in all assigners, and how many there may be."""
-    figures = [member["figures"] for member in pipeline.status()["services"]["assign"]]
+    """Bytes of such entries in all assigners, and how many there may be.
+
+    An assigner that has just joined has reported nothing yet: it counts as empty.
+    """
+    members = pipeline.status()["services"]["assign"]
+    figures = [member["figures"] for member in members if "uncommitted_bytes" in member["figures"]]
     return (
         sum(each["uncommitted_bytes"] for each in figures),
         max((each["uncommitted_bytes_max"] for each in figures), default=0),
