@@ -25,6 +25,7 @@ from tests.chaos.lane_history import InputHistory
 from tests.chaos.memory_watch import MemoryWatch
 from tests.chaos.schedule import Order, Step
 from tests.chaos.spark_reader import SparkReader
+from tests.chaos.stand_still import kafka_now
 from tests.chaos.table_views import TableViews, read_identified, read_rows
 from tests.chaos.timeline_watch import TimelineWatch
 from tests.chaos.world import Steps, Until, World
@@ -129,10 +130,12 @@ class Round:
                 views.start()
             self._wait(self._world.until("the first commit", lambda: self.timeline.epoch > 0, _START_S))
         except BaseException as error:
+            # Before the end of the services, who are asked what they do.
+            failure = self._failure(_told(error)) if isinstance(error, Exception) else None
             self._keep()
             self.close()
-            if isinstance(error, Exception):
-                raise self._failure(_told(error)) from error
+            if failure is not None:
+                raise failure from error
             raise
         return self
 
@@ -341,11 +344,17 @@ class Round:
         )
 
     def _services_now(self) -> str:
-        """What each service is doing: for a round that waits in vain on a machine whose files nobody sees."""
+        """What services and Kafka are doing, for a round that waits in vain on a machine whose files nobody
+        sees. It ends the services.
+        """
         seats = (*self.cluster.seats.values(), *self.cluster.replaced)
         status = self.cluster.status() if any(seat.pid() for seat in seats) else None
         lag = None if status is None else status["lag"]
-        return f"lag {lag}; epoch {self.timeline.epoch}\n" + "\n".join(seat.now() for seat in seats)
+        said = [seat.now() for seat in seats]
+        brokers = self.cluster.brokers
+        kafka = kafka_now(brokers.bootstrap) if brokers.pids else "Kafka does not run"
+        stacks = [seat.stacks() for seat in seats]
+        return "\n".join([f"lag {lag}; epoch {self.timeline.epoch}", *said, kafka, *stacks])
 
     def _keep(self) -> None:
         """What lies on disks that go away is copied beside the logs."""

@@ -84,15 +84,23 @@ def _partitions(root: Path) -> list[str]:
 
 def check_transactions(bootstrap: str) -> Iterator[str]:
     """No stuck transaction: what read_committed readers may read reaches the end of every partition."""
+    for lane, (stable, end) in topic_ends(bootstrap).items():
+        if stable < end:
+            yield f"open transaction in {lane}: readers stop at {stable} of {end}"
+
+
+def topic_ends(bootstrap: str) -> dict[str, tuple[int, int]]:
+    """Per topic:partition of the table the ends for readers of committed messages, and of all messages.
+
+    Raises KafkaException.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topics = admin.list_topics(timeout=_KAFKA_S).topics
-    for topic in sorted(name for name in topics if name.startswith(f"{TABLE}.")):
-        lanes = [TopicPartition(topic, number) for number in topics[topic].partitions]
-        ends = _ends(admin, lanes, committed=False)
-        stable = _ends(admin, lanes, committed=True)
-        for lane in ends:
-            if stable[lane] < ends[lane]:
-                yield f"open transaction in {lane}: readers stop at {stable[lane]} of {ends[lane]}"
+    names = sorted(name for name in topics if name.startswith(f"{TABLE}."))
+    lanes = [TopicPartition(name, number) for name in names for number in topics[name].partitions]
+    ends = _ends(admin, lanes, committed=False)
+    stable = _ends(admin, lanes, committed=True)
+    return {lane: (stable[lane], end) for lane, end in ends.items()}
 
 
 def _ends(admin: Any, lanes: list[TopicPartition], *, committed: bool) -> dict[str, int]:

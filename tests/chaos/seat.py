@@ -23,6 +23,10 @@ from tidemark.stream_runtime.platform import child
 _AGAIN_S: Final = 0.3
 _LOG_TAIL: Final = 8_000
 _LINES_SHOWN: Final = 20
+_STACKS_S: Final = 20.0
+# The interpreter writes the stacks of its threads when it gets SIGABRT.
+_STACKS_AT_ABORT: Final = {"PYTHONFAULTHANDLER": "1"}
+_OUR_CODE: Final = "/tidemark/"
 
 
 @dataclass
@@ -81,6 +85,18 @@ class Seat:
         return "\n    ".join(
             [f"{self.name} ({state}, start {self.starts}):", *(each[:400] for each in lines)]
         )
+
+    def stacks(self) -> str:
+        """Where each thread is that runs our code. It ends the process: for the end of a failed round."""
+        process, before = self.process, self.log_size()
+        if process is None or process.poll() is not None:
+            return f"{self.name} does not run"
+        self.down = True
+        self.thaw()
+        os.kill(process.pid, signal.SIGABRT)
+        child.wait_for_exit(process, SystemClock(), _STACKS_S)
+        threads = self.log_since(before).split("\n\n")
+        return "\n".join([f"threads of {self.name}:", *(each for each in threads if _OUR_CODE in each)])
 
     def tend(self) -> None:
         """Notices an end, and starts what should run."""
@@ -153,7 +169,7 @@ class Seat:
 
     def _start(self) -> None:
         self._armed = self.arms.popleft() if self.arms else ""
-        environment: Mapping[str, str] = {**os.environ, **self.environment}
+        environment: Mapping[str, str] = {**os.environ, **_STACKS_AT_ABORT, **self.environment}
         if self._armed:
             environment = {**environment, ENVIRONMENT_VARIABLE: self._armed}
         command = [sys.executable, "-m", *self.command, "-c", str(self.config())]
