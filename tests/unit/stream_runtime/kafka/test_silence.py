@@ -87,6 +87,43 @@ def test_while_kafka_does_not_say_it_is_asked_for_one_partition_in_ten_seconds()
     assert kafka.asked == [A, B]
 
 
+def test_a_client_that_gives_no_answer_twice_is_not_reading() -> None:
+    """It knows no broker any more, and is the one that is asked: it would be waited for without end."""
+    silence, kafka = watched(A), Kafka()
+    silence.nothing_came()
+    assert stuck(silence, kafka, QUIET_S) is None
+    silence.nothing_came()
+    assert stuck(silence, kafka, 2 * QUIET_S) == A
+
+
+def test_no_answer_about_one_partition_and_then_another_is_the_same_silence() -> None:
+    silence, kafka = watched(A, B), Kafka()
+    assert stuck(silence, kafka, QUIET_S) is None
+    assert stuck(silence, kafka, 2 * QUIET_S) == B
+
+
+def test_a_client_that_knows_the_leader_of_one_partition_alone_does_not_read_the_other() -> None:
+    silence, kafka = watched(A, B), Kafka(b=5)
+    found = []
+    for second in range(1, 25):
+        silence.read([B], float(second))
+        found.append(stuck(silence, kafka, float(second)))
+    assert [second for second, partition in enumerate(found, 1) if partition is not None] == [20]
+    assert found[19] == A
+
+
+def test_an_answer_or_a_message_between_ends_the_doubt_about_the_client() -> None:
+    silence, kafka = watched(A), Kafka()
+    stuck(silence, kafka, QUIET_S)
+    kafka.ends[A] = 5
+    assert stuck(silence, kafka, 2 * QUIET_S) is None
+    kafka.ends[A] = None
+    assert stuck(silence, kafka, 3 * QUIET_S) is None
+    silence.read([A], 3 * QUIET_S + 1.0)
+    assert stuck(silence, kafka, 4 * QUIET_S + 1.0) is None
+    assert stuck(silence, kafka, 5 * QUIET_S + 1.0) == A
+
+
 def test_partitions_are_looked_at_one_by_one_and_not_more_often_than_allowed() -> None:
     silence, kafka = watched(A, B), Kafka(a=5, b=5)
     stuck(silence, kafka, QUIET_S)

@@ -21,7 +21,12 @@ from tidemark.stream_runtime.kafka.confluent.translate import (
     translate,
     translate_read,
 )
-from tidemark.stream_runtime.kafka.errors import KafkaConfigError, KafkaError, MissingTopicError
+from tidemark.stream_runtime.kafka.errors import (
+    KafkaConfigError,
+    KafkaError,
+    KafkaUnavailableError,
+    MissingTopicError,
+)
 from tidemark.stream_runtime.kafka.ports import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -201,7 +206,8 @@ def _size(event: Any) -> int:
 
 class ConfluentPartitionReader:
     """Implements `PartitionReader`. If a poll has messages and an error, it returns the messages, and the
-    next poll raises the error. A consumer that stopped reading a partition is replaced (`silence`).
+    next poll raises the error. A consumer that stopped reading a partition, or does not answer, is replaced
+    (`silence`).
     """
 
     def __init__(
@@ -221,21 +227,28 @@ class ConfluentPartitionReader:
         self._failure: KafkaError | None = None
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._consumer.check_exists(positions)
-        self._positions = {tp: self._consumer.resolve(tp, position) for tp, position in positions.items()}
+        self._positions = self._resolved(positions)
         self._failure = None
         self._consumer.assign(self._positions)
         self._silence = Silence()
         self._silence.read(self._positions, self._clock.monotonic_s())
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._consumer.check_exists(positions)
+        resolved = self._resolved(positions)
         known = [topic_partition for topic_partition in positions if topic_partition in self._positions]
         self._consumer.remove(known)
-        resolved = {tp: self._consumer.resolve(tp, position) for tp, position in positions.items()}
         self._positions.update(resolved)
         self._consumer.add(resolved)
         self._silence.read(resolved, self._clock.monotonic_s())
+
+    def _resolved(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The positions as offsets. A client that does not answer is replaced, for the next call."""
+        try:
+            self._consumer.check_exists(positions)
+            return {tp: self._consumer.resolve(tp, position) for tp, position in positions.items()}
+        except KafkaUnavailableError:
+            self._replace()
+            raise
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
         known = [
@@ -275,7 +288,8 @@ class ConfluentPartitionReader:
         stuck = self._silence.stuck(self._positions.__getitem__, self._consumer.end, now_s)
         if stuck is not None:
             _logger.warning(
-                "%s: nothing came of %s[%d] at offset %d, although more can be read: read with a new client",
+                "%s: nothing came of %s[%d] at offset %d, although more can be read, or the client does not "
+                "answer: read with a new client",
                 self._name,
                 *stuck,
                 self._positions[stuck],

@@ -2,6 +2,10 @@
 
 Between calls no partition is assigned, so librdkafka fetches nothing in advance. Ranges of different
 partitions are read at the same time, ranges of one partition one after the other.
+
+The consumer is replaced when nothing came of it for `QUIET_S`, neither a message nor an end, and when it does
+not answer: after a broker's restart it may know no broker any more, for as long as it lives (`silence`). A
+range that waits for an open transaction is read anew then; what was read of it is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
-from tidemark.stream_runtime.kafka.errors import OffsetOutOfRangeError
+from tidemark.stream_runtime.kafka.confluent.silence import QUIET_S
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError, OffsetOutOfRangeError
 from tidemark.stream_runtime.kafka.ports import Message, OffsetRange, TopicPartition
 
 _POLL_MESSAGES: Final = 500
@@ -35,6 +40,12 @@ class _RangeRead:
     def current(self) -> dict[TopicPartition, int]:
         """By partition the first offset of the range that is to be read now."""
         return {tp: self._ranges[indexes[0]].first for tp, indexes in self._waiting.items()}
+
+    def begin_again(self) -> dict[TopicPartition, int]:
+        """Drops what came of ranges that are not complete; returns `current`."""
+        for indexes in self._waiting.values():
+            self.answers[indexes[0]].clear()
+        return self.current
 
     def is_done(self) -> bool:
         """Whether all ranges are complete."""
@@ -88,8 +99,13 @@ class ConfluentRangeReader:
     """Implements `RangeReader`."""
 
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
-        self._consumer = AssignedConsumer(settings.range_reader(), "range reader")
+        self._settings = settings
+        self._consumer = self._new_consumer()
         self._clock = clock
+        self._heard_s = 0.0
+
+    def _new_consumer(self) -> AssignedConsumer:
+        return AssignedConsumer(self._settings.range_reader(), "range reader")
 
     def read(
         self, topic_partition: TopicPartition, first: int, last: int, timeout_s: float = 30.0
@@ -101,8 +117,13 @@ class ConfluentRangeReader:
         reading = _RangeRead(ranges)
         if reading.is_done():
             return []
-        self._consumer.check_exists(reading.current)
+        try:
+            self._consumer.check_exists(reading.current)
+        except KafkaUnavailableError:
+            self._replace()
+            raise
         self._consumer.assign(reading.current)
+        self._heard_s = self._clock.monotonic_s()
         try:
             while not reading.is_done():
                 self._step(reading, deadline_s)
@@ -110,11 +131,22 @@ class ConfluentRangeReader:
             self._consumer.unassign()
         return reading.answers
 
+    def _replace(self) -> None:
+        former, self._consumer = self._consumer, self._new_consumer()
+        former.close()
+
     def _step(self, reading: _RangeRead, deadline_s: float) -> None:
         remaining_s = deadline_s - self._clock.monotonic_s()
         if remaining_s <= 0:
             raise DeadlineExceededError(f"{reading.missing()} is not readable yet")
         messages, ends, failure = self._consumer.poll(_POLL_MESSAGES, min(_POLL_TIMEOUT_S, remaining_s))
+        now_s = self._clock.monotonic_s()
+        if messages or ends:
+            self._heard_s = now_s
+        elif now_s - self._heard_s >= QUIET_S:
+            self._replace()
+            self._consumer.assign(reading.begin_again())
+            self._heard_s = now_s
         completed: set[TopicPartition] = set()
         for message in messages:
             # Messages behind a completed range are dropped; the next range's are fetched anew.

@@ -7,6 +7,12 @@ lies there may have come a moment ago; two looks are, when nothing was waiting t
 
 Example: position 20 680, end 22 943, nothing for ten seconds: the partition is doubted. Ten seconds later,
 after at least one poll that found nothing at all, the position is 20 680 still: it is not being read.
+
+The end is asked of the client that may not be reading, and that one may know no leader of the partition, or
+no broker at all: a broker that is starting answers that there are none. After that clients were seen to stay
+silent for minutes, without an error and without a line in the log. So a client that twice gives no answer,
+and from which nothing else came in between, is not reading either, or Kafka is away; then another client does
+no harm.
 """
 
 from __future__ import annotations
@@ -38,6 +44,8 @@ class Silence:
     def __init__(self) -> None:
         self._quiet_since_s: dict[TopicPartition, float] = {}
         self._doubts: dict[TopicPartition, _Doubt] = {}
+        self._unanswered: set[TopicPartition] = set()
+        self._heard = True
         self._empty_polls = 0
         self._next_look_s = 0.0
 
@@ -46,12 +54,15 @@ class Silence:
         for partition in partitions:
             self._quiet_since_s[partition] = now_s
             self._doubts.pop(partition, None)
+            self._unanswered.discard(partition)
+            self._heard = True
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These are read no longer."""
         for partition in partitions:
             self._quiet_since_s.pop(partition, None)
             self._doubts.pop(partition, None)
+            self._unanswered.discard(partition)
 
     def nothing_came(self) -> None:
         """A poll found no event of any partition."""
@@ -60,7 +71,7 @@ class Silence:
     def stuck(
         self, position_of: Callable[[TopicPartition], int], end_of: EndOf, now_s: float
     ) -> TopicPartition | None:
-        """A partition that is certainly not being read; None where none is known to be.
+        """A partition that is not being read by this client; None where none is known to be.
 
         It looks at one partition at most, so call it after each poll.
         """
@@ -76,9 +87,22 @@ class Silence:
         if end is None:
             # Asking took its time, and asking for the next partition would as well.
             self._next_look_s = now_s + QUIET_S
-        if end is None or end <= position:
+            return self._without_answer(partition)
+        self._unanswered.discard(partition)
+        self._heard = True
+        if end <= position:
             return None
         if doubt is not None and doubt.position == position and self._empty_polls > doubt.empty_polls:
             return partition
         self._doubts[partition] = _Doubt(position, self._empty_polls)
         return None
+
+    def _without_answer(self, partition: TopicPartition) -> TopicPartition | None:
+        """Notes that the client did not say the partition's end; returns the partition the second time.
+
+        The first time may have been about another partition, if the client was not heard of in between.
+        """
+        again = partition in self._unanswered or not self._heard
+        self._unanswered.add(partition)
+        self._heard = False
+        return partition if again else None

@@ -1,0 +1,148 @@
+"""A consumer that knows no broker any more is replaced: it would stay silent for as long as it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from testing.clock import ManualClock
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.confluent import consumer, range_reader
+from tidemark.stream_runtime.kafka.confluent.consumer import ConfluentPartitionReader, Events
+from tidemark.stream_runtime.kafka.confluent.range_reader import ConfluentRangeReader
+from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.confluent.silence import QUIET_S
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
+
+PLACE = TopicPartition("t", 0)
+SETTINGS = ClientSettings({"bootstrap.servers": "127.0.0.1:1"})
+
+
+def message(offset: int) -> Message:
+    return Message(*PLACE, offset, None, b"", (), -1, False)
+
+
+class Consumers:
+    """Stands for `AssignedConsumer`. Those of `deaf`, by number, say nothing after what is in `first`."""
+
+    def __init__(self, clock: ManualClock, deaf: int, first: Iterable[int] = ()) -> None:
+        self._clock, self._deaf, self._first = clock, deaf, list(first)
+        self.made: list[_Consumer] = []
+
+    def __call__(self, settings: object, name: str) -> _Consumer:
+        is_deaf = len(self.made) < self._deaf
+        self.made.append(_Consumer(self._clock, is_deaf, self._first if is_deaf else range(100)))
+        return self.made[-1]
+
+
+class _Consumer:
+    def __init__(self, clock: ManualClock, is_deaf: bool, offsets: Iterable[int]) -> None:
+        self._clock, self.is_deaf, self._offsets = clock, is_deaf, list(offsets)
+        self.positions: dict[TopicPartition, int] = {}
+        self.is_closed = False
+
+    def check_exists(self, places: object) -> None:
+        if self.is_deaf and not self._offsets:
+            raise KafkaUnavailableError("metadata of t: timed out")
+
+    def resolve(self, place: TopicPartition, position: int) -> int:
+        return position
+
+    def end(self, place: TopicPartition) -> int | None:
+        return None if self.is_deaf else 100
+
+    def assign(self, positions: dict[TopicPartition, int]) -> None:
+        self.positions = dict(positions)
+
+    add = assign
+
+    def remove(self, places: object) -> None: ...
+
+    def unassign(self) -> None:
+        self.positions = {}
+
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = 0) -> Events:
+        if self.positions and self._offsets:
+            offset = self._offsets.pop(0)
+            if offset >= self.positions[PLACE]:
+                return Events([message(offset)], {}, None)
+        self._clock.sleep(timeout_s)
+        return Events([], {}, None)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def partition_reader(
+    clock: ManualClock, consumers: Consumers, patch: pytest.MonkeyPatch
+) -> ConfluentPartitionReader:
+    patch.setattr(consumer, "AssignedConsumer", consumers)
+    return ConfluentPartitionReader(SETTINGS, Isolation.READ_COMMITTED, "g", clock)
+
+
+def test_a_reader_goes_on_with_another_client_at_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=1, first=[0, 1, 2])
+    reader = partition_reader(clock, consumers, monkeypatch)
+    reader.assign({PLACE: 0})
+    started_s = clock.monotonic_s()
+    offsets: list[int] = []
+    while len(offsets) < 5 and clock.monotonic_s() < started_s + 10 * QUIET_S:
+        offsets += [each.offset for each in reader.poll(100, 0.1)]
+    assert offsets == [0, 1, 2, 3, 4]
+    assert clock.monotonic_s() <= started_s + 2 * QUIET_S + 1.0
+    assert [each.is_closed for each in consumers.made] == [True, False]
+
+
+def test_a_reader_whose_client_does_not_answer_asks_another_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=2)
+    reader = partition_reader(clock, consumers, monkeypatch)
+    with pytest.raises(KafkaUnavailableError):
+        reader.assign({PLACE: 0})
+    with pytest.raises(KafkaUnavailableError):
+        reader.add({PLACE: 0})
+    reader.add({PLACE: 7})
+    assert [each.is_closed for each in consumers.made] == [True, True, False]
+    assert consumers.made[-1].positions == {PLACE: 7}
+
+
+def range_reader_of(
+    clock: ManualClock, consumers: Consumers, patch: pytest.MonkeyPatch
+) -> ConfluentRangeReader:
+    patch.setattr(range_reader, "AssignedConsumer", consumers)
+    return ConfluentRangeReader(SETTINGS, clock)
+
+
+def test_a_range_is_read_with_another_client_and_each_message_comes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=1, first=[4, 5])
+    found = range_reader_of(clock, consumers, monkeypatch).read(PLACE, 4, 9)
+    assert [each.offset for each in found] == [4, 5, 6, 7, 8, 9]
+    assert [each.is_closed for each in consumers.made] == [True, False]
+
+
+def test_a_range_reader_whose_client_does_not_answer_asks_another_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=1)
+    reader = range_reader_of(clock, consumers, monkeypatch)
+    with pytest.raises(KafkaUnavailableError):
+        reader.read(PLACE, 4, 9)
+    assert [each.offset for each in reader.read(PLACE, 4, 9)] == [4, 5, 6, 7, 8, 9]
+
+
+def test_clients_that_all_say_nothing_end_a_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=100, first=[4])
+    reader = range_reader_of(clock, consumers, monkeypatch)
+    with pytest.raises(DeadlineExceededError):
+        reader.read(PLACE, 4, 9, 30.0)
+    assert len(consumers.made) <= 4
