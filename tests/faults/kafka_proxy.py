@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Final
 
 from tests.faults.kafka_addresses import rewrite_addresses
+from tests.faults.kafka_starting import hide_brokers
 from tests.faults.kafka_wire import (
     Api,
     Request,
@@ -143,6 +144,8 @@ class KafkaProxy:
         self._rules: list[Rule] = []
         self._all_rules: list[Rule] = []
         self._lock = threading.RLock()
+        self.is_starting = False
+        """While it is set, Metadata has neither brokers nor leaders (`kafka_starting`)."""
         self.seen: deque[Request] = deque(maxlen=_SEEN_MAX)
         """The requests that came, without their bytes."""
         addresses = [Address.parse(each) for each in bootstrap_servers.split(",")]
@@ -257,7 +260,8 @@ class KafkaProxy:
             return link.address
 
     def rewrite(self, request: Request, answer: bytes) -> bytes:
-        return rewrite_addresses(request, answer, self._proxied)
+        rewritten = rewrite_addresses(request, answer, self._proxied)
+        return hide_brokers(request, rewritten) if self.is_starting else rewritten
 
 
 class _KafkaConversation:
