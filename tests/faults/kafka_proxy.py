@@ -23,7 +23,7 @@ from enum import Enum
 from typing import Final
 
 from tests.faults.kafka_addresses import rewrite_addresses
-from tests.faults.kafka_starting import hide_brokers
+from tests.faults.kafka_fenced import hide_brokers
 from tests.faults.kafka_wire import (
     Api,
     Request,
@@ -144,8 +144,8 @@ class KafkaProxy:
         self._rules: list[Rule] = []
         self._all_rules: list[Rule] = []
         self._lock = threading.RLock()
-        self.is_starting = False
-        """While it is set, Metadata has neither brokers nor leaders (`kafka_starting`)."""
+        self.is_fenced = False
+        """While it is set, Metadata has neither brokers nor leaders (`kafka_fenced`)."""
         self.seen: deque[Request] = deque(maxlen=_SEEN_MAX)
         """The requests that came, without their bytes."""
         addresses = [Address.parse(each) for each in bootstrap_servers.split(",")]
@@ -261,7 +261,7 @@ class KafkaProxy:
 
     def rewrite(self, request: Request, answer: bytes) -> bytes:
         rewritten = rewrite_addresses(request, answer, self._proxied)
-        return hide_brokers(request, rewritten) if self.is_starting else rewritten
+        return hide_brokers(request, rewritten) if self.is_fenced else rewritten
 
 
 class _KafkaConversation:

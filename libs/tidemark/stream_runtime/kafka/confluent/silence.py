@@ -9,7 +9,7 @@ Example: position 20 680, end 22 943, nothing for ten seconds: the partition is 
 after at least one poll that found nothing at all, the position is 20 680 still: it is not being read.
 
 The end is asked of the client that may not be reading, and that one may know no leader of the partition, or
-no broker at all: a broker that is starting answers that there are none. After that clients were seen to stay
+no broker at all: a broker that is fenced answers that there are none. After that clients were seen to stay
 silent for minutes, without an error and without a line in the log. So a client that twice gives no answer,
 and from which nothing else came in between, is not reading either, or Kafka is away; then another client does
 no harm.

@@ -1,5 +1,5 @@
-"""A broker that is starting names no broker in its metadata. Clients that ask it then may know none for as
-long as they live: of 24 of librdkafka 2.16's 3, 14 and 8 did in three runs.
+"""The only broker of a cluster names no broker while it is fenced. Clients that ask it then may know none for
+as long as they live: of 24 of librdkafka 2.16's 3, 14 and 8 did in three runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidemark.stream_runtime.retry import Deadline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 READERS = 24
-STARTING_S = (0.3, 4.0, 1.0, 2.0)
+FENCED_S = (0.3, 4.0, 1.0, 2.0)
 """So long the clients ask in vain, round by round; when they ask decides which of them lose all brokers."""
 WAIT_S = 180.0
 
@@ -33,7 +33,7 @@ def proxy(kafka: EmbeddedKafka) -> Iterator[KafkaProxy]:
 
 
 def test_readers_go_on_after_metadata_without_brokers(kafka: EmbeddedKafka, proxy: KafkaProxy) -> None:
-    place = TopicPartition(f"starting-{SystemIds().uuid()}", 0)
+    place = TopicPartition(f"fenced-{SystemIds().uuid()}", 0)
     direct = ConfluentKafkaClient({"bootstrap.servers": kafka.bootstrap_servers})
     direct.admin().create_topics([TopicSpec(place.topic, 1)])
     feeder = direct.plain_producer()
@@ -42,27 +42,27 @@ def test_readers_go_on_after_metadata_without_brokers(kafka: EmbeddedKafka, prox
     try:
         for reader in readers:
             reader.assign({place: 0})
-        for end, starting_s in enumerate(STARTING_S, 1):
+        for end, fenced_s in enumerate(FENCED_S, 1):
             feeder.produce(place.topic, b"", partition=0)
             feeder.flush()
             read_to(readers, place, end)
-            seem_to_start(proxy, readers, starting_s)
+            seem_fenced(proxy, readers, fenced_s)
         feeder.produce(place.topic, b"", partition=0)
         feeder.flush()
-        read_to(readers, place, len(STARTING_S) + 1)
+        read_to(readers, place, len(FENCED_S) + 1)
     finally:
         for reader in readers:
             reader.close()
 
 
-def seem_to_start(proxy: KafkaProxy, readers: Sequence[PartitionReader], starting_s: float) -> None:
-    proxy.is_starting = True
+def seem_fenced(proxy: KafkaProxy, readers: Sequence[PartitionReader], fenced_s: float) -> None:
+    proxy.is_fenced = True
     for link in proxy.links:
         link.cut()
-    deadline = Deadline(SystemClock(), starting_s)
+    deadline = Deadline(SystemClock(), fenced_s)
     while not deadline.is_over:
         poll_all(readers)
-    proxy.is_starting = False
+    proxy.is_fenced = False
 
 
 def read_to(readers: Sequence[PartitionReader], place: TopicPartition, end: int) -> None:

@@ -1,6 +1,7 @@
-"""Metadata as a broker gives it that has just been started, alone in its cluster: no brokers, no leaders.
+"""Metadata of a cluster whose only broker is fenced by its controller: no brokers, no leaders.
 
-It lasts until the broker is registered: under a second on an idle machine, many seconds on a busy one.
+A broker is fenced from its registration, at each start, until it has caught up; and when its heartbeats come
+late, as on a busy machine.
 """
 
 from __future__ import annotations
