@@ -4,8 +4,8 @@ Between calls no partition is assigned, so librdkafka fetches nothing in advance
 partitions are read at the same time, ranges of one partition one after the other.
 
 The consumer is replaced when nothing came of it for `QUIET_S`, neither a message nor an end, and when it does
-not answer: it may know no broker any more, for as long as it lives (`silence`). A range that waits for an open
-transaction is read anew then; what was read of it is dropped.
+not answer: it may know no broker any more, for as long as it lives (`silence`). A range that waits for an
+open transaction is read anew then; what was read of it is dropped.
 """
 
 from __future__ import annotations
