@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tests.hudi_rules.slices import parse_data_file
 from tests.hudi_rules.timeline import Instant, Timeline
@@ -69,8 +69,8 @@ def written_after(timeline: Timeline, instant: str) -> list[Instant]:
     return [*reversed(pending), *sorted(done, key=lambda each: str(each.completion), reverse=True)]
 
 
-def check_restore(metadata: Timeline, savepoint: str) -> None:
-    """Where the oldest compaction on the metadata table's timeline is not older than the savepoint, or the
+def check_restore(metadata: Timeline, savepoint: str, dropped: Collection[str] = ()) -> None:
+    """``dropped``: the instants that built indexes which the restore drops anyway. Where the oldest compaction on the metadata table's timeline is not older than the savepoint, or the
     savepoint is older than that timeline, Hudi builds the metadata table anew, and the record index has what
     was in it before the restore. Where the savepoint's commit completed there before an index was built, Hudi
     takes the building back like any write: the index lacks what it began with. Raises RefusedError.
@@ -80,13 +80,16 @@ def check_restore(metadata: Timeline, savepoint: str) -> None:
         raise RefusedError(f"the metadata table was compacted at {compacted}: Hudi builds it anew")
     if savepoint < (metadata.start or ""):
         raise RefusedError(f"the metadata table's timeline starts after {savepoint}: Hudi builds it anew")
-    if is_built_after(metadata, savepoint):
+    if is_built_after(metadata, savepoint, dropped):
         raise RefusedError(f"indexes were built after {savepoint}: Hudi takes that back")
 
 
-def is_built_after(metadata: Timeline, savepoint: str) -> bool:
-    """Whether an index was built after the savepoint's commit completed in the metadata table."""
-    return any(each.builds for each in written_after(metadata, savepoint))
+def is_built_after(metadata: Timeline, savepoint: str, dropped: Collection[str] = ()) -> bool:
+    """Whether an index was built after the savepoint's commit completed in the metadata table, by another
+    instant than these.
+    """
+    after = written_after(metadata, savepoint)
+    return any(each.builds and each.requested not in dropped for each in after)
 
 
 def forgotten_by_restore(timeline: Timeline, savepoint: str) -> list[Instant]:

@@ -185,6 +185,7 @@ def taken(
     unfilled: Sequence[str] = (),
     dropped: Mapping[str, float] | None = None,
     taken_out: TakenOut | None = None,
+    index_taken_out: TakenOut | None = None,
     other: Callable[[], OtherStats | None] = lambda: None,
 ) -> Status:
     """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
@@ -197,7 +198,8 @@ def taken(
     context = path.context
     assert context is not None
     now_ms, nothing, inputs = path.clock.now_ms(), Wait("nothing"), InputPositions()
-    board.show(take_view(context.fold(), seen, nothing, 4, now_ms, inputs, taken_out=taken_out))
+    out = {"taken_out": taken_out, "index_taken_out": index_taken_out}
+    board.show(take_view(context.fold(), seen, nothing, 4, now_ms, inputs, **out))
     source = StatusSource(
         table=TABLE,
         path=path.storage.base_uri,
@@ -255,6 +257,16 @@ def test_stats_that_were_taken_out_are_told_for_an_hour(path: CommitPath, minute
         text for text in found if text.startswith("column_stats, partition_stats: another writer")
     ]
     assert bool(found) is warned
+
+
+@pytest.mark.parametrize(("hours", "warned"), [(23, True), (25, False)])
+def test_an_index_that_was_taken_out_is_told_for_a_day(path: CommitPath, hours: int, warned: bool) -> None:
+    path.step_coordinator()
+    at_ms = path.clock.now_ms() - hours * 3_600_000
+    out = TakenOut("secondary_index_by_city", "nobody builds it", at_ms)
+    found = taken(path, Observed(), index_taken_out=out).warnings
+    told = [each.text for each in found if each.kind is WarningKind.INDEX_TAKEN_OUT]
+    assert told == (["secondary_index_by_city: nobody builds it"] if warned else [])
 
 
 def test_fields_that_records_are_taken_without_are_named_by_topic(path: CommitPath) -> None:

@@ -10,14 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
-from tests.simulation.kept_secondary import NAME, changes, define, switch_on
-from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tests.simulation.kept_secondary import FOLDER, NAME, changes, define, switch_on
+from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, row, second_epoch
 from tidemark.commit_coordinator.commit.unfinished_index import BUILDER_IS_DEAD_MS, NOBODY_BUILDS_MS
+from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.index_definitions import read_index_definitions, write_index_definitions
 from tidemark.hudi_format.metadata_table.own_stats import own_stats_columns, write_own_folder
 from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
+from tidemark.hudi_format.table_config import (
+    TableType,
+    read_properties,
+    read_table_config,
+    update_properties,
+)
 
 SOON_S = 3.0
 
@@ -182,6 +188,45 @@ def test_a_dead_build_of_an_expression_index_is_taken_out(tmp_path: Path) -> Non
     assert path.state().committed.epoch == 2
     assert read_index_definitions(path.storage) == before
     check_end(path)
+
+
+@pytest.mark.parametrize("table_type", list(TableType))
+def test_an_index_that_a_restore_dropped_is_taken_out_and_told(tmp_path: Path, table_type: TableType) -> None:
+    """Hudi's restore takes its name from the property and moves its folder away; the definition stays. Nobody
+    writes with Spark again, which would build it.
+    """
+    path = CommitPath(tmp_path, table_type, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    switch_on(path.storage, 2)
+    second_epoch(path)
+    path.step_coordinator()
+    assert path.write_open_attempt()
+    drop_as_restores_do(path)
+    waits(path, 4)
+    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    assert NAME not in read_index_definitions(path.storage)
+    assert path.storage.list(FOLDER) == [], "no entry of a dropped index is written"
+    assert path.context is not None
+    told = path.context.index_taken_out
+    assert told is not None
+    assert told.names == NAME
+    assert "`tidemark index create by_ts --column v` makes it again" in told.reason
+    check_end(path)
+
+    switch_on(path.storage, 2)
+    path.tag([(row("a", 4, 4), DataOp.UPDATE, GROUP_A)])
+    path.run_until_idle()
+    assert path.context.index_taken_out is None, "it is there again"
+
+
+def drop_as_restores_do(path: CommitPath) -> None:
+    """What Hudi 1.2.0 leaves of a secondary index behind `rollback_to_savepoint`."""
+    listed = set(read_properties(path.storage)[keys.METADATA_PARTITIONS].split(",")) - {NAME}
+    update_properties(path.storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
+    path.storage.delete_tree(FOLDER)
 
 
 def define_expression(path: CommitPath) -> None:

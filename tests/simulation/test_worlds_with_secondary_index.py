@@ -67,6 +67,53 @@ round
 round
 """
 
+# The other engine restores the table: its own commits go, and with them the index. An epoch of ours is planned,
+# written and not decided by then.
+RESTORED = """
+setup {setup} shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+round
+round
+feed up k0 d0 1
+feed up k1 d1 2
+hurry
+round
+round
+round
+round
+round
+round
+{before}
+feed up k2 d0 5
+hurry
+step shuffler-0
+step assigner-0
+wait 300
+step coordinator
+step writer
+foreign restore
+round
+round
+{behind}
+feed up k0 d0 7
+feed del k1 8
+hurry
+round
+round
+round
+round
+round
+"""
+# The savepoint is from before the index was made.
+OLDER = """foreign savepoint
+foreign insert d0
+foreign build begin
+foreign build finish
+foreign update k0"""
+
+
+def restored(setup: str, behind: str, before: str = "") -> Script:
+    return parse(RESTORED.format(setup=setup, before=before, behind=behind))
+
 
 def with_index(script: Script, store: str = "folders") -> Script:
     return replace(script, setup=replace(script.setup, secondary=True, store=store))
@@ -117,6 +164,29 @@ def test_what_a_dead_indexer_left_of_another_kind_is_taken_out_too() -> None:
     assert outcome.reached["waits until an index is taken out"]
     assert outcome.reached["entry of a secondary index"]
     assert outcome.epochs > 1
+
+
+@pytest.mark.parametrize("type_", ["mor", "cow"])
+@pytest.mark.parametrize(("setup", "before"), [("secondary=yes", ""), ("", OLDER)])
+def test_what_a_restore_dropped_and_nobody_builds_is_taken_out(type_: str, setup: str, before: str) -> None:
+    outcome = run_script(restored(f"type={type_} {setup}", "", before))
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    assert outcome.reached["foreign restore"]
+    assert outcome.reached["waits until an index is taken out"]
+    assert outcome.reached["our commit after a foreign restore"]
+    assert "index built anew" not in outcome.reached
+
+
+@pytest.mark.parametrize("type_", ["mor", "cow"])
+@pytest.mark.parametrize(("setup", "before"), [("secondary=yes", ""), ("", OLDER)])
+def test_what_a_restore_dropped_has_all_rows_when_a_write_built_it(
+    type_: str, setup: str, before: str
+) -> None:
+    outcome = run_script(restored(f"type={type_} {setup}", "foreign update k0", before))
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    assert outcome.reached["index built anew"]
+    assert outcome.reached["our commit after a foreign restore"]
+    assert "waits until an index is taken out" not in outcome.reached
 
 
 def test_a_second_builder_goes_on_where_the_first_one_died() -> None:

@@ -30,6 +30,8 @@ class WarningKind(StrEnum):
     """The table has columns that `table.schema` lacks; Tidemark writes no values there."""
     STATS_TAKEN_OUT = "stats-taken-out"
     """Another writer switched column or partition stats on; they were taken out of the table again."""
+    INDEX_TAKEN_OUT = "index-taken-out"
+    """An index that another writer began, or dropped in a restore, was built by nobody; it was taken out."""
     OTHER_STATS = "other-stats"
     """The table keeps column stats of other columns than `table.index.column_stats` names, or none."""
     DROPPED_FIELDS = "dropped-fields"

@@ -1,10 +1,16 @@
-"""A bug in keeping a secondary index that only a whole world shows. Those in the entries of one epoch are in
+"""Bugs in keeping a secondary index that only a whole world shows. Those in the entries of one epoch are in
 `tests/simulation/test_simpler_secondary_indexes.py`.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from tests.simulation.planted.mutant import Ground, planted
+from tidemark.commit_coordinator.commit import kept_indexes, served_table, unfinished_index
+from tidemark.hudi_format import validation
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout
 from tidemark.index_assigner.shuffle import keyed_rows
 
 
@@ -14,3 +20,33 @@ def long_values_are_tagged(ground: Ground) -> None:
     tagged: its epoch can never be written.
     """
     ground.replace(keyed_rows, "values_too_long", lambda *_: [])
+
+
+@planted("G5")
+def entries_of_a_dropped_index_go_on(ground: Ground) -> None:
+    """docs/adr/0018-secondary-indexes.md, Restores: behind a restore that dropped the index nothing is written
+    into it. Here epochs go on with the index of the last plan: its definition is there, so readers take the
+    few entries for all.
+    """
+    real, last = kept_indexes.secondary_layouts, list[SecondaryLayout]()
+
+    def layouts(*table: Any) -> tuple[SecondaryLayout, ...]:
+        last[:] = real(*table) or last
+        return tuple(last)
+
+    ground.replace(kept_indexes, "secondary_layouts", layouts)
+    checks = partial(validation.check_still_servable, unfinished=True)
+    ground.replace(served_table, "check_still_servable", checks)
+
+
+@planted("G6")
+def dropped_index_is_awaited(ground: Ground) -> None:
+    """The same: a definition without files is taken out, too, when nobody builds the index. Here it is taken
+    for one that is about to be built, and the stream waits for ever.
+    """
+    real = unfinished_index._take_out_dead
+
+    def take_out_dead(context: Any, timelines: Any, index: str) -> bool:
+        return bool(context.storage.list(f".hoodie/metadata/{index}")) and real(context, timelines, index)
+
+    ground.replace(unfinished_index, "_take_out_dead", take_out_dead)

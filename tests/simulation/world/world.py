@@ -92,6 +92,7 @@ class World(Events):
             **self.reached,
             "lost to a commit": self.foreign.done["lost to a commit"],
             _OWN_PENDING: self.foreign.done[_OWN_PENDING],
+            "index built anew": self.foreign.building.built_anew,
             "foreign service rolled back": self.foreign.services_rolled_back,
             "our commit after a foreign restore": self._restored_at is not None
             and self.judge.epoch > self._restored_at,

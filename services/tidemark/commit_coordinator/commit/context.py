@@ -83,8 +83,10 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class TakenOut:
-    """Stats that were taken out of the table's property: their names, what another writer did to them, and
-    when they were taken out (Unix epoch, milliseconds).
+    """Indexes that were taken out of the table: their names, why, and when (Unix epoch, milliseconds).
+
+    Of column stats ``reason`` is what another writer did to them, of an index that nobody builds what people
+    have to know and do.
     """
 
     names: str
@@ -123,8 +125,8 @@ class Context:
     ``publishing``: the right to make files in this term. ``hit``: called with a failpoint just before and
     after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
-    what was last taken out of the table in this term, for people. ``unfinished``: which index the last commit
-    waited for. ``rest``: what a command that makes an index asked for last.
+    the stats that were last taken out of the table in this term, for people; ``index_taken_out``: the other
+    indexes, which nobody built. ``unfinished``: which index the last commit waited for. ``rest``: what a command that makes an index asked for last.
     ``prepared``: what is done already of the next commit.
     """
 
@@ -139,6 +141,7 @@ class Context:
     hit: Callable[[CoordinatorFailpoint], None]
     view: TableView | None = None
     taken_out: TakenOut | None = None
+    index_taken_out: TakenOut | None = None
     unfinished: UnfinishedIndex | None = None
     rest: AskedRest | None = None
     prepared: PreparedCommit | None = None

@@ -15,6 +15,11 @@ one of any kind is named as being built,
    The list of files and the record index are never taken out: without them the table is not served. Who left
    one of these half made has to be seen by people: `status` and the alert go on to name it.
 
+A restore of Hudi's to a savepoint leaves the same behind: it drops a secondary index from the property, moves
+its folder away, and leaves its definition. Spark's next write builds it anew, all in one hold of the lock, and
+waits for none of our instants. Who never writes again never builds it, so it is taken out as well. `status`
+then tells what to do until the index is there again, for a day at most.
+
 Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
 Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is
 decided at 10:01, its entries would be in no index: it is void. The index is listed at 10:05, and the epoch is
@@ -24,9 +29,10 @@ planned again with its entries.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
-from tidemark.commit_coordinator.commit.context import Context, UnfinishedIndex
+from tidemark.commit_coordinator.commit.context import Context, TakenOut, UnfinishedIndex
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
@@ -39,6 +45,7 @@ from tidemark.hudi_format.index_definitions import (
 )
 from tidemark.hudi_format.metadata_table.other_indexes import NEEDED
 from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, disown_stats
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.table_config import TableConfig, read_table_config, without_partitions
 from tidemark.hudi_format.table_repairs import replace_properties
 from tidemark.hudi_format.timeline import Action
@@ -60,6 +67,9 @@ def check_commits(context: Context, timelines: Timelines) -> TableConfig:
             raise AttemptLostError(reason, rewind=False, awaited=error.index) from error
         return check_commits(context, timelines)
     context.unfinished = None
+    gone = context.index_taken_out
+    if gone is not None and config.metadata_partitions.issuperset(gone.names.split(", ")):
+        context.index_taken_out = None
     return config
 
 
@@ -75,16 +85,35 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
     if now_ms - seen.since_ms < limit_ms or not names:
         return False
     context.lock.check()
-    _take_out(context, names)
+    columns = _take_out(context, names)
     context.unfinished = None
-    _log.warning(
-        "%s was unfinished for %d s, and nobody builds it: it was taken out", index, limit_ms // 1_000
-    )
+    told = ", ".join(sorted(names))
+    reason = _what_to_do(limit_ms // 1_000, columns)
+    context.index_taken_out = TakenOut(told, reason, now_ms)
+    _log.warning("%s: %s", told, reason)
     return True
 
 
-def _take_out(context: Context, names: set[str]) -> None:
-    """Takes the indexes out of the table's properties, then out of its definitions."""
+def _what_to_do(seconds: int, columns: Mapping[str, str]) -> str:
+    """What became of indexes that nobody built, and how they come back. ``columns``: of the secondary ones."""
+    told = (
+        f"unfinished for {seconds} s, and nobody builds it: it was taken out of the table. Either its builder "
+        "died, or a restore by another engine dropped the index and no write built it anew. Queries lose no "
+        "rows, and read more files."
+    )
+    if not columns:
+        return f"{told} Whoever made it can make it again"
+    commands = " and ".join(
+        f"`tidemark index create {name.removeprefix(SECONDARY_PREFIX)} --column {column}`"
+        for name, column in sorted(columns.items())
+    )
+    return f"{told} {commands} makes it again"
+
+
+def _take_out(context: Context, names: set[str]) -> dict[str, str]:
+    """Takes the indexes out of the table's properties, then out of its definitions. Returns the columns of
+    the secondary indexes among them.
+    """
     if COLUMN_STATS in names:
         disown_stats(context.publishing)
     _unlist(context, names)
@@ -93,6 +122,12 @@ def _take_out(context: Context, names: set[str]) -> None:
     kept = {name: definition for name, definition in definitions.items() if name not in gone}
     if len(kept) < len(definitions):
         context.publishing.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(kept))
+    fields = {name: definitions[name].get("sourceFields") for name in gone & definitions.keys()}
+    return {
+        name: str(columns[0])
+        for name, columns in fields.items()
+        if name.startswith(SECONDARY_PREFIX) and columns
+    }
 
 
 def _unlist(context: Context, names: set[str]) -> None:

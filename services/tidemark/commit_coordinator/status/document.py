@@ -53,6 +53,8 @@ from tidemark.table_status.warnings import StatusWarning, WarningKind
 _FIELDS_SHOWN: Final = 20
 _TAKEN_OUT_MS: Final = 3_600_000
 """For so long a warning tells of stats that were taken out."""
+_INDEX_TAKEN_OUT_MS: Final = 24 * _TAKEN_OUT_MS
+"""… and of an index, which somebody has to make again, unless it is there by then."""
 _OF_KAFKA: Final = ("lag", "open_transaction")
 
 
@@ -195,6 +197,9 @@ class StatusSource:
                 "table again. Give it the options that `tidemark table describe` prints"
             )
             yield StatusWarning(WarningKind.STATS_TAKEN_OUT, text)
+        gone = view.index_taken_out
+        if gone is not None and view.at_ms - gone.at_ms < _INDEX_TAKEN_OUT_MS:
+            yield StatusWarning(WarningKind.INDEX_TAKEN_OUT, f"{gone.names}: {gone.reason}")
         for stage in Stage:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
             if idle:

@@ -38,6 +38,10 @@ class Indexes:
         self.keeps_secondary = True
         yield from (f"as it was made {fault}" for fault in self._secondary_faults(view))
 
+    def end_secondary(self) -> None:
+        """The table has it no more."""
+        self.keeps_secondary = False
+
     def _secondary_faults(self, view: View) -> Iterator[str]:
         if self.keeps_secondary:
             yield from self.secondary.faults(self._reader.secondary(view), self._reader.content(view).rows)

@@ -48,16 +48,18 @@ class ForeignEngine:
         self._storage, self._judge, self._layout = storage, judge, layout
         self._clock = HudiClock(clock)
         bench = Bench(storage, self._clock, ids, schema, judge.look, shards, is_log, ordered, layout)
-        self._bench, self._writes = bench, Writes(bench)
+        secondary = judge.has_secondary, judge.indexes.end_secondary
+        self.building = IndexBuilding(bench, *secondary, lambda: self._in_flight is not None)
+        self._bench, self._writes = bench, Writes(bench, self.building.rebuild)
         self._undoing = Undoing(bench, judge.undone)
-        self._restoring = Restoring(bench, self._undoing, judge.undone, judge.excuse)
+        dropped = self.building.dropped
+        self._restoring = Restoring(bench, self._undoing, judge.undone, judge.excuse, dropped)
         self._services = Services(bench, self._writes, self._undoing)
         self._tidying = Tidying(bench, self._undoing)
         self._index = IndexCompaction(bench, self._undoing)
         self._in_flight: Write | None = None
         self._begun, self._halves, self._lock_left = set[str](), set[str](), False
         self._stats, self.begun = ForeignStats(bench).change, self._writes.begun
-        self.building = IndexBuilding(bench, judge.has_secondary, lambda: self._in_flight is not None)
         self._build, self._leave_build = self.building.act, self.building.leave
         self._savepoint = self._restoring.savepoint
         self._rollback_own, self._run_clean = self._undoing.roll_back_newest, self._tidying.run_clean
@@ -303,8 +305,6 @@ class ForeignEngine:
         """To its newest savepoint, with commits of its own behind it. Where there is no savepoint to which
         Hudi restores now it first makes all that such a restore needs.
         """
-        if self._bench.has_secondary:
-            raise LeftOutError("what becomes of the secondary index is not known here")
         with self._clock.beyond(max(look.timeline.hudi.newest, look.metadata.hudi.newest)):
             if not self._has_restorable(look):
                 self._prepare_restore()

@@ -1,8 +1,8 @@
 """How the engine builds the secondary index of the column `ts`: the steps of Spark's CREATE INDEX, between
 any two of which whoever builds it may die, or anybody else may act; and what an indexer leaves of an index of
-another kind, when it dies.
+another kind, when it dies. And how a write of the engine builds what a restore dropped.
 
-It builds from the rows as they are at its indexing instant. Then it waits for writes that are pending and
+CREATE INDEX builds from the rows as they are at its indexing instant. Then it waits for writes that are pending and
 have a heartbeat; what is completed by that time and has a deltacommit in the metadata table it passes over,
 so a commit of ours that completed meanwhile is in no index.
 """
@@ -37,12 +37,21 @@ _WRITES: Final = ("commit", "deltacommit", "replacecommit", "clustering", "compa
 
 
 class IndexBuilding:
-    """``listed()`` is told when the table has the index; ``writes()``: whether a write of the engine's own is
-    in flight. Raises LeftOutError.
+    """``listed()`` is told when the table has the index, ``gone()`` when it has it no more; ``writes()``:
+    whether a write of the engine's own is in flight. ``built_anew``: how often a write built what a restore
+    had dropped. Raises LeftOutError.
     """
 
-    def __init__(self, bench: Bench, listed: Callable[[], None], writes: Callable[[], bool]) -> None:
-        self._bench, self._storage, self._listed, self._writes = bench, bench.storage, listed, writes
+    def __init__(
+        self,
+        bench: Bench,
+        listed: Callable[[], None],
+        gone: Callable[[], None],
+        writes: Callable[[], bool],
+    ) -> None:
+        self._bench, self._storage, self._writes = bench, bench.storage, writes
+        self._listed, self._gone, self._is_dropped = listed, gone, False
+        self.built_anew = 0
         self._left: list[Callable[[Look], None]] = []
         self._rows: Mapping[str, Row] = {}
         self._instant = ""
@@ -66,6 +75,26 @@ class IndexBuilding:
         instants.request(self._storage, instant, _INDEXING)
         instants.start(self._storage, instant, _INDEXING)
         name_in(self._storage, BUILDING, named_in(self._storage, BUILDING) | {name})
+
+    def dropped(self) -> None:
+        """A restore dropped the index. Its definition is still there."""
+        self._is_dropped = True
+        self._gone()
+
+    def rebuild(self) -> None:
+        """A write begins. What a restore dropped it builds first, in the same hold of the lock, of all rows
+        that are there, unless somebody took the definition out. (What a write makes of a definition that a
+        dead builder left is not known here.)
+        """
+        is_dropped, self._is_dropped = self._is_dropped, False
+        if not is_dropped or NAME not in definitions(self._storage):
+            return
+        look = self._bench.look()
+        self._rows = dict(look.content.rows)
+        self._write(look)
+        self._list(look)
+        self._listed()
+        self.built_anew += 1
 
     def act(self, look: Look, what: str) -> None:
         """``begin``, and takes the first step; ``next``; ``finish``: all that are left; ``die``."""

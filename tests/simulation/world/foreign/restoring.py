@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tests.hudi_rules.documents import encode
 from tests.hudi_rules.slices import groups_of, slices_of
@@ -19,21 +20,35 @@ from tests.hudi_rules.undoing import (
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import METADATA_PARTITIONS, Bench
+from tests.simulation.world.foreign.listed_indexes import BUILDING, LISTED, name_in, named_in
+from tests.simulation.world.foreign.secondary_entries import NAME, builds
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.storage.base import join_path
 
 
+_KEPT: Final = frozenset({*METADATA_PARTITIONS, "column_stats"})
+"""Partitions of the metadata table that a restore takes back to the savepoint. All others it drops: out of
+the table's properties, then the folder. Their definitions stay.
+"""
+
+
 class Restoring:
     """``undone(instant)`` is told of each commit that is taken back, ``excuse(instant)`` of each pending one
-    of somebody else. Raises LeftOutError.
+    of somebody else, ``dropped()`` when the table has lost its secondary index. Raises LeftOutError.
     """
 
     def __init__(
-        self, bench: Bench, undoing: Undoing, undone: Callable[[str], None], excuse: Callable[[str], None]
+        self,
+        bench: Bench,
+        undoing: Undoing,
+        undone: Callable[[str], None],
+        excuse: Callable[[str], None],
+        dropped: Callable[[], None],
     ) -> None:
         self._bench, self._undoing, self._undone, self._excuse = bench, undoing, undone, excuse
+        self._dropped = dropped
 
     # ------------------------------------------------------------ savepoints
 
@@ -79,7 +94,7 @@ class Restoring:
         savepoint = max(timeline.savepoints, default="")
         try:
             targets = to_restore(timeline, savepoint)
-            check_restore(metadata, savepoint)
+            check_restore(metadata, savepoint, builds(self._bench.storage))
         except RefusedError as error:
             raise LeftOutError(str(error)) from error
         done = [each for each in targets if each.completion is not None]
@@ -125,11 +140,22 @@ class Restoring:
             instants.unmark(storage, target.requested)
             if target.requested == own_pending:
                 instants.stop(storage, target.requested)
+        self._drop_indexes()
         self._restore_metadata(look, savepoint)
         instants.complete(storage, restore, "restore", bench.instant(look), document)
         for each in forgotten_by_restore(timeline, savepoint):
             instants.delete(storage, each.requested)
         bench.clock.wait()
+
+    def _drop_indexes(self) -> None:
+        """Hudi moves the folders out of the metadata table; nobody reads them there."""
+        storage = self._bench.storage
+        for name in sorted(named_in(storage, LISTED) - _KEPT):
+            for key in (LISTED, BUILDING):
+                name_in(storage, key, named_in(storage, key) - {name})
+            storage.delete_tree(join_path(".hoodie/metadata", name))
+            if name == NAME:
+                self._dropped()
 
     def _restore_metadata(self, look: Look, savepoint: str) -> None:
         """A restore of the metadata table: what it got after the savepoint goes, that of cleans, too. Then a

@@ -33,6 +33,12 @@ def entries_of(rows: Mapping[str, Row]) -> set[Entry]:
     return {(f"{_escaped(str(row.at))}$", _escaped(key)) for key, row in rows.items()}
 
 
+def builds(storage: Any) -> set[str]:
+    """The instants that built the index which is there."""
+    files = map(parse_data_file, storage.file_names(FOLDER))
+    return {file.instant for file in files if file is not None and file.instant < "1"}
+
+
 def changed_logs(
     storage: Any, instant: str, before: Mapping[str, Row], changes: Mapping[str, Row | None]
 ) -> list[MetadataLogFile]:

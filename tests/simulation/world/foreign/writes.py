@@ -5,7 +5,7 @@ under Hudi's optimistic concurrency control.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tests.hudi_rules.slices import Group
@@ -28,10 +28,12 @@ class LeftOutError(Exception):
 
 
 class Writes:
-    """Commits of rows. ``begun``: their instants; ``committed``: the instants of those that completed."""
+    """Commits of rows. ``begun``: their instants; ``committed``: the instants of those that completed.
+    ``rebuild()`` builds, when a write begins, the index that a restore dropped.
+    """
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, bench: Bench, rebuild: Callable[[], None]) -> None:
+        self._bench, self._rebuild = bench, rebuild
         self.begun = set[str]()
         self.committed = set[str]()
 
@@ -132,6 +134,7 @@ class Writes:
         instants.beat(bench.storage, instant)
         instants.request(bench.storage, instant, action, plan)
         instants.start(bench.storage, instant, action, encode_commit_metadata(CommitMetadata()))
+        self._rebuild()
         return write
 
     # ------------------------------------------------------------ whole partitions
