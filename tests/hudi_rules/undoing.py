@@ -70,10 +70,11 @@ def written_after(timeline: Timeline, instant: str) -> list[Instant]:
 
 
 def check_restore(metadata: Timeline, savepoint: str, dropped: Collection[str] = ()) -> None:
-    """``dropped``: the instants that built indexes which the restore drops anyway. Where the oldest compaction on the metadata table's timeline is not older than the savepoint, or the
+    """Where the oldest compaction on the metadata table's timeline is not older than the savepoint, or the
     savepoint is older than that timeline, Hudi builds the metadata table anew, and the record index has what
     was in it before the restore. Where the savepoint's commit completed there before an index was built, Hudi
-    takes the building back like any write: the index lacks what it began with. Raises RefusedError.
+    takes the building back like any write: the index lacks what it began with. ``dropped``: the instants that
+    built indexes which the restore drops anyway. Raises RefusedError.
     """
     compacted = min((each.requested for each in metadata.completed("compaction")), default=None)
     if compacted is not None and compacted >= savepoint:

@@ -1,6 +1,6 @@
-"""Spark's restore drops a secondary index that our epochs kept, and leaves its definition. Hudi on Spark finds
-all rows at every step: behind the restore, while an epoch of ours waits, when Spark's next write has built the
-index anew or our coordinator has taken the definition out, and behind epochs of ours on top.
+"""Spark's restore drops a secondary index that our epochs kept, and leaves its definition. Hudi on Spark
+finds all rows at every step: behind the restore, while an epoch of ours waits, when Spark's next write has
+built the index anew or our coordinator has taken the definition out, and behind epochs of ours on top.
 
 `make services-interop`.
 """
@@ -108,7 +108,7 @@ def restored(judge: HudiJudge, tmp_path: Path, table_type: TableType, is_older: 
 
 
 def waits(asked: Asked) -> None:
-    """An epoch directly behind the restore: nothing of it is committed, and nothing is in the way of Spark."""
+    """An epoch directly behind the restore is not committed, and Spark reads as before."""
     life = asked.life
     before, model, places = life.state().committed.epoch, dict(life.model), dict(life.places)
     life._tag_epoch()

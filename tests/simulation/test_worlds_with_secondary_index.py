@@ -67,8 +67,8 @@ round
 round
 """
 
-# The other engine restores the table: its own commits go, and with them the index. An epoch of ours is planned,
-# written and not decided by then.
+# The other engine restores the table: its own commits go, and with them the index. An epoch of ours is
+# planned, written and not decided by then.
 RESTORED = """
 setup {setup} shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
 round

@@ -31,7 +31,8 @@ def secondary_problems(storage: Storage, config: TableConfig) -> Iterator[Unsupp
     for name in sorted(defined - listed):
         yield IndexUnfinishedError(
             name,
-            f"{name} is defined and not listed: it is being built, was left half made, or a restore dropped it",
+            f"{name} is defined and not listed: it is being built, was left half made, or was dropped by a "
+            "restore",
             f"Wait until it is listed, or run `tidemark index drop {name.removeprefix(SECONDARY_PREFIX)}`",
         )
     for name in sorted(listed):

@@ -126,7 +126,8 @@ class Context:
     after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
     the stats that were last taken out of the table in this term, for people; ``index_taken_out``: the other
-    indexes, which nobody built. ``unfinished``: which index the last commit waited for. ``rest``: what a command that makes an index asked for last.
+    indexes, which nobody built. ``unfinished``: which index the last commit waited for. ``rest``: what a
+    command that makes an index asked for last.
     ``prepared``: what is done already of the next commit.
     """
 

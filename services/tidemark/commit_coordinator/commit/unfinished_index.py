@@ -15,10 +15,10 @@ one of any kind is named as being built,
    The list of files and the record index are never taken out: without them the table is not served. Who left
    one of these half made has to be seen by people: `status` and the alert go on to name it.
 
-A restore of Hudi's to a savepoint leaves the same behind: it drops a secondary index from the property, moves
-its folder away, and leaves its definition. Spark's next write builds it anew, all in one hold of the lock, and
-waits for none of our instants. Who never writes again never builds it, so it is taken out as well. `status`
-then tells what to do until the index is there again, for a day at most.
+A restore of Hudi's to a savepoint leaves the same behind: it takes a secondary index out of the property,
+moves its folder away, and leaves its definition. Spark's next write builds it anew at its start, in one hold
+of the lock. Who never writes again never builds it, so it is taken out as well. `status` then tells what to
+do, until the index is there again and for a day at most.
 
 Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
 Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is
@@ -95,11 +95,11 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
 
 
 def _what_to_do(seconds: int, columns: Mapping[str, str]) -> str:
-    """What became of indexes that nobody built, and how they come back. ``columns``: of the secondary ones."""
+    """What became of indexes that nobody built, and how they come back. ``columns``: of secondary ones."""
     told = (
-        f"unfinished for {seconds} s, and nobody builds it: it was taken out of the table. Either its builder "
-        "died, or a restore by another engine dropped the index and no write built it anew. Queries lose no "
-        "rows, and read more files."
+        f"unfinished for {seconds} s, and nobody builds it: it was taken out of the table. Either its "
+        "builder died, or a restore by another engine dropped the index and no write built it anew. Queries "
+        "lose no rows, and read more files."
     )
     if not columns:
         return f"{told} Whoever made it can make it again"

@@ -2,9 +2,9 @@
 any two of which whoever builds it may die, or anybody else may act; and what an indexer leaves of an index of
 another kind, when it dies. And how a write of the engine builds what a restore dropped.
 
-CREATE INDEX builds from the rows as they are at its indexing instant. Then it waits for writes that are pending and
-have a heartbeat; what is completed by that time and has a deltacommit in the metadata table it passes over,
-so a commit of ours that completed meanwhile is in no index.
+CREATE INDEX builds from the rows as they are at its indexing instant. Then it waits for writes that are
+pending and have a heartbeat; what is completed by that time and has a deltacommit in the metadata table it
+passes over, so a commit of ours that completed meanwhile is in no index.
 """
 
 from __future__ import annotations

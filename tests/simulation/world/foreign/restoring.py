@@ -27,7 +27,6 @@ from tests.simulation.world.foreign.writes import LeftOutError
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.storage.base import join_path
 
-
 _KEPT: Final = frozenset({*METADATA_PARTITIONS, "column_stats"})
 """Partitions of the metadata table that a restore takes back to the savepoint. All others it drops: out of
 the table's properties, then the folder. Their definitions stay.
