@@ -198,8 +198,10 @@ def taken(
     context = path.context
     assert context is not None
     now_ms, nothing, inputs = path.clock.now_ms(), Wait("nothing"), InputPositions()
-    out = {"taken_out": taken_out, "index_taken_out": index_taken_out}
-    board.show(take_view(context.fold(), seen, nothing, 4, now_ms, inputs, **out))
+    view = take_view(
+        context.fold(), seen, nothing, 4, now_ms, inputs, taken_out=taken_out, index_taken_out=index_taken_out
+    )
+    board.show(view)
     source = StatusSource(
         table=TABLE,
         path=path.storage.base_uri,
