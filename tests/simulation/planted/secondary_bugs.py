@@ -10,7 +10,7 @@ from typing import Any
 from tests.simulation.planted.mutant import Ground, planted
 from tidemark.commit_coordinator.commit import kept_indexes, served_table, unfinished_index
 from tidemark.hudi_format import validation
-from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
 from tidemark.index_assigner.shuffle import keyed_rows
 
 
@@ -28,10 +28,10 @@ def entries_of_a_dropped_index_go_on(ground: Ground) -> None:
     written into it. Here epochs go on with the index of the last plan: its definition is there, so readers
     take the few entries for all.
     """
-    real, last = kept_indexes.secondary_layouts, list[SecondaryLayout]()
+    last = list[SecondaryLayout]()
 
     def layouts(*table: Any) -> tuple[SecondaryLayout, ...]:
-        last[:] = real(*table) or last
+        last[:] = secondary_layouts(*table) or last
         return tuple(last)
 
     ground.replace(kept_indexes, "secondary_layouts", layouts)
