@@ -24,9 +24,9 @@ def long_values_are_tagged(ground: Ground) -> None:
 
 @planted("G5")
 def entries_of_a_dropped_index_go_on(ground: Ground) -> None:
-    """docs/adr/0018-secondary-indexes.md, Restores: behind a restore that dropped the index nothing is
-    written into it. Here epochs go on with the index of the last plan: its definition is there, so readers
-    take the few entries for all.
+    """docs/adr/0018-secondary-indexes.md, Restores leave the same behind: nothing is written
+    into an index that a restore dropped. Here epochs go on with the index of the last plan: its definition is
+    there, so readers take the few entries for all.
     """
     last = list[SecondaryLayout]()
 
