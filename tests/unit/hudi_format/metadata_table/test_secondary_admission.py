@@ -41,7 +41,7 @@ def test_one_that_is_listed_and_defined_is_kept() -> None:
 @pytest.mark.parametrize(
     ("listed", "defined", "version", "reason", "remedy"),
     [
-        (set(), {CITY}, "V2", "is being built, or was left half made", "tidemark index drop city"),
+        (set(), {CITY}, "V2", "was left half made, or was dropped", "tidemark index drop city"),
         ({CITY}, set(), "V2", "in use without a definition", "tidemark index drop"),
         ({CITY}, {CITY}, "V1", "version V1", "tidemark index drop"),
         ({CITY, AGE}, {CITY, AGE}, "V2", "only one secondary index", "drop the others"),
