@@ -75,16 +75,19 @@ def publish_log(by: Publisher, log: MetadataLogFile, data: bytes) -> None:
 
 
 def delta_commit_metadata(
-    instant: str, logs: Sequence[MetadataLogFile], extra_metadata: Mapping[str, str] | None = None
+    instant: str,
+    logs: Sequence[MetadataLogFile],
+    extra_metadata: Mapping[str, str] | None = None,
+    bases: Sequence[WriteStat] = (),
 ) -> CommitMetadata:
-    """The content of the completed deltacommit: one write stat per log file. Raises HudiFormatError where
-    there is no log file.
+    """The content of the completed deltacommit: one write stat per log file behind `bases`, those of its base
+    files. Raises HudiFormatError where there is no log file.
     """
     if not logs:
         raise HudiFormatError(
             f"instant {instant}: a metadata deltacommit without log files; it needs the one of `files`"
         )
-    stats = [_write_stat(instant, log) for log in logs]
+    stats = [*bases, *(_write_stat(instant, log) for log in logs)]
     return CommitMetadata(
         write_stats=group_stats(stats),
         extra_metadata={**(extra_metadata or {}), SCHEMA_KEY: commit_schema()},

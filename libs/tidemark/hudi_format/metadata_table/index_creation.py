@@ -20,7 +20,12 @@ from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config, update_properties
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
-from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
+from tidemark.hudi_format.timeline.avro_records import (
+    SCHEMA_KEY,
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+)
 
 
 def check_not_compacting(storage: Storage, partitions: Collection[str]) -> None:
@@ -41,10 +46,16 @@ def next_build_instant(metadata: Timeline) -> str:
 
 
 def complete_build(
-    storage: Storage, instant: str, completion: str, logs: Sequence[MetadataLogFile] = ()
+    storage: Storage,
+    instant: str,
+    completion: str,
+    logs: Sequence[MetadataLogFile] = (),
+    bases: Sequence[WriteStat] = (),
 ) -> None:
     """Makes the files of `instant` count. `logs`: the first log file of each group. A commit that names none
-    may be a build of the record index, for who reads it, and then caches load that anew.
+    may be a build of the record index, for who reads it, and then caches load that anew. `bases`: of the base
+    files, as Hudi names them. Nothing reads those, but they tell a file of a commit from one that a dead
+    writer left.
 
     The completed file comes first, and the other two, which archival reads, behind it: an instant that a
     killed run left pending would be rolled back by the next engine, while its folder may be another one
@@ -53,7 +64,7 @@ def complete_build(
     end_killed_builds(storage)
     metadata = CommitMetadata(extra_metadata={SCHEMA_KEY: commit_schema()})
     if logs:
-        metadata = delta_commit_metadata(instant, logs)
+        metadata = delta_commit_metadata(instant, logs, bases=bases)
     metadata = replace(metadata, operation_type=OPERATION_BULK_INSERT_PREPPED)
     completed = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
     storage.create(instant_path(completed, METADATA_TABLE_ROOT), encode_commit_metadata(metadata))

@@ -26,6 +26,8 @@ import pyarrow as pa
 
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName
+from tidemark.hudi_format.file_group.write_stats import new_base_file_stat
+from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.index_definitions import (
     read_index_definitions,
     remove_index_definitions,
@@ -54,6 +56,7 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
 from tidemark.hudi_format.model import ShardId, shard_ids
 from tidemark.hudi_format.publication.port import Command
 from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.timeline.avro_records import WriteStat
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,99}")
 
@@ -85,12 +88,13 @@ class IndexContent:
 
 @dataclass(frozen=True, slots=True)
 class StagedIndex:
-    """An index whose folder is prepared: the instant that its files name, and the first log file of each
-    group.
+    """An index whose folder is prepared: the instant that its files name, the first log file of each group,
+    and the write status of each base file.
     """
 
     instant: str
     logs: tuple[MetadataLogFile, ...]
+    bases: tuple[WriteStat, ...]
 
 
 def secondary_partition(name: str) -> SecondaryIndexPartition:
@@ -119,13 +123,28 @@ def stage_index(
     if former is None or former.instant != instant:
         by.discard(folder)
         by.stage(join_path(folder, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
-        for group, path in content.bases.items():
-            name = str(BaseFileName(partition.file_id(group), INITIAL_TOKEN, instant, "hfile"))
-            with pa.memory_map(str(path)) as file:
-                by.stage(join_path(folder, name), memoryview(file.read_buffer()))
-            by.beat()
+        bases = tuple(
+            _stage_base(by, partition, path, instant, group) for group, path in content.bases.items()
+        )
+    else:
+        bases = former.bases
     logs = [_stage_log(by, partition, content, instant, group) for group in shard_ids(content.groups)]
-    return StagedIndex(instant, tuple(logs))
+    return StagedIndex(instant, tuple(logs), bases)
+
+
+def _stage_base(
+    by: Command, partition: SecondaryIndexPartition, path: Path, instant: str, group: ShardId
+) -> WriteStat:
+    file_id = partition.file_id(group)
+    name = str(BaseFileName(file_id, INITIAL_TOKEN, instant, "hfile"))
+    with pa.memory_map(str(path)) as file:
+        content = memoryview(file.read_buffer())
+        by.stage(join_path(METADATA_TABLE_PATH, partition.name, name), content)
+        stat = new_base_file_stat(
+            partition.name, file_id, name, len(content), HFileReader.from_bytes(content, name).entry_count
+        )
+    by.beat()
+    return stat
 
 
 def _stage_log(
@@ -163,7 +182,7 @@ def switch_on(
     drop_secondary_index(by, partition, hit)
     by.put(join_path(METADATA_TABLE_PATH, partition.name))
     hit(SecondaryFailpoint.AFTER_SECONDARY_WRITTEN)
-    complete_build(by.storage, staged.instant, completion, staged.logs)
+    complete_build(by.storage, staged.instant, completion, staged.logs, staged.bases)
     hit(SecondaryFailpoint.AFTER_SECONDARY_COMPLETED)
     definitions = read_index_definitions(by.storage)
     definition = secondary_index_definition(partition.name, column)
