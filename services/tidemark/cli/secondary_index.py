@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from tidemark.commit_coordinator.offline.secondary_build import CreatedIndex
 from tidemark.commit_coordinator.offline.secondary_repair import RepairedIndex
 from tidemark.config import TableConfigFile
 from tidemark.console.errors import CliError
+from tidemark.hudi_format.metadata_table.secondary_creation import Hit, SecondaryFailpoint
 from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 
 Answer = tuple[dict[str, Any], list[str]]
@@ -21,7 +24,7 @@ Say = Callable[[str], None]
 
 def create(config: TableConfigFile, name: str, column: str, say: Say) -> Answer:
     """Makes a secondary index; returns the answer as document and lines. Raises as `offline.create_index`."""
-    return _answer(offline.create_index(config, SystemClock(), SystemIds(), name, column, say))
+    return _answer(offline.create_index(config, SystemClock(), SystemIds(), name, column, say, _hit()))
 
 
 def repair(config: TableConfigFile, name: str, say: Say) -> Answer:
@@ -45,9 +48,14 @@ def answer_of(repaired: RepairedIndex) -> Answer:
 
 def drop(config: TableConfigFile, name: str) -> Answer:
     """Drops a secondary index. Raises CliError where there is none, and as `offline.drop_index`."""
-    if not offline.drop_index(config, SystemClock(), SystemIds(), name):
+    if not offline.drop_index(config, SystemClock(), SystemIds(), name, _hit()):
         raise CliError(f"the table has no secondary index {name}")
     return {"name": name}, [f"the secondary index {name} is dropped"]
+
+
+def _hit() -> Hit:
+    """The places at which a crash test may kill the command, armed by the environment."""
+    return FailpointRegistry.from_environment(SecondaryFailpoint, os.environ).hit
 
 
 def _answer(made: CreatedIndex) -> Answer:
