@@ -14,6 +14,7 @@ from random import Random
 
 from tests.chaos.campaign import ChaosError, Round, Settings
 from tests.chaos.faults import FAULTS
+from tests.chaos.index_commands import NONE, SECONDARY
 from tests.chaos.schedule import Step, catalogue, endless, once
 
 TABLE_TYPES = ("merge_on_read", "copy_on_write")
@@ -41,6 +42,12 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--index", choices=("global", "partitioned"), default="global", help="kind of the record index"
     )
+    parser.add_argument(
+        "--secondary",
+        choices=SECONDARY,
+        default=NONE,
+        help="a secondary index that epochs keep, or that is dropped, made and repaired all the time",
+    )
     parser.add_argument("--brokers", type=int, choices=(1, 3), help="always as many (default: every third 3)")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
     parser.add_argument("--spark", action="store_true", help="Hudi on Spark reads beside hudi-rs")
@@ -51,7 +58,10 @@ def options() -> argparse.Namespace:
         help="table services run meanwhile; faults at their steps, too",
     )
     parser.add_argument("--dir", type=Path, default=Path("chaos"), help="where tables and logs go (./chaos)")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if chosen.secondary != NONE and chosen.index == "partitioned":
+        parser.error("--secondary: a table with a partitioned record index can have none")
+    return chosen
 
 
 def main() -> int:
@@ -81,6 +91,7 @@ def main() -> int:
             no_spark=chosen.no_spark,
             services=chosen.services,
             index=chosen.index,
+            secondary=chosen.secondary,
         )
         say(f"== round {number}: seed {seed}, {settings.table_type}, {nodes} brokers, in {folder}")
         try:

@@ -21,6 +21,7 @@ from tests.chaos.disks import BALLAST, SmallDisk, small_disks
 from tests.chaos.events import Feeder, InputReader
 from tests.chaos.faults import FAULTS
 from tests.chaos.identities import identified
+from tests.chaos.index_commands import NONE, IndexCommands
 from tests.chaos.lane_history import InputHistory
 from tests.chaos.memory_watch import MemoryWatch
 from tests.chaos.schedule import Order, Step
@@ -36,6 +37,9 @@ _START_S: Final = 180.0
 _KAFKA_S: Final = 60.0
 _LAG_S: Final = 60.0
 _SETTLE_S: Final = 60.0
+_INDEX_S: Final = 400.0
+# Written by whatever there is in the end, an index that was made last included.
+_LAST_COMMITS: Final = 2
 _REFUSED: Final = 2
 # Killed, a failpoint, replaced by a successor, ended in order.
 _PROVOKED: Final = (-9, 77, 3, 0)
@@ -65,6 +69,7 @@ class Settings:
     services: bool = False
     rest: float = 1.0
     index: str = "global"
+    secondary: str = NONE
 
     @property
     def by_partition(self) -> bool:
@@ -96,6 +101,9 @@ class Round:
             raise
         self.timeline = TimelineWatch(self.cluster.table)
         self.memory = MemoryWatch(self.cluster.pids)
+        table, log = self.cluster.table, self.cluster.logs / "index-commands.log"
+        dice = (settings.seed, settings.patience)
+        self.secondary = IndexCommands(settings.secondary, table, self.cluster.admin_config, log, *dice)
         self.history = InputHistory(SHARDS, LANES)
         self.counts: Counter[str] = Counter()
         self.spark_views: list[TableViews] = []
@@ -129,6 +137,8 @@ class Round:
             for views in self.spark_views:
                 views.start()
             self._wait(self._world.until("the first commit", lambda: self.timeline.epoch > 0, _START_S))
+            self.secondary.start()
+            self._wait(self._world.until("the secondary index", self.secondary.is_there, _INDEX_S))
         except BaseException as error:
             # Before the end of the services, who are asked what they do.
             failure = self._failure(_told(error)) if isinstance(error, Exception) else None
@@ -160,6 +170,7 @@ class Round:
     def close(self) -> None:
         """Ends every process and thread of the round. Repeatable."""
         self.memory.stop()
+        self.secondary.end()
         self.timeline.end()
         if hasattr(self, "_feeder"):
             self._feeder.end()
@@ -230,8 +241,8 @@ class Round:
 
     def _raise_findings(self) -> None:
         found = self.timeline.failures + self.views.failures + self.memory.failures + self._feeder.failures
-        for views in self.spark_views:
-            found = found + views.failures
+        found = found + self.secondary.failures
+        found += [each for views in self.spark_views for each in views.failures]
         if found:
             raise AssertionError(found[0])
         for seat in (*self.cluster.seats.values(), *self.cluster.replaced):
@@ -254,6 +265,8 @@ class Round:
     def _settle(self) -> None:
         patience = self._settings.patience
         self._wait(self._world.until("all services to be there", self._is_whole, _START_S))
+        self._wait(self._world.until("the index commands to end", self.secondary.rests, _INDEX_S))
+        self._wait(self._world.next_commits(_LAST_COMMITS))
         self._feeder.stop(_KAFKA_S * patience)
         self._wait(self._world.until("lag 0", self._has_no_lag, _LAG_S))
         self._wait(self._world.until("every observer to have looked", self._is_observed, _SETTLE_S))
@@ -272,6 +285,7 @@ class Round:
     def _compare(self) -> None:
         table, brokers = self.cluster.table, self.cluster.brokers.bootstrap
         self._none("rows", end_checks.check_rows(table, self.history.rows(), self._read_rows))
+        self._none("secondary index", self.secondary.check(self.history.rows()))
         self._none("verify", end_checks.check_verify(self.cluster.admin_config()))
         self._none("dead letters", end_checks.check_dead_letters(brokers, self.history.broken))
         codes = self.cluster.stop()
@@ -325,7 +339,8 @@ class Round:
     def summary(self) -> str:
         rows, commits = len(self.history.rows()), len(self.timeline.commits)
         return (
-            f"{self.history.records} records, {rows} rows, {commits} commits, {self.views.views} views "
+            f"{self.secondary.summary()}{self.history.records} records, {rows} rows, {commits} commits, "
+            f"{self.views.views} views "
             f"({self.views.exact} exactly, the longest {self.views.longest_s:.1f} s), "
             + "".join(f"{views.views} by Hudi on Spark, " for views in self.spark_views)
             + f"{sum(self.counts.values())} faults, peak MiB {dict(sorted(self.memory.peak_mib.items()))}"
