@@ -49,6 +49,8 @@ def _gone_within(
     """The keys with tags from ``begin`` on to an end that is returned beside them, at most ``end``."""
     gone = pa.array([], pa.string())
     for part in parts:
+        if not len(gone) and (part.location_ids >= 0).all():
+            continue  # most parts have no deletes
         dead = _within(part.keys.filter(pa.array(part.location_ids < 0)), begin, end)
         before = gone.filter(pc.invert(pc.is_in(gone, value_set=part.keys)))
         gone = pa.concat_arrays([before, dead])

@@ -73,6 +73,11 @@ class IndexLimits:
         return self.slice_values
 
     @property
+    def shared_reads(self) -> int:
+        """Bytes for changes that several units of a partitioned index are filled with."""
+        return self.slice_values // 4
+
+    @property
     def disk_for_runs(self) -> int:
         """Bytes on disk above which no more runs are loaded: the rest is for promotions and RocksDB's
         compactions.

@@ -33,6 +33,7 @@ from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns
 from tidemark.index_assigner.index.cache_keys import identity_keys
 from tidemark.index_assigner.index.held_lane import HeldLane
+from tidemark.index_assigner.index.kept_changes import SharedReads
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.partitioned_promotion import PartitionedPromotion
 from tidemark.index_assigner.index.rocks import RocksTier
@@ -77,6 +78,7 @@ class PartitionedIndex(TieredIndex):
             storage, rocks, locations, 0, lanes, ordered, limits, ordering, clock, tier_read, loads, keys
         )
         self._units_max = units_max
+        self._store.shared_reads = SharedReads(limits.shared_reads)
         self._open: OrderedDict[ShardId, HeldLane] = OrderedDict()
         self._shown: dict[ShardId, ShownTimeline] = {}
         self._snapshot: MetadataTableSnapshot | None = None
@@ -111,6 +113,7 @@ class PartitionedIndex(TieredIndex):
         if snapshot is not self._snapshot:
             self._snapshot, self._layout = snapshot, layout_of(snapshot)
             self._groups.clear()
+            self._store.shared_reads.forget()
         self._promoted_since = False
         for held in self._held.values():
             held.shown = shown

@@ -7,6 +7,7 @@ brought to a snapshot that shows the commit. Tombstones are written for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +15,20 @@ import pyarrow as pa
 from tidemark.hudi_format.columnar import BinaryColumn, gather_rows
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
-from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.index.held_lane import HeldLane
-from tidemark.index_assigner.index.open_shard import OpenShard
+from tidemark.index_assigner.index.key_column import stretches
 from tidemark.index_assigner.index.promotion import Chosen, Promotion, entry_values
-from tidemark.index_assigner.index.rocks_layout import composite_keys
+from tidemark.index_assigner.index.rocks_layout import EntryArray, composite_keys
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
-from tidemark.index_assigner.index.uncommitted import SlotArray
+from tidemark.index_assigner.index.uncommitted import LaneEntries, SlotArray
 
 FindUnits = Callable[[HeldLane, pa.StringArray, Int32Array], Int32Array]
 """(lane, record keys, partition ids) -> the number of each key's unit, -1 where it is not open."""
-_LANE_AND_NUL = 3
+_LANE_AND_NUL: Final = 3
+# Of units that are written in one batch. Each batch searches all entries for those of its units.
+_UNITS_TOGETHER: Final = 1 << 10
+_ENTRIES_TOGETHER: Final = 1 << 12
 
 
 class PartitionedPromotion:
@@ -47,34 +51,83 @@ class PartitionedPromotion:
         self._shared.write_tombstones(chosen.tombstones())
         units = [self._find(held, *self._rows(keys, rows)) for keys, rows in chosen.parts()]
         of_unit = np.concatenate([np.empty(0, np.int32), *units])
-        # As for shards: sorted by unit, each unit's entries are one range.
-        order = np.argsort(of_unit, kind="stable")
-        of_unit = of_unit[order]
-        for number, shard in held.shards.items():
-            first, last = np.searchsorted(of_unit, [number, number + 1]).tolist()
-            self._promote_unit(shard, Chosen(entries, chosen.slots[order[first:last]]), completion)
+        numbers, counts = np.unique(of_unit[of_unit >= 0], return_counts=True)
+        passed = self._passed(held, completion)
+        self._forget_hot(entries, chosen.slots, of_unit, np.isin(of_unit, passed))
+        written = ~np.isin(numbers, passed)
+        for some, sizes in self._together(held, numbers[written], counts[written]):
+            mine = np.isin(of_unit, some)
+            self._write(held, Chosen(entries, chosen.slots[mine]), of_unit[mine], some, sizes, completion)
+        if completion is not None:
+            # Nothing changed in the others, so their stored stamps are as true as this one, and need not be
+            # written.
+            for number in held.shards.keys() - {*numbers.tolist(), *passed}:
+                held.shards[number].stamp = max(held.shards[number].stamp, completion)
         self._shared.note_position(held.number, position)
         entries.discard_through(through)
 
-    def _promote_unit(self, shard: OpenShard, chosen: Chosen, completion: str | None) -> None:
-        shown = self._shown[shard.number].times
-        passed = completion in shown and max(shown) > str(completion)
-        if passed:
-            for keys, _ in self._parts(shard.number, chosen):
-                self._shared.forget_hot(keys)
-        elif len(chosen):
-            values = ((keys, entry_values(rows)) for keys, rows in self._parts(shard.number, chosen))
-            self._shared.write_entries(shard, values, len(chosen), completion or shard.stamp)
-            for keys, rows in self._parts(shard.number, chosen):
-                self._shared.to_hot(keys, rows, shard.number)
-        elif completion is not None:
-            # Nothing changed, so the stored stamp is as true as this one, and need not be written.
-            shard.stamp = max(shard.stamp, completion)
+    def _passed(self, held: HeldLane, completion: str | None) -> list[ShardId]:
+        """The units that were brought to a timeline which shows this commit and later ones."""
+        # Thousands of units were brought to few timelines.
+        timelines = {id(shown): shown.times for shown in map(self._shown.__getitem__, held.shards)}
+        passed = {
+            shown
+            for shown, times in timelines.items()
+            if completion in times and max(times) > str(completion)
+        }
+        return [number for number in held.shards if id(self._shown[number]) in passed]
 
-    def _parts(self, number: ShardId, chosen: Chosen) -> Iterator[tuple[list[bytes], SlotArray]]:
+    def _forget_hot(
+        self, entries: LaneEntries, slots: Int64Array, of_unit: Int32Array, gone: BoolArray
+    ) -> None:
+        for keys, _, _ in self._parts(Chosen(entries, slots[gone]), of_unit[gone]):
+            self._shared.forget_hot(keys)
+
+    def _together(
+        self, held: HeldLane, numbers: Int32Array, counts: Int64Array
+    ) -> Iterator[tuple[Int32Array, Int64Array]]:
+        """The units to write, so many at a time that a batch of RocksDB has their entries. One with more
+        comes alone, and so does one of which a take-over is running.
+        """
+        taken = [held.shards[ShardId(number)].taken_since is not None for number in numbers.tolist()]
+        widths = np.where(np.array(taken, np.bool_), _ENTRIES_TOGETHER + 1, counts)
+        for first, end in stretches(widths, _UNITS_TOGETHER, _ENTRIES_TOGETHER):
+            yield numbers[first:end], counts[first:end]
+
+    def _write(
+        self,
+        held: HeldLane,
+        chosen: Chosen,
+        of_unit: Int32Array,
+        numbers: Int32Array,
+        counts: Int64Array,
+        completion: str | None,
+    ) -> None:
+        """Writes the entries of these units; ``of_unit``: the unit of each of them."""
+        shards = [held.shards[ShardId(number)] for number in numbers.tolist()]
+        # `numbers` ascend, so a unit's place among them is found by binary search.
+        generations = np.array([shard.generation for shard in shards], np.uint32)
+
+        def values() -> Iterator[tuple[list[bytes], EntryArray]]:
+            for keys, rows, units in self._parts(chosen, of_unit):
+                stored = entry_values(rows)
+                stored["generation"] = generations[np.searchsorted(numbers, units)]
+                yield keys, stored
+
+        self._shared.write_together(shards, values(), counts.tolist(), completion)
+        for keys, rows, units in self._parts(chosen, of_unit):
+            self._shared.to_hot(keys, rows, units)
+
+    def _parts(
+        self, chosen: Chosen, of_unit: Int32Array
+    ) -> Iterator[tuple[list[bytes], SlotArray, Int32Array]]:
+        """The keys in RocksDB, rows and units of the entries, a part of them at a time."""
+        at = 0
         for keys, rows in chosen.parts():
+            units = of_unit[at : at + len(keys)]
+            at += len(keys)
             names, _ = self._rows(keys, rows)
-            yield composite_keys(names, np.full(len(names), number, np.int32)), rows
+            yield composite_keys(names, units), rows, units
 
     def _rows(self, keys: list[bytes], rows: SlotArray) -> tuple[pa.StringArray, Int32Array]:
         """Record keys and partition ids of uncommitted entries."""

@@ -10,13 +10,14 @@ already: then only tombstones are written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from tidemark.hudi_format.model import ShardId
+from tidemark.index_assigner.domain.locations import Int32Array
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.hot_cache import HOT, HotCache
@@ -91,15 +92,15 @@ class Promotion:
         for keys, rows in chosen.parts():
             self.to_hot(keys, rows)
 
-    def write_entries(
+    def write_together(
         self,
-        shard: OpenShard,
+        shards: Sequence[OpenShard],
         parts: Iterator[tuple[list[bytes], EntryArray]],
-        count: int,
-        completion: str,
+        counts: Sequence[int],
+        completion: str | None,
     ) -> None:
-        """Writes ``count`` entries of the shard, without tombstones, and its new stamp."""
-        self._store.promote(shard, parts, count, completion, iter(()))
+        """Writes entries of these shards and their new stamp, as `ShardStore.promote_together`."""
+        self._store.promote_together(shards, parts, counts, completion)
 
     def write_tombstones(self, dead: Chosen) -> None:
         """Writes the tombstones of these deletes."""
@@ -110,17 +111,17 @@ class Promotion:
         """Takes these keys out of the hot cache."""
         self._hot.remove(keys)
 
-    def to_hot(self, keys: list[bytes], rows: SlotArray, shard: ShardId | None = None) -> None:
-        """Puts present keys into the hot cache, and takes absent ones out. ``shard``: theirs, if rows do not
-        name it.
+    def to_hot(self, keys: list[bytes], rows: SlotArray, shards: Int32Array | None = None) -> None:
+        """Puts present keys into the hot cache, and takes absent ones out. ``shards``: theirs, if rows do not
+        name them.
         """
         present = rows["location"] >= 0
         kept = np.flatnonzero(present)
         hot = np.empty(len(kept), HOT)
         for name in HOT.names or ():
             hot[name] = rows[name][kept]
-        if shard is not None:
-            hot["shard"] = shard
+        if shards is not None:
+            hot["shard"] = shards[kept]
         self._hot.put([keys[position] for position in kept.tolist()], hot)
         self._hot.remove(keys[position] for position in np.flatnonzero(~present).tolist())
 

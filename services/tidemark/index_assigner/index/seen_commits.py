@@ -22,17 +22,23 @@ class SeenCommits:
         self._known: Known | None = None
         self._required: str | None = None
         self._promoted_max = PROMOTED_MIN
+        self._shown: ShownTimeline | None = None
 
     def take(self, known: Known) -> None:
         """Takes what the fold has seen by now."""
-        self._known, self.promoted = known, set()
+        self._known, self.promoted, self._shown = known, set(), None
         self._required = known.committed or self._required
 
     def shown(self, timeline: Timeline, what: str) -> ShownTimeline:
         """What this timeline shows. Raises SnapshotBehindError when it lacks our last commit; ``what`` is
         opened with it.
+
+        As long as nothing changes it is the same object, which knows what it has worked out: a thousand units
+        of a partitioned index are opened with one timeline.
         """
-        shown = ShownTimeline(timeline, self._known, frozenset(self.promoted))
+        shown = self._shown
+        if shown is None or shown.timeline is not timeline:
+            shown = self._shown = ShownTimeline(timeline, self._known, frozenset(self.promoted))
         if not shown.shows(self._required):
             raise SnapshotBehindError(
                 f"{what}: the metadata table snapshot ends before our commit {self._required}, which is "
@@ -44,6 +50,7 @@ class SeenCommits:
         """Takes note of our commit; ``completion`` None: it had no rows."""
         if completion is not None:
             self.promoted.add(completion)
+            self._shown = None
         self._required = instant or self._required
 
     def forget_archived(self, active_times: Callable[[], Collection[str]]) -> None:
@@ -52,4 +59,5 @@ class SeenCommits:
         """
         if len(self.promoted) > self._promoted_max:
             self.promoted &= set(active_times())
+            self._shown = None
             self._promoted_max = max(PROMOTED_MIN, 2 * len(self.promoted))

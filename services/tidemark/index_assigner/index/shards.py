@@ -19,7 +19,7 @@ The invariant holds because
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -35,7 +35,7 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
-from tidemark.index_assigner.index.kept_changes import KeptChanges
+from tidemark.index_assigner.index.kept_changes import KeptChanges, SharedReads
 from tidemark.index_assigner.index.key_column import stretches, widths_of
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier
@@ -79,9 +79,11 @@ class ShardStore:
         changes_kept: int,
     ) -> None:
         """``ids``: random ones, also where a test repeats others: what follows a loss of power must not get
-        the name of what that took back. ``changes_kept``: bytes, as for `KeptChanges`.
+        the name of what that took back. ``changes_kept``: bytes, as for `KeptChanges`. `shared_reads` are of
+        use where several shards of the cache are of one file group.
         """
         self._changes_kept = changes_kept
+        self.shared_reads = SharedReads(0)
         self._rocks, self._locations, self._stored = rocks, locations, stored
         self._foreign, self._runs, self._ids = foreign, runs, ids
         self._values = BlockValues(locations)
@@ -137,7 +139,9 @@ class ShardStore:
         if shard.record() != record or changes:
             # All notes come before the first change: they say where keys were without it.
             kept = KeptChanges(changes.parts if changes else tuple, self._changes_kept)
-            self._write(shard, chain(self._foreign.notes(fresh, number, kept), self._changed(shard, kept())))
+            self._write(
+                [shard], chain(self._foreign.notes(fresh, number, kept), self._changed(shard, kept()))
+            )
         self._runs.changes.wrote(shard, [], 0)
         return shard
 
@@ -177,22 +181,45 @@ class ShardStore:
         """
         shard.stamp = max(shard.stamp, completion)
         entries = self._runs.changes.wrote(shard, self._packed(shard, parts), count)
-        self._write(shard, chain(entries, extra))
+        self._write([shard], chain(entries, extra))
 
-    def _write(self, shard: OpenShard, puts: Iterator[Put]) -> None:
-        """Writes changes and the record of the shard. Of changes that do not fit into one batch a part may
-        be there without a record: then the next opening fills the shard anew.
+    def promote_together(
+        self,
+        shards: Sequence[OpenShard],
+        parts: Iterator[tuple[list[bytes], EntryArray]],
+        counts: Sequence[int],
+        completion: str | None,
+    ) -> None:
+        """As `promote` for several shards, in one batch if it fits: each write has a price, however small.
+
+        ``counts``: of each shard's entries, which have its generation. A shard of which a take-over is
+        running comes alone.
         """
-        number = shard.number
-        former = former_records(number, shard.change)
-        # The record counts what was written, so it is made when the puts are.
-        record = (put for _ in range(1) for put in record_puts(shard))
-        self._rocks.write_in_parts(puts, record, all_records(number), former)
+        entries: Iterable[Put] = self._stored_parts(parts)
+        for shard, count in zip(shards, counts, strict=True):
+            shard.stamp = max(shard.stamp, completion or shard.stamp)
+            kept = self._runs.changes.wrote(shard, entries if len(shards) == 1 else [], count)
+            entries = kept if len(shards) == 1 else entries
+        self._write(shards, iter(entries))
+
+    def _write(self, shards: Sequence[OpenShard], puts: Iterator[Put]) -> None:
+        """Writes changes and the records of the shards. Of changes that do not fit into one batch a part may
+        be there without records: then the next openings fill the shards anew.
+        """
+        former = [key for shard in shards for key in former_records(shard.number, shard.change)]
+        records = [key for shard in shards for key in all_records(shard.number)]
+        # A record counts what was written, so it is made when the puts are.
+        made = (put for shard in shards for put in record_puts(shard))
+        self._rocks.write_in_parts(puts, made, records, former)
 
     def _packed(self, shard: OpenShard, parts: Iterator[tuple[list[bytes], EntryArray]]) -> Iterator[Put]:
         for keys, rows in parts:
-            rows["location"] = self._stored.to_stored(rows["location"])
             rows["generation"] = shard.generation
+            yield from self._stored_parts([(keys, rows)])
+
+    def _stored_parts(self, parts: Iterable[tuple[list[bytes], EntryArray]]) -> Iterator[Put]:
+        for keys, rows in parts:
+            rows["location"] = self._stored.to_stored(rows["location"])
             yield keys, pack(rows)
 
     def find_in_base(self, shard: OpenShard, keys: pa.StringArray) -> Int32Array:
@@ -241,9 +268,10 @@ class ShardStore:
             shown.unseen,
             index=life,
         )
-        changes = KeptChanges(fresh.log_parts, self._changes_kept)
+        changes = self.shared_reads.log_parts(fresh, self._changes_kept)
         notes = self._foreign.notes(fresh, number, changes)
-        self._write(shard, chain(notes, self._filled(shard, changes())))
+        self._write([shard], chain(notes, self._filled(shard, changes())))
+        self.shared_reads.keep(fresh, changes)
         return shard
 
     def _filled(self, shard: OpenShard, changes: Iterable[RecordIndexEntries]) -> Iterator[Put]:

@@ -7,7 +7,7 @@ all the time.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -15,14 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+from rocksdict import WriteBatch
 
 from testing.clock import ManualClock
 from tests.unit.hudi_format.metadata_table.test_partitioned_index import Identity, PartitionedTable
 from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.index_assigner.index_world import ORDERING, SCHEMA, TTL_MS, memory_folder
 from tidemark.epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, IndexOp
-from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.partitioned_lanes import identity_lanes
 from tidemark.hudi_format.table_config import MergeMode
@@ -346,3 +348,52 @@ def test_numbers_of_units_are_kept_and_the_least_used_is_recycled(tmp_path: Path
         assert forgotten == [1, 0]
     finally:
         rocks.close()
+
+
+def test_lanes_share_what_was_read_of_a_groups_log_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = PartitionedTable()
+    rows = [("eu", key) for key in KEYS]
+    assert len(by_lane(rows)) == LANES
+    table.commit(dict.fromkeys(rows, 1), 1)
+    reads: list[str] = []
+    read = ShardSnapshot.log_parts
+
+    def noted(shard: ShardSnapshot) -> Iterator[RecordIndexEntries]:
+        reads.append(shard.file_id)
+        return read(shard)
+
+    monkeypatch.setattr(ShardSnapshot, "log_parts", noted)
+    process = Process(table, tmp_path / "cache")
+    assert process.ask(rows) == dict.fromkeys(rows, 1)
+    assert reads == ["record-index-eu-0000-0"]
+    process.close()
+
+
+def test_a_commit_is_written_to_all_units_of_a_lane_in_one_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = PartitionedTable()
+    rows = [(path, key) for path in ("eu", "us/ca", "") for key in KEYS]
+    table.commit(dict.fromkeys(rows, 1), 1)
+    process = Process(table, tmp_path / "cache")
+    assert process.ask(rows) == dict.fromkeys(rows, 1)
+    units = set(process.index._open)
+    assert len(units) > LANES
+    process.stage(dict.fromkeys(rows, 2), 1)
+    instant = table.commit(dict.fromkeys(rows, 2), 1)
+    batches = []
+    write = RocksTier._write
+
+    def noted(rocks: RocksTier, batch: WriteBatch) -> None:
+        batches.append(len(batch))
+        write(rocks, batch)
+
+    monkeypatch.setattr(RocksTier, "_write", noted)
+    process.index.promote(1, completion_of(table, instant), 1, instant)
+    # At most one for each lane, and one that names file groups.
+    assert sum(batches) >= len(units)
+    assert len(batches) <= 2 * LANES
+    assert process.ask(rows) == dict.fromkeys(rows, 2)
+    process.close()
