@@ -271,9 +271,10 @@ class FoldReader:
         """Applies everything up to ``ends``; without them up to those of now.
 
         So no transaction that began before the ends were read is still open when it returns. Raises
-        DeadlineExceededError when an open transaction hides an end for longer than ``timeout_s`` seconds, and
-        as `poll`. Whoever tries again and again with a short time takes no ends beyond those of the first
-        try: on a slow broker some transaction is open whenever ends are read, and each outlasts that time.
+        DeadlineExceededError when an open transaction hides an end, or the client reaches no broker, for
+        longer than ``timeout_s`` seconds, and as `poll`. Whoever tries again and again with a short time
+        takes no ends beyond those of the first try: on a slow broker some transaction is open whenever ends
+        are read, and each outlasts that time.
         """
         ends = self.ends() if ends is None else ends
         deadline_ms = self._clock.now_ms() + int(timeout_s * 1000)
@@ -282,7 +283,8 @@ class FoldReader:
             if self._clock.now_ms() > deadline_ms:
                 raise DeadlineExceededError(
                     f"the ends of {self._ledger.topic} and {self._decisions.topic} were not readable within "
-                    f"{timeout_s:.0f} s: an open transaction hides them (a frozen service?)"
+                    f"{timeout_s:.0f} s: an open transaction may hide them (a frozen service?), or the Kafka "
+                    "client of this process reaches no broker"
                 )
             applied += self.poll(0.05)
         return applied
