@@ -13,8 +13,8 @@ from tidemark.stream_runtime.kafka.confluent.consumer import ConfluentPartitionR
 from tidemark.stream_runtime.kafka.confluent.range_reader import ConfluentRangeReader
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
 from tidemark.stream_runtime.kafka.confluent.silence import QUIET_S
-from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
-from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError, LeaderChangingError
+from tidemark.stream_runtime.kafka.ports import Isolation, Message, OffsetRange, TopicPartition
 
 PLACE = TopicPartition("t", 0)
 SETTINGS = ClientSettings({"bootstrap.servers": "127.0.0.1:1"})
@@ -75,6 +75,38 @@ class _Consumer:
         self.is_closed = True
 
 
+class SlowBroker:
+    """Makes consumers of a broker that gives one message every `gap_s`, whichever of them asks."""
+
+    def __init__(self, clock: ManualClock, gap_s: float) -> None:
+        self.clock, self.gap_s, self.next_s = clock, gap_s, clock.monotonic_s()
+        self.made = 0
+
+    def __call__(self, settings: object, name: str) -> _SlowConsumer:
+        self.made += 1
+        return _SlowConsumer(self)
+
+
+class _SlowConsumer(_Consumer):
+    def __init__(self, broker: SlowBroker) -> None:
+        super().__init__(broker.clock, False, ())
+        self._broker = broker
+
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = 0) -> Events:
+        now_s = self._clock.monotonic_s()
+        if not self.positions or now_s < self._broker.next_s:
+            self._clock.sleep(timeout_s)
+            return Events([], {}, None)
+        self._broker.next_s = now_s + self._broker.gap_s
+        offset = self.positions[PLACE]
+        self.positions[PLACE] += 1
+        return Events([message(offset)], {}, None)
+
+
+def leader_changes(places: object) -> None:
+    raise LeaderChangingError("metadata of t: LEADER_NOT_AVAILABLE")
+
+
 def partition_reader(
     clock: ManualClock, consumers: Consumers, patch: pytest.MonkeyPatch
 ) -> ConfluentPartitionReader:
@@ -111,8 +143,37 @@ def test_a_reader_whose_client_does_not_answer_asks_another_the_next_time(
     assert consumers.made[-1].positions == {PLACE: 7}
 
 
+def test_a_reader_keeps_a_client_that_answers_that_a_leader_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new client would fetch anew what this one holds of the other partitions."""
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=0)
+    reader = partition_reader(clock, consumers, monkeypatch)
+    monkeypatch.setattr(consumers.made[0], "check_exists", leader_changes)
+    with pytest.raises(LeaderChangingError):
+        reader.assign({PLACE: 0})
+    with pytest.raises(LeaderChangingError):
+        reader.add({PLACE: 0})
+    assert [each.is_closed for each in consumers.made] == [False]
+
+
+def test_the_former_client_is_closed_also_when_the_new_one_takes_no_assignment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=1)
+    reader = partition_reader(clock, consumers, monkeypatch)
+
+    def refuse(_self: object, _positions: object) -> None:
+        raise RuntimeError("no assignment")
+
+    monkeypatch.setattr(_Consumer, "assign", refuse)
+    with pytest.raises(RuntimeError, match="no assignment"):
+        reader.assign({PLACE: 0})
+    assert [each.is_closed for each in consumers.made] == [True, False]
+
+
 def range_reader_of(
-    clock: ManualClock, consumers: Consumers, patch: pytest.MonkeyPatch
+    clock: ManualClock, consumers: Consumers | SlowBroker, patch: pytest.MonkeyPatch
 ) -> ConfluentRangeReader:
     patch.setattr(range_reader, "AssignedConsumer", consumers)
     return ConfluentRangeReader(SETTINGS, clock)
@@ -137,6 +198,30 @@ def test_a_range_reader_whose_client_does_not_answer_asks_another_the_next_time(
     with pytest.raises(KafkaUnavailableError):
         reader.read(PLACE, 4, 9)
     assert [each.offset for each in reader.read(PLACE, 4, 9)] == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_range_reader_keeps_a_client_that_answers_that_a_leader_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    consumers = Consumers(clock, deaf=0)
+    reader = range_reader_of(clock, consumers, monkeypatch)
+    monkeypatch.setattr(consumers.made[0], "check_exists", leader_changes)
+    with pytest.raises(LeaderChangingError):
+        reader.read(PLACE, 4, 9)
+    assert [each.is_closed for each in consumers.made] == [False]
+
+
+def test_ranges_of_a_slow_broker_complete_although_the_client_is_changed_before_each_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new client goes on behind the last message that came: beginning anew, it would never get further."""
+    clock = ManualClock()
+    broker = SlowBroker(clock, gap_s=QUIET_S + 1.0)
+    ranges = [OffsetRange(PLACE, 4, 6), OffsetRange(PLACE, 8, 9)]
+    found = range_reader_of(clock, broker, monkeypatch).read_many(ranges, 100.0)
+    assert [[each.offset for each in messages] for messages in found] == [[4, 5, 6], [8, 9]]
+    assert broker.made == 5
 
 
 def test_clients_that_all_say_nothing_end_a_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

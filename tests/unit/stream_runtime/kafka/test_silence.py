@@ -112,6 +112,58 @@ def test_a_client_that_knows_the_leader_of_one_partition_alone_does_not_read_the
     assert found[19] == A
 
 
+class Reader:
+    """Its client brings something of B each second and does not tell A's end. It changes it when told to."""
+
+    def __init__(self) -> None:
+        self.silence, self.kafka = watched(A, B), Kafka(b=5)
+        self.changes: list[int] = []
+
+    def read(self, seconds: range) -> None:
+        for second in seconds:
+            self.silence.read([B], float(second))
+            if stuck(self.silence, self.kafka, float(second)) is not None:
+                self.changes.append(second)
+                self.silence.begin([A, B], float(second))
+
+
+def test_a_client_that_reads_other_partitions_is_changed_less_and_less_often() -> None:
+    """The leader of A may be away for an hour, and each change fetches anew what the client holds of B."""
+    reader = Reader()
+    reader.read(range(1, 500))
+    assert reader.changes == [20, 60, 140, 300, 460]
+
+
+def test_an_answer_about_the_partition_ends_the_patience() -> None:
+    reader = Reader()
+    reader.read(range(1, 66))
+    reader.kafka.ends[A] = 5
+    reader.read(range(66, 75))
+    reader.kafka.ends[A] = None
+    reader.read(range(75, 140))
+    assert reader.changes == [20, 60, 90, 130]
+
+
+def test_a_message_of_the_partition_ends_the_patience() -> None:
+    reader = Reader()
+    reader.read(range(1, 66))
+    reader.silence.read([A], 66.0)
+    reader.read(range(66, 130))
+    assert reader.changes == [20, 60, 86, 126]
+
+
+def test_a_client_from_which_nothing_at_all_comes_is_changed_without_patience() -> None:
+    """Nothing is lost with it, and each new one may have lost its brokers, too."""
+    silence, kafka = watched(A), Kafka()
+    changes = []
+    for second in range(1, 90):
+        silence.nothing_came()
+        if stuck(silence, kafka, float(second)) is not None:
+            changes.append(second)
+            silence.begin([A], float(second))
+    assert changes == [20, 40, 60, 80]
+
+
 def test_an_answer_or_a_message_between_ends_the_doubt_about_the_client() -> None:
     silence, kafka = watched(A), Kafka()
     stuck(silence, kafka, QUIET_S)

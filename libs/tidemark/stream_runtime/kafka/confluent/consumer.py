@@ -25,6 +25,7 @@ from tidemark.stream_runtime.kafka.errors import (
     KafkaConfigError,
     KafkaError,
     KafkaUnavailableError,
+    LeaderChangingError,
     MissingTopicError,
 )
 from tidemark.stream_runtime.kafka.ports import (
@@ -231,7 +232,7 @@ class ConfluentPartitionReader:
         self._failure = None
         self._consumer.assign(self._positions)
         self._silence = Silence()
-        self._silence.read(self._positions, self._clock.monotonic_s())
+        self._silence.begin(self._positions, self._clock.monotonic_s())
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         resolved = self._resolved(positions)
@@ -239,13 +240,17 @@ class ConfluentPartitionReader:
         self._consumer.remove(known)
         self._positions.update(resolved)
         self._consumer.add(resolved)
-        self._silence.read(resolved, self._clock.monotonic_s())
+        self._silence.begin(resolved, self._clock.monotonic_s())
 
     def _resolved(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The positions as offsets. A client that does not answer is replaced, for the next call."""
+        """The positions as offsets. A client that does not answer is replaced, for the next call; one that
+        answers that a leader changes is kept, with all that it holds of other partitions.
+        """
         try:
             self._consumer.check_exists(positions)
             return {tp: self._consumer.resolve(tp, position) for tp, position in positions.items()}
+        except LeaderChangingError:
+            raise
         except KafkaUnavailableError:
             self._replace()
             raise
@@ -299,9 +304,11 @@ class ConfluentPartitionReader:
     def _replace(self) -> None:
         """Reads on with another consumer, from the same positions: what the former holds is fetched anew."""
         former, self._consumer = self._consumer, AssignedConsumer(self._section, self._name)
-        self._consumer.assign(self._positions)
-        self._silence.read(self._positions, self._clock.monotonic_s())
-        former.close()
+        try:
+            self._consumer.assign(self._positions)
+            self._silence.begin(self._positions, self._clock.monotonic_s())
+        finally:
+            former.close()
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._positions[topic_partition]

@@ -4,8 +4,9 @@ Between calls no partition is assigned, so librdkafka fetches nothing in advance
 partitions are read at the same time, ranges of one partition one after the other.
 
 The consumer is replaced when nothing came of it for `QUIET_S`, neither a message nor an end, and when it does
-not answer: it may know no broker any more, for as long as it lives (`silence`). A range that waits for an
-open transaction is read anew then; what was read of it is dropped.
+not answer: it may know no broker any more, for as long as it lives (`silence`). The new one reads on behind
+the last message that came of each range. So pauses that are longer, because the broker throttles or an open
+transaction hides the rest, cost a new client each ten seconds and no message.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
 from tidemark.stream_runtime.kafka.confluent.silence import QUIET_S
-from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError, OffsetOutOfRangeError
+from tidemark.stream_runtime.kafka.errors import (
+    KafkaUnavailableError,
+    LeaderChangingError,
+    OffsetOutOfRangeError,
+)
 from tidemark.stream_runtime.kafka.ports import Message, OffsetRange, TopicPartition
 
 _POLL_MESSAGES: Final = 500
@@ -37,15 +42,15 @@ class _RangeRead:
             self._waiting[wanted.topic_partition].append(index)
 
     @property
-    def current(self) -> dict[TopicPartition, int]:
-        """By partition the first offset of the range that is to be read now."""
-        return {tp: self._ranges[indexes[0]].first for tp, indexes in self._waiting.items()}
+    def positions(self) -> dict[TopicPartition, int]:
+        """By partition the next offset of the range that is to be read now: its first, or the one behind the
+        last message that came of it.
+        """
+        return {tp: self._position(indexes[0]) for tp, indexes in self._waiting.items()}
 
-    def begin_again(self) -> dict[TopicPartition, int]:
-        """Drops what came of ranges that are not complete; returns `current`."""
-        for indexes in self._waiting.values():
-            self.answers[indexes[0]].clear()
-        return self.current
+    def _position(self, index: int) -> int:
+        came = self.answers[index]
+        return came[-1].offset + 1 if came else self._ranges[index].first
 
     def is_done(self) -> bool:
         """Whether all ranges are complete."""
@@ -118,11 +123,13 @@ class ConfluentRangeReader:
         if reading.is_done():
             return []
         try:
-            self._consumer.check_exists(reading.current)
+            self._consumer.check_exists(reading.positions)
+        except LeaderChangingError:
+            raise  # The client did answer.
         except KafkaUnavailableError:
             self._replace()
             raise
-        self._consumer.assign(reading.current)
+        self._consumer.assign(reading.positions)
         self._heard_s = self._clock.monotonic_s()
         try:
             while not reading.is_done():
@@ -145,7 +152,7 @@ class ConfluentRangeReader:
             self._heard_s = now_s
         elif now_s - self._heard_s >= QUIET_S:
             self._replace()
-            self._consumer.assign(reading.begin_again())
+            self._consumer.assign(reading.positions)
             self._heard_s = now_s
         completed: set[TopicPartition] = set()
         for message in messages:

@@ -10,14 +10,20 @@ after at least one poll that found nothing at all, the position is 20 680 still:
 
 The end is asked of the client that may not be reading, and that one may know no leader of the partition, or
 no broker at all: a broker that is fenced answers that there are none. After that clients were seen to stay
-silent for minutes, without an error and without a line in the log. So a client that twice gives no answer,
-and from which nothing else came in between, is not reading either, or Kafka is away; then another client does
-no harm.
+silent for minutes, without an error and without a line in the log. So a client that gives no answer twice,
+ten seconds apart, counts as one that is not reading:
+
+* If nothing came of it in between, about no partition: it is not reading, or Kafka is away. Then another
+  client does no harm.
+* If it does read other partitions, it may have lost the leader of this one, or that leader is away, which may
+  last for hours (one of three brokers, a topic without replicas). Another client fetches anew what this one
+  holds of the others. So from one such time to the next it takes twice as long, 160 s at most, until
+  something comes of the partition or its end is told: 20, 60, 140, 300, 460 s after the last message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from tidemark.stream_runtime.kafka.ports import TopicPartition
@@ -26,6 +32,8 @@ QUIET_S: Final = 10.0
 """After so long without an event a partition is looked at, and again after as long."""
 APART_S: Final = 0.1
 """Looks are at least so far apart, whatever the number of partitions."""
+_PATIENCE_S: Final = 2 * QUIET_S
+_PATIENCE_MAX_S: Final = 160.0
 
 EndOf = Callable[[TopicPartition], int | None]
 """partition -> the offset up to which it can be read now; None where Kafka does not say."""
@@ -46,16 +54,29 @@ class Silence:
         self._doubts: dict[TopicPartition, _Doubt] = {}
         self._unanswered: set[TopicPartition] = set()
         self._heard = True
+        self._given_up: TopicPartition | None = None
+        self._patience_s = _PATIENCE_S
+        self._patient_until_s = 0.0
         self._empty_polls = 0
         self._next_look_s = 0.0
 
-    def read(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
-        """Something came from these, or they are read from another position on."""
+    def begin(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
+        """From now on these are read, from another position or with another client."""
         for partition in partitions:
             self._quiet_since_s[partition] = now_s
             self._doubts.pop(partition, None)
             self._unanswered.discard(partition)
             self._heard = True
+
+    def read(self, partitions: Collection[TopicPartition], now_s: float) -> None:
+        """Something came from these."""
+        self.begin(partitions, now_s)
+        for partition in partitions:
+            self._end_patience(partition)
+
+    def _end_patience(self, partition: TopicPartition) -> None:
+        if partition == self._given_up:
+            self._given_up, self._patience_s, self._patient_until_s = None, _PATIENCE_S, 0.0
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These are read no longer."""
@@ -63,6 +84,7 @@ class Silence:
             self._quiet_since_s.pop(partition, None)
             self._doubts.pop(partition, None)
             self._unanswered.discard(partition)
+            self._end_patience(partition)
 
     def nothing_came(self) -> None:
         """A poll found no event of any partition."""
@@ -87,8 +109,9 @@ class Silence:
         if end is None:
             # Asking took its time, and asking for the next partition would as well.
             self._next_look_s = now_s + QUIET_S
-            return self._without_answer(partition)
+            return self._without_answer(partition, now_s)
         self._unanswered.discard(partition)
+        self._end_patience(partition)
         self._heard = True
         if end <= position:
             return None
@@ -97,12 +120,20 @@ class Silence:
         self._doubts[partition] = _Doubt(position, self._empty_polls)
         return None
 
-    def _without_answer(self, partition: TopicPartition) -> TopicPartition | None:
+    def _without_answer(self, partition: TopicPartition, now_s: float) -> TopicPartition | None:
         """Notes that the client did not say the partition's end; returns the partition the second time.
 
-        The first time may have been about another partition, if the client was not heard of in between.
+        The first time may have been about another partition, if the client was not heard of in between. If it
+        was, the patience must be over, too.
         """
-        again = partition in self._unanswered or not self._heard
+        is_silent, again = not self._heard, partition in self._unanswered
         self._unanswered.add(partition)
         self._heard = False
-        return partition if again else None
+        if is_silent:
+            return partition
+        if not again or now_s < self._patient_until_s:
+            return None
+        self._given_up = partition
+        self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
+        self._patient_until_s = now_s + self._patience_s
+        return partition
