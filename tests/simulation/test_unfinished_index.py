@@ -210,16 +210,41 @@ def test_an_index_that_a_restore_dropped_is_taken_out_and_told(tmp_path: Path, t
     assert NAME not in read_index_definitions(path.storage)
     assert path.storage.list(FOLDER) == [], "no entry of a dropped index is written"
     assert path.context is not None
-    told = path.context.index_taken_out
-    assert told is not None
-    assert told.names == NAME
-    assert "`tidemark index create by_ts --column v` makes it again" in told.reason
+    told = path.context.indexes_taken_out
+    assert told.keys() == {NAME}
+    assert told[NAME].names == NAME
+    assert "`tidemark index create by_ts --column v` makes it again" in told[NAME].reason
+    assert "the stream would halt" in told[NAME].reason, "of a column of another type"
     check_end(path)
 
     switch_on(path.storage, 2)
     path.tag([(row("a", 4, 4), DataOp.UPDATE, GROUP_A)])
     path.run_until_idle()
-    assert path.context.index_taken_out is None, "it is there again"
+    assert path.context.indexes_taken_out == {}, "it is there again"
+
+
+def test_each_index_that_was_taken_out_is_told_until_it_is_there_again(tmp_path: Path) -> None:
+    path = second_written(tmp_path)
+    define(path.storage, "v")
+    waits(path, 4)
+    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.run_until_idle()
+    path.tag([(row("a", 4, 4), DataOp.UPDATE, GROUP_A)])
+    update_properties(path.storage, {keys.METADATA_PARTITIONS_INFLIGHT: "bloom_filters,vector_index_x"})
+    for _ in range(4):
+        path.step()
+        path.clock.advance(SOON_S)
+    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.run_until_idle()
+    assert path.context is not None
+    told = path.context.indexes_taken_out
+    assert told.keys() == {NAME, "bloom_filters", "vector_index_x"}
+    assert "Whoever made it can make it again" in told["bloom_filters"].reason
+
+    switch_on(path.storage, 2)
+    path.tag([(row("a", 5, 5), DataOp.UPDATE, GROUP_A)])
+    path.run_until_idle()
+    assert path.context.indexes_taken_out.keys() == {"bloom_filters", "vector_index_x"}
 
 
 def drop_as_restores_do(path: CommitPath) -> None:

@@ -153,7 +153,7 @@ class TableLoop:
                 coordinator.services.show(fold.state, coordinator.seen.services, now_ms),
                 coordinator.services.tagging_rests(now_ms),
                 context.taken_out,
-                context.index_taken_out,
+                context.indexes_taken_out.values(),
             )
         )
 

@@ -125,9 +125,9 @@ class Context:
     ``publishing``: the right to make files in this term. ``hit``: called with a failpoint just before and
     after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
-    the stats that were last taken out of the table in this term, for people; ``index_taken_out``: the other
-    indexes, which nobody built. ``unfinished``: which index the last commit waited for. ``rest``: what a
-    command that makes an index asked for last.
+    the stats that were last taken out of the table in this term, for people; ``indexes_taken_out``: by name
+    the other indexes, which nobody built, until a commit finds them listed again. ``unfinished``: which index
+    the last commit waited for. ``rest``: what a command that makes an index asked for last.
     ``prepared``: what is done already of the next commit.
     """
 
@@ -142,7 +142,7 @@ class Context:
     hit: Callable[[CoordinatorFailpoint], None]
     view: TableView | None = None
     taken_out: TakenOut | None = None
-    index_taken_out: TakenOut | None = None
+    indexes_taken_out: dict[str, TakenOut] = field(default_factory=dict)
     unfinished: UnfinishedIndex | None = None
     rest: AskedRest | None = None
     prepared: PreparedCommit | None = None

@@ -18,7 +18,7 @@ one of any kind is named as being built,
 A restore of Hudi's to a savepoint leaves the same behind: it takes a secondary index out of the property,
 moves its folder away, and leaves its definition. Spark's next write builds it anew at its start, in one hold
 of the lock. Who never writes again never builds it, so it is taken out as well. `status` then tells what to
-do, until the index is there again and for a day at most.
+do, until the index is there again or this coordinator is replaced, a day at most.
 
 Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
 Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is
@@ -29,7 +29,6 @@ planned again with its entries.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context, TakenOut, UnfinishedIndex
@@ -67,9 +66,8 @@ def check_commits(context: Context, timelines: Timelines) -> TableConfig:
             raise AttemptLostError(reason, rewind=False, awaited=error.index) from error
         return check_commits(context, timelines)
     context.unfinished = None
-    gone = context.index_taken_out
-    if gone is not None and config.metadata_partitions.issuperset(gone.names.split(", ")):
-        context.index_taken_out = None
+    for name in context.indexes_taken_out.keys() & config.metadata_partitions:
+        del context.indexes_taken_out[name]
     return config
 
 
@@ -87,27 +85,28 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
     context.lock.check()
     columns = _take_out(context, names)
     context.unfinished = None
-    told = ", ".join(sorted(names))
-    reason = _what_to_do(limit_ms // 1_000, columns)
-    context.index_taken_out = TakenOut(told, reason, now_ms)
-    _log.warning("%s: %s", told, reason)
+    for name in sorted(names):
+        reason = _what_to_do(limit_ms // 1_000, name, columns.get(name))
+        context.indexes_taken_out[name] = TakenOut(name, reason, now_ms)
+        _log.warning("%s: %s", name, reason)
     return True
 
 
-def _what_to_do(seconds: int, columns: Mapping[str, str]) -> str:
-    """What became of indexes that nobody built, and how they come back. ``columns``: of secondary ones."""
+def _what_to_do(seconds: int, name: str, column: str | None) -> str:
+    """What became of an index that nobody built, and how it comes back. ``column``: of a secondary one."""
     told = (
         f"unfinished for {seconds} s, and nobody builds it: it was taken out of the table. Either its "
         "builder died, or a restore by another engine dropped the index and no write built it anew. Queries "
         "lose no rows, and read more files."
     )
-    if not columns:
+    if column is None:
         return f"{told} Whoever made it can make it again"
-    commands = " and ".join(
-        f"`tidemark index create {name.removeprefix(SECONDARY_PREFIX)} --column {column}`"
-        for name, column in sorted(columns.items())
+    command = f"`tidemark index create {name.removeprefix(SECONDARY_PREFIX)} --column {column}`"
+    return (
+        f"{told} {command} makes it again where the column is a string, an int, a long, a date or a "
+        "timestamp in microseconds. Of a column of another type only Spark makes one, and the stream would "
+        "halt with it: go on without"
     )
-    return f"{told} {commands} makes it again"
 
 
 def _take_out(context: Context, names: set[str]) -> dict[str, str]:

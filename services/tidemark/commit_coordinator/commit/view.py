@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,7 @@ class CoordinatorView:
     """The state of the fold and of the loop at one moment. Times are Unix epoch milliseconds.
 
     ``tagging_rests``: why assigners rest because services do not keep up; "" when they do not rest.
-    ``taken_out``, ``index_taken_out``: as in `Context`.
+    ``taken_out``, ``indexes_taken_out``: as in `Context`.
 
     Next offsets by input lane: up to ``source_next`` all is committed, up to ``taken_next`` all is in
     Tidemark's topics. By assign lane: up to ``keyed_next`` all is committed, up to ``tagged_next`` all is
@@ -66,7 +66,7 @@ class CoordinatorView:
     services: OwnServices = NO_SERVICES
     tagging_rests: str = ""
     taken_out: TakenOut | None = None
-    index_taken_out: TakenOut | None = None
+    indexes_taken_out: tuple[TakenOut, ...] = ()
 
     @property
     def blocked_epoch(self) -> int | None:
@@ -84,7 +84,7 @@ def take_view(
     services: OwnServices = NO_SERVICES,
     tagging_rests: str = "",
     taken_out: TakenOut | None = None,
-    index_taken_out: TakenOut | None = None,
+    indexes_taken_out: Iterable[TakenOut] = (),
 ) -> CoordinatorView:
     """The view of this moment. ``doing``: the loop's latest action."""
     state = fold.state
@@ -125,7 +125,7 @@ def take_view(
         services=services,
         tagging_rests=tagging_rests,
         taken_out=taken_out,
-        index_taken_out=index_taken_out,
+        indexes_taken_out=tuple(indexes_taken_out),
     )
 
 

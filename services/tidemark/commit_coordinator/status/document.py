@@ -11,6 +11,7 @@ from typing import Any, Final
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.terminal_failures import TerminalFailure
+from tidemark.commit_coordinator.commit.context import TakenOut
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.retention import expiry_warning
 from tidemark.commit_coordinator.input.stopped_lanes import stopped_states, stopped_warnings
@@ -26,6 +27,7 @@ from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import read_table_config
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.clock import Clock
 from tidemark.table_status.messages import status_document
@@ -197,8 +199,7 @@ class StatusSource:
                 "table again. Give it the options that `tidemark table describe` prints"
             )
             yield StatusWarning(WarningKind.STATS_TAKEN_OUT, text)
-        gone = view.index_taken_out
-        if gone is not None and view.at_ms - gone.at_ms < _INDEX_TAKEN_OUT_MS:
+        for gone in self._indexes_taken_out(view):
             yield StatusWarning(WarningKind.INDEX_TAKEN_OUT, f"{gone.names}: {gone.reason}")
         for stage in Stage:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
@@ -215,6 +216,17 @@ class StatusSource:
         if view.planned_epoch is not None and not self.writer_asked():
             text = "no writer has asked for work yet: start one, or wait until its Spark is up"
             yield StatusWarning(WarningKind.NO_WRITER, text)
+
+    def _indexes_taken_out(self, view: CoordinatorView) -> list[TakenOut]:
+        """Those that the table does not list again. The table is asked, since an idle one has no commit that
+        would find them.
+        """
+        told = [gone for gone in view.indexes_taken_out if view.at_ms - gone.at_ms < _INDEX_TAKEN_OUT_MS]
+        try:
+            listed = read_table_config(self.storage).metadata_partitions if told else frozenset()
+        except (OSError, HudiFormatError):
+            return told
+        return [gone for gone in told if gone.names not in listed]
 
     def _unfilled(self) -> list[str]:
         names = ", ".join(self.unfilled_columns())
