@@ -24,9 +24,8 @@ SEEDS = {1: "folders", 2: "objects"}
 WITH_SERVICES = 2
 STEPS = 8
 BUILD = ("foreign", "build")
-# An epoch is planned, written and not decided when the index is defined; its builder dies behind so many
-# steps, or finishes; then there are epochs of ours and commits of the other engine.
-BUILT = """
+# The first commit.
+BEGUN = """
 setup {setup} shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
 round
 round
@@ -39,20 +38,25 @@ round
 round
 round
 round
-feed up k0 d0 5
-feed up k3 d1 5
-hurry
+"""
+# An epoch of what was fed is planned, written and not decided.
+WRITTEN = """hurry
 step shuffler-0
 step assigner-0
 wait 300
 step coordinator
 step writer
-foreign build begin
+"""
+# Then the index is defined; its builder dies behind so many steps, or finishes; then there are epochs of ours
+# and commits of the other engine.
+BUILT = f"""{BEGUN}feed up k0 d0 5
+feed up k3 d1 5
+{WRITTEN}foreign build begin
 round
-{steps}
+{{steps}}
 round
 round
-foreign build {end}
+foreign build {{end}}
 round
 round
 wait 2500
@@ -69,31 +73,12 @@ round
 
 # The other engine restores the table: its own commits go, and with them the index. An epoch of ours is
 # planned, written and not decided by then.
-RESTORED = """
-setup {setup} shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
-round
-round
-feed up k0 d0 1
-feed up k1 d1 2
-hurry
-round
-round
-round
-round
-round
-round
-{before}
+RESTORED = f"""{BEGUN}{{before}}
 feed up k2 d0 5
-hurry
-step shuffler-0
-step assigner-0
-wait 300
-step coordinator
-step writer
-foreign restore
+{WRITTEN}foreign restore
 round
 round
-{behind}
+{{behind}}
 feed up k0 d0 7
 feed del k1 8
 hurry
