@@ -4,6 +4,9 @@ dropped, made and repaired again and again by the command line while faults go o
 Every other command of the second kind is killed: at a step under the table's lock (`SecondaryFailpoint`), or
 after a part of the time that the last whole one took. The same command is run again behind it, until one has
 ended by itself. Each repair has to find nothing wrong: what is between two of them epochs wrote.
+
+The first command is run until one was killed: the lock of a coordinator that died may turn it away before its
+step, and a short round has no other.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from typing import Any, Final
 from tests.chaos.secondary_entries import check_entries, kept_index
 from tests.input_model import Row
 from tidemark.hudi_format.metadata_table.secondary_creation import SecondaryFailpoint
-from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
 from tidemark.stream_runtime.platform import child
 
@@ -40,7 +42,9 @@ _AGAIN_S: Final = 1.0
 # A command waits for a dead one's lock (30 s), for a dead writer's attempt (120 s), and for its own work.
 _COMMAND_S: Final = 240.0
 _SUCCESS_S: Final = 360.0
-_END_S: Final = 30.0
+# At the most: the first command is killed at last, its repetition succeeds, and so does the last creation.
+COMMANDS_END_S: Final = 3 * (_SUCCESS_S + _COMMAND_S)
+_JOIN_S: Final = 30.0
 _POLL_S: Final = 0.05
 _DROPS: Final = (
     SecondaryFailpoint.AFTER_SECONDARY_UNLISTED,
@@ -86,9 +90,11 @@ def next_command(random: Random, table: Path) -> Command:
     return Command(verb, random.choice(_COLUMNS) if index is None else index.column)
 
 
-def next_death(random: Random, verb: str, last_s: float) -> Death:
-    """`last_s`: how long a command took that was not killed."""
-    if _STEPS[verb] and random.random() < 0.5:
+def next_death(random: Random, verb: str, last_s: float, at_a_step: float = 0.5) -> Death:
+    """`last_s`: how long a command took that was not killed. `at_a_step`: how probable a step is, for a verb
+    that has some.
+    """
+    if _STEPS[verb] and random.random() < at_a_step:
         return Death(random.choice(_STEPS[verb]).value)
     return Death(after_s=random.uniform(0.2, 1.1) * last_s)
 
@@ -99,11 +105,19 @@ class IndexCommands:
     """
 
     def __init__(
-        self, kind: str, table: Path, config: Callable[[], Path], log: Path, seed: int, patience: float
+        self,
+        kind: str,
+        table: Path,
+        config: Callable[[], Path],
+        log: Path,
+        seed: int,
+        patience: float,
+        clock: Clock | None = None,
     ) -> None:
         """`kind`: one of `SECONDARY`. `config`: makes the file that commands are given, `log`: where their
         output goes.
         """
+        self._clock = clock or SystemClock()
         self._kind, self._table, self._make_config, self._log = kind, table, config, log
         self._random, self._patience = Random(seed), patience
         self._last_s = _FIRST_S
@@ -134,7 +148,7 @@ class IndexCommands:
         self._is_last.set()
         self._abandoned.set()
         if self._thread.is_alive():
-            self._thread.join(_END_S)
+            self._thread.join(_JOIN_S)
 
     def check(self, rows: Mapping[str, Row]) -> Iterator[str]:
         """Its entries are those of the rows; with `remade` at least one command was killed."""
@@ -166,7 +180,7 @@ class IndexCommands:
                 return
             while not self._is_last.is_set():
                 self._one(next_command(self._random, self._table))
-                self._is_last.wait(self._random.uniform(*_REST_S))
+                self._pause(self._is_last, self._random.uniform(*_REST_S))
             index = kept_index(self._table)
             if index is None or not index.is_listed:
                 self._whole(Command("create", index.column if index else self._random.choice(_COLUMNS)))
@@ -175,51 +189,83 @@ class IndexCommands:
                 self.failures.append(f"index commands: {type(error).__name__}: {error}")
 
     def _one(self, command: Command) -> None:
-        """The very first one is killed at a step."""
         kills = 0
         if not self.killed:
-            self._die(command, Death(self._random.choice(_STEPS["create"]).value))
+            self._kill_first(command)
             kills = 1
         while kills < _KILLS_IN_A_ROW and self._random.random() < 0.5 and not self._is_last.is_set():
             self._die(command, next_death(self._random, command.verb, self._last_s))
             kills += 1
         self._whole(command)
 
-    def _die(self, command: Command, death: Death) -> None:
-        """It may end by itself before."""
+    def _kill_first(self, command: Command) -> None:
+        """At a step, if it has one. It is run again while it ends with an error, for as long as a command may
+        that is not killed.
+        """
+        until_s = self._clock.monotonic_s() + _SUCCESS_S * self._patience
+        death = next_death(self._random, command.verb, self._last_s, at_a_step=1.0)
+        while not self._abandoned.is_set():
+            if self._die(command, death) or self._clock.monotonic_s() > until_s:
+                return
+            self._rest()
+
+    def _die(self, command: Command, death: Death) -> bool:
+        """It may end by itself before; returns False when that was with an error. Raises AssertionError for a
+        command that hangs.
+        """
         environment, said = {ENVIRONMENT_VARIABLE: death.place} if death.place else {}, self._size()
         process = self._spawn(command, environment)
         self._wait(process, death.after_s or _COMMAND_S * self._patience)
-        is_killed = process.poll() is None or process.returncode == EXIT_CODE
-        child.kill(process, SystemClock())
-        if is_killed:
+        runs = process.poll() is None
+        child.kill(process, self._clock)
+        output = self._said(said)
+        if self._abandoned.is_set():
+            return True
+        if runs and death.place:
+            raise AssertionError(f"{command} hangs, and came to no {death.place}: {output}")
+        if runs or process.returncode == EXIT_CODE:
             self.killed[command.verb] += 1
-        elif process.returncode == 0:
-            self.judge(command, self._said(said))
+        elif self._is_done(command, process.returncode, output):
+            self.judge(command, output)
+        else:
+            self._refuse(output)
+            return False
+        return True
 
     def _whole(self, command: Command) -> None:
         """Until the command has ended by itself with success. An error is no finding where the next try has
         none: the table may be full, a coordinator may have died with the lock.
         """
-        until_s = time.monotonic() + _SUCCESS_S * self._patience
+        until_s = self._clock.monotonic_s() + _SUCCESS_S * self._patience
         while not self._abandoned.is_set():
-            began_s, said = time.monotonic(), self._size()
+            began_s, said = self._clock.monotonic_s(), self._size()
             process = self._spawn(command, {})
             self._wait(process, _COMMAND_S * self._patience)
             hangs = process.poll() is None
-            child.kill(process, SystemClock())
+            child.kill(process, self._clock)
             output = self._said(said)
             if self._is_done(command, process.returncode, output):
-                self._last_s = time.monotonic() - began_s
+                self._last_s = self._clock.monotonic_s() - began_s
                 self.done[command.verb] += 1
                 self.judge(command, output)
                 return
-            if hangs or time.monotonic() > until_s:
+            if hangs or self._clock.monotonic_s() > until_s:
                 raise AssertionError(
                     f"{command} {'hangs' if hangs else f'ends with {process.returncode}'}: {output}"
                 )
-            self.refused[output.strip().rpartition("\n")[2][:160]] += 1
-            self._abandoned.wait(_AGAIN_S)
+            self._refuse(output)
+            self._rest()
+
+    def _refuse(self, output: str) -> None:
+        self.refused[output.strip().rpartition("\n")[2][:160]] += 1
+
+    def _rest(self) -> None:
+        self._pause(self._abandoned, _AGAIN_S)
+
+    def _pause(self, end: threading.Event, seconds: float) -> None:
+        until_s = self._clock.monotonic_s() + seconds
+        while not end.is_set() and self._clock.monotonic_s() < until_s:
+            self._clock.sleep(_POLL_S)
 
     def _is_done(self, command: Command, code: int, output: str) -> bool:
         # Killed behind its last step, the drop before has left nothing to drop.
@@ -235,9 +281,11 @@ class IndexCommands:
         return child.spawn(line, self._log, environment={**os.environ, **environment})
 
     def _wait(self, process: subprocess.Popen[bytes], seconds: float) -> None:
-        until_s = time.monotonic() + seconds
-        while process.poll() is None and time.monotonic() < until_s and not self._abandoned.is_set():
-            time.sleep(_POLL_S)
+        until_s = self._clock.monotonic_s() + seconds
+        while process.poll() is None and self._clock.monotonic_s() < until_s:
+            if self._abandoned.is_set():
+                return
+            self._clock.sleep(_POLL_S)
 
     def _size(self) -> int:
         return self._log.stat().st_size if self._log.exists() else 0
