@@ -21,12 +21,12 @@ from tests.chaos.disks import BALLAST, SmallDisk, small_disks
 from tests.chaos.events import Feeder, InputReader
 from tests.chaos.faults import FAULTS
 from tests.chaos.identities import identified
-from tests.chaos.index_commands import NONE, IndexCommands
+from tests.chaos.index_commands import COMMANDS_END_S, NONE, IndexCommands
 from tests.chaos.lane_history import InputHistory
 from tests.chaos.memory_watch import MemoryWatch
 from tests.chaos.schedule import Order, Step
 from tests.chaos.spark_reader import SparkReader
-from tests.chaos.stand_still import kafka_now
+from tests.chaos.stand_still import told_now
 from tests.chaos.table_views import TableViews, read_identified, read_rows
 from tests.chaos.timeline_watch import TimelineWatch
 from tests.chaos.world import Steps, Until, World
@@ -37,7 +37,6 @@ _START_S: Final = 180.0
 _KAFKA_S: Final = 60.0
 _LAG_S: Final = 60.0
 _SETTLE_S: Final = 60.0
-_INDEX_S: Final = 400.0
 # Written by whatever there is in the end, an index that was made last included.
 _LAST_COMMITS: Final = 2
 _REFUSED: Final = 2
@@ -138,12 +137,13 @@ class Round:
                 views.start()
             self._wait(self._world.until("the first commit", lambda: self.timeline.epoch > 0, _START_S))
             self.secondary.start()
-            self._wait(self._world.until("the secondary index", self.secondary.is_there, _INDEX_S))
+            self._wait(self._world.until("the secondary index", self.secondary.is_there, COMMANDS_END_S))
         except BaseException as error:
-            # Before the end of the services, who are asked what they do.
-            failure = self._failure(_told(error)) if isinstance(error, Exception) else None
-            self._keep()
-            self.close()
+            try:
+                # Before the end of the services, who are asked what they do.
+                failure = self._failure(_told(error)) if isinstance(error, Exception) else None
+            finally:
+                self._abandon()
             if failure is not None:
                 raise failure from error
             raise
@@ -163,9 +163,18 @@ class Round:
         return [TableViews(self.cluster.table, self.timeline, reader, history, read)]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
+        if kind is None:
+            self.close()
+        else:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        try:
             self._keep()
-        self.close()
+        except OSError as error:
+            self._say(f"not all was kept of the disks that go away: {error}")
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Ends every process and thread of the round. Repeatable."""
@@ -265,7 +274,7 @@ class Round:
     def _settle(self) -> None:
         patience = self._settings.patience
         self._wait(self._world.until("all services to be there", self._is_whole, _START_S))
-        self._wait(self._world.until("the index commands to end", self.secondary.rests, _INDEX_S))
+        self._wait(self._world.until("the index commands to end", self.secondary.rests, COMMANDS_END_S))
         self._wait(self._world.next_commits(_LAST_COMMITS))
         self._feeder.stop(_KAFKA_S * patience)
         self._wait(self._world.until("lag 0", self._has_no_lag, _LAG_S))
@@ -355,21 +364,8 @@ class Round:
         return ChaosError(
             f"{what}\nseed {settings.seed}, {settings.table_type}, {settings.nodes} brokers, "
             f"after {self._age()}; steps:\n{steps}\nends that nobody provoked:{exits or ' none'}\n"
-            f"{self._services_now()}\nleft in {settings.folder}"
+            f"{told_now(self.cluster, self.timeline.epoch)}\nleft in {settings.folder}"
         )
-
-    def _services_now(self) -> str:
-        """What services and Kafka are doing, for a round that waits in vain on a machine whose files nobody
-        sees. It ends the services.
-        """
-        seats = (*self.cluster.seats.values(), *self.cluster.replaced)
-        status = self.cluster.status() if any(seat.pid() for seat in seats) else None
-        lag = None if status is None else status["lag"]
-        said = [seat.now() for seat in seats]
-        brokers = self.cluster.brokers
-        kafka = kafka_now(brokers.bootstrap) if brokers.pids else "Kafka does not run"
-        stacks = [seat.stacks() for seat in seats]
-        return "\n".join([f"lag {lag}; epoch {self.timeline.epoch}", *said, kafka, *stacks])
 
     def _keep(self) -> None:
         """What lies on disks that go away is copied beside the logs."""

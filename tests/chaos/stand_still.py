@@ -1,5 +1,7 @@
-"""What Kafka says when a round waits in vain: readers of committed messages stop in front of an open
-transaction, so who holds one open is told for each partition that they cannot read to its end.
+"""What services and Kafka are doing when a round waits in vain, perhaps on a machine whose files nobody sees.
+
+Readers of committed messages stop in front of an open transaction, so who holds one open is told for each
+partition that they cannot read to its end.
 """
 
 from __future__ import annotations
@@ -8,8 +10,30 @@ from collections.abc import Iterator
 
 from confluent_kafka import KafkaException
 
+from tests.chaos.cluster import Cluster
 from tests.chaos.end_checks import topic_ends
 from tests.chaos.transactions import list_transactions, open_producers
+
+
+def told_now(cluster: Cluster, epoch: int) -> str:
+    """Lag, `epoch` (the newest that is committed), what each service and Kafka are doing. Ends the services.
+
+    What it cannot learn it says: it is asked for beside a finding, which is not to be lost.
+    """
+    try:
+        return _told_now(cluster, epoch)
+    except Exception as error:
+        return f"what services and Kafka are doing is not known: {type(error).__name__}: {error}"
+
+
+def _told_now(cluster: Cluster, epoch: int) -> str:
+    seats = (*cluster.seats.values(), *cluster.replaced)
+    status = cluster.status() if any(seat.pid() for seat in seats) else None
+    lag = None if status is None else status["lag"]
+    said = [seat.now() for seat in seats]
+    kafka = kafka_now(cluster.brokers.bootstrap) if cluster.brokers.pids else "Kafka does not run"
+    stacks = [seat.stacks() for seat in seats]
+    return "\n".join([f"lag {lag}; epoch {epoch}", *said, kafka, *stacks])
 
 
 def kafka_now(brokers: str) -> str:

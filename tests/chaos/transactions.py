@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Collection
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from tests.faults.kafka_addresses import varint
+from tests.faults.kafka_wire import Cursor, read_frame
 
 _DESCRIBE_PRODUCERS: Final = 61
 _LIST_TRANSACTIONS: Final = 66
 _TIMEOUT_S: Final = 10.0
 _NONE_OPEN: Final = -1
 _CLIENT: Final = b"chaos"
-_Item = TypeVar("_Item")
 
 
 class Transaction(NamedTuple):
@@ -45,17 +48,19 @@ def list_transactions(broker: str) -> list[Transaction]:
 
     Raises OSError, also while the broker loads them after its start.
     """
-    answer = _ask(broker, _LIST_TRANSACTIONS, b"\1\1\0")
-    _, error = answer.take(">ih")
-    if error:
-        raise ConnectionError(f"the broker answers with error {error}")
-    answer.items(answer.text)
+    with _answer(broker, _LIST_TRANSACTIONS, b"\1\1\0") as answer:
+        answer.skip(4)
+        if error := answer.number("h"):
+            raise ConnectionError(f"the broker answers with error {error}")
+        for _ in range(answer.count()):
+            answer.string()
+        return [_transaction(answer) for _ in range(answer.count())]
 
-    def transaction() -> Transaction:
-        identity, (producer,) = answer.text(), answer.take(">q")
-        return answer.tagged(Transaction(identity, producer, answer.text()))
 
-    return answer.items(transaction)
+def _transaction(answer: Cursor) -> Transaction:
+    found = Transaction(answer.string() or "", answer.number("q"), answer.string() or "")
+    answer.skip_tags()
+    return found
 
 
 def open_producers(broker: str, lanes: Collection[tuple[str, int]]) -> list[OpenProducer]:
@@ -64,96 +69,56 @@ def open_producers(broker: str, lanes: Collection[tuple[str, int]]) -> list[Open
     Raises OSError.
     """
     asked = [_text(topic) + b"\2" + struct.pack(">i", number) + b"\0" for topic, number in lanes]
-    answer = _ask(broker, _DESCRIBE_PRODUCERS, _varint(len(asked) + 1) + b"".join(asked) + b"\0")
-    answer.take(">i")
+    with _answer(broker, _DESCRIBE_PRODUCERS, varint(len(asked) + 1) + b"".join(asked) + b"\0") as answer:
+        answer.skip(4)
+        return [found for _ in range(answer.count()) for found in _of_topic(answer)]
+
+
+def _of_topic(answer: Cursor) -> list[OpenProducer]:
+    topic = answer.string()
     found: list[OpenProducer] = []
-
-    def producer(lane: str) -> None:
-        identity, epoch, _, last_ms, _, first = answer.take(">qiiqiq")
-        answer.tagged(None)
-        if first != _NONE_OPEN:
-            found.append(OpenProducer(lane, identity, epoch, last_ms, first))
-
-    def partition(topic: str) -> None:
-        number, _ = answer.take(">ih")
-        answer.text()
-        answer.items(lambda: producer(f"{topic}:{number}"))
-        answer.tagged(None)
-
-    def topic() -> None:
-        name = answer.text()
-        answer.items(lambda: partition(name))
-        answer.tagged(None)
-
-    answer.items(topic)
+    for _ in range(answer.count()):
+        lane = f"{topic}:{answer.number('i')}"
+        answer.skip(2)
+        answer.string()
+        producers = [_producer(answer, lane) for _ in range(answer.count())]
+        found += [each for each in producers if each.first != _NONE_OPEN]
+        answer.skip_tags()
+    answer.skip_tags()
     return found
 
 
-def _ask(broker: str, api: int, body: bytes) -> _Answer:
+def _producer(answer: Cursor, lane: str) -> OpenProducer:
+    identity, epoch = answer.number("q"), answer.number("i")
+    answer.skip(4)
+    last_ms = answer.number("q")
+    answer.skip(4)
+    found = OpenProducer(lane, identity, epoch, last_ms, answer.number("q"))
+    answer.skip_tags()
+    return found
+
+
+@contextmanager
+def _answer(broker: str, api: int, body: bytes) -> Iterator[Cursor]:
+    """Behind the header of the answer. What is no such answer, too, raises a ConnectionError."""
+    try:
+        cursor = Cursor(_asked(broker, api, body), 8, flexible=True)
+        cursor.skip_tags()
+        yield cursor
+    except (ValueError, IndexError, struct.error) as error:
+        raise ConnectionError(f"the answer is not of the form that was asked for: {error}") from error
+
+
+def _asked(broker: str, api: int, body: bytes) -> bytes:
     host, _, port = broker.rpartition(":")
     head = struct.pack(">hhih", api, 0, 0, len(_CLIENT)) + _CLIENT + b"\0"
     with socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
         connection.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
-        with connection.makefile("rb") as stream:
-            (size,) = struct.unpack(">i", _read(stream.read, 4))
-            answer = _Answer(_read(stream.read, size))
-    answer.take(">i")
-    return answer.tagged(answer)
-
-
-def _read(read: Callable[[int], bytes], size: int) -> bytes:
-    found = read(size)
-    if len(found) < size:
+        frame = read_frame(connection)
+    if frame is None:
         raise ConnectionError("the broker closed the connection")
-    return found
-
-
-class _Answer:
-    """An answer in Kafka's flexible format, taken from the front; no field has tagged parts that count."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content, self._at = content, 0
-
-    def take(self, form: str) -> tuple[int, ...]:
-        fields = struct.unpack_from(form, self._content, self._at)
-        self._at += struct.calcsize(form)
-        return fields
-
-    def text(self) -> str:
-        """A string; "" for none."""
-        size = self._varint() - 1
-        self._at += max(size, 0)
-        return self._content[self._at - size : self._at].decode() if size > 0 else ""
-
-    def items(self, one: Callable[[], _Item]) -> list[_Item]:
-        return [one() for _ in range(self._varint() - 1)]
-
-    def tagged(self, before: _Item) -> _Item:
-        """Passes over the tagged fields that end a structure; returns what was taken before."""
-        for _ in range(self._varint()):
-            self._varint()
-            size = self._varint()
-            self._at += size
-        return before
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._content[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
+    return frame
 
 
 def _text(value: str) -> bytes:
-    return _varint(len(value.encode()) + 1) + value.encode()
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
+    return varint(len(value.encode()) + 1) + value.encode()

@@ -33,7 +33,7 @@ class _Rewriter:
             return
         to = self._proxied(Address(host, port))
         text = to.host.encode()
-        length = _varint(len(text) + 1) if cursor.flexible else struct.pack(">h", len(text))
+        length = varint(len(text) + 1) if cursor.flexible else struct.pack(">h", len(text))
         self._parts.append(length + text + struct.pack(">i", to.port))
         self._copied = cursor.at
 
@@ -50,7 +50,7 @@ class _Rewriter:
                 inner = _Rewriter(Cursor(content, 0, flexible=True), self._proxied)
                 rewrite(inner)
                 content = inner.finish()
-            self._parts.append(_varint(len(content)) + content)
+            self._parts.append(varint(len(content)) + content)
             self._copied = cursor.at
 
     def _keep(self, until: int) -> None:
@@ -62,7 +62,8 @@ class _Rewriter:
         return b"".join(self._parts)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number as the flexible format has it: seven bits a byte, the lowest first."""
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

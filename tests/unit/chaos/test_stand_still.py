@@ -10,10 +10,14 @@ from tests.chaos.seat import Seat
 PROGRAM = """
 import threading
 
+inside = threading.Event()
+
 def waits_in_vain():
+    inside.set()
     threading.Event().wait()
 
 threading.Thread(target=waits_in_vain, daemon=True).start()
+inside.wait()
 print("ready", flush=True)
 threading.Event().wait()
 """
