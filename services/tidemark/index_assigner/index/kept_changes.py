@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table import RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.index_assigner.index.gone_keys import Changes
 
-# Of the objects of a part, and of what has the parts: small parts take more memory than their columns say.
-_OBJECT_BYTES: Final = 2_048
+# Bytes of Python's objects, which the sizes of columns do not tell: those of one part (the part, its arrays
+# and its list), and those of one location in its list (a pair of names).
+_PART_BYTES: Final = 2_048
+_LOCATION_BYTES: Final = 256
 
 
 class KeptChanges:
@@ -32,7 +35,9 @@ class KeptChanges:
         """Memory held, in bytes; None: nothing is kept."""
         if self._kept is None:
             return None
-        return _OBJECT_BYTES + sum(part.nbytes + _OBJECT_BYTES for part in self._kept)
+        return _PART_BYTES + sum(
+            part.nbytes + _PART_BYTES + len(part.locations) * _LOCATION_BYTES for part in self._kept
+        )
 
     def __call__(self) -> Iterator[RecordIndexEntries]:
         if self._kept is not None:
@@ -47,7 +52,9 @@ class KeptChanges:
                 kept.clear()
             yield part
         if size <= self._bytes_max:
-            self._kept = kept
+            # Nothing is left to read. What reads them holds a snapshot with its files, which may be closed
+            # long before these are forgotten.
+            self._kept, self._read = kept, tuple
 
 
 class SharedReads:
@@ -60,23 +67,26 @@ class SharedReads:
     def __init__(self, bytes_max: int) -> None:
         """``bytes_max``: of all groups together. Where one more does not fit, the others are forgotten."""
         self._bytes_max, self._bytes = bytes_max, 0
-        self._of: dict[ShardSnapshot, KeptChanges] = {}
+        # By slice and not by `ShardSnapshot`, which has a reader of the base file.
+        self._of: dict[FileSlice, KeptChanges] = {}
 
     def log_parts(self, group: ShardSnapshot, bytes_max: int) -> KeptChanges:
         """The group's `log_parts`, read before or now. ``bytes_max``: as for `KeptChanges`."""
-        return self._of.get(group) or KeptChanges(group.log_parts, bytes_max)
+        return self._of.get(group.file_slice) or KeptChanges(group.log_parts, bytes_max)
 
     def keep(self, group: ShardSnapshot, changes: KeptChanges) -> None:
         """Keeps what `log_parts` returned, once it was read."""
         size = changes.nbytes
-        if group in self._of or size is None or size > self._bytes_max:
+        if group.file_slice in self._of or size is None or size > self._bytes_max:
             return
         if self._bytes + size > self._bytes_max:
             self.forget()
-        self._of[group] = changes
+        self._of[group.file_slice] = changes
         self._bytes += size
 
     def forget(self) -> None:
-        """Forgets all, because units are opened with another snapshot from now on."""
+        """Forgets all. To be called before units are opened with another snapshot: other blocks of the same
+        log files may count with it.
+        """
         self._of.clear()
         self._bytes = 0

@@ -18,11 +18,15 @@ class IndexLimits:
 
     A sixteenth of the memory is for the load of a run, and for blocks of the record index while a lookup
     reads them. Whoever tags sees to it that the uncommitted entries keep to their part.
+
+    ``is_partitioned``: the record index is, and `shared_reads` get a quarter of what `slice_values` have in
+    another table.
     """
 
     memory_bytes: int
     disk_bytes: int
     mapped_bytes: int = MAPPED_BYTES
+    is_partitioned: bool = False
 
     def check(self) -> None:
         """Checks the limits before an assigner starts. Raises SetupError."""
@@ -51,7 +55,7 @@ class IndexLimits:
     @property
     def slice_values(self) -> int:
         """Bytes for keys and ordering values of file slices."""
-        return self.memory_bytes // 32
+        return self.memory_bytes // 32 - self.shared_reads
 
     @property
     def slice_deletes(self) -> int:
@@ -75,7 +79,7 @@ class IndexLimits:
     @property
     def shared_reads(self) -> int:
         """Bytes for changes that several units of a partitioned index are filled with."""
-        return self.slice_values // 4
+        return self.memory_bytes // 128 if self.is_partitioned else 0
 
     @property
     def disk_for_runs(self) -> int:

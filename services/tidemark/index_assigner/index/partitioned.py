@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -73,7 +74,7 @@ class PartitionedIndex(TieredIndex):
     ) -> None:
         """``units_max``: so many units are open at once, or as many as a look-up needs (`_portions`)."""
         self._units = Units(rocks, lambda number: self._store.forget(number))
-        keys = UnitKeys(self._units, lanes)
+        keys, limits = UnitKeys(self._units, lanes), replace(limits, is_partitioned=True)
         super().__init__(
             storage, rocks, locations, 0, lanes, ordered, limits, ordering, clock, tier_read, loads, keys
         )

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from rocksdict import WriteBatch
 
+from tests.unit.hudi_format.metadata_table.test_partitioned_index import PartitionedTable
+from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.index_assigner.index.test_gone_keys import entries
 from tests.unit.index_assigner.index_world import DataTable
-from tidemark.hudi_format.metadata_table import RecordIndexEntries, log_records
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries, log_records
 from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
-from tidemark.index_assigner.index.kept_changes import KeptChanges
+from tidemark.hudi_format.model import RecordLocation, ShardId
+from tidemark.index_assigner.index.kept_changes import KeptChanges, SharedReads
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.rocks import RocksTier
 
@@ -86,3 +94,65 @@ def test_kept_changes_are_read_anew_where_they_are_too_many() -> None:
         assert next(kept()) is parts[0]  # a reading that is given up keeps nothing
         assert [list(kept()) for _ in range(2)] == [parts, parts]
         assert len(reads) == wanted + (1 if wanted == 1 else 0)
+
+
+def test_kept_changes_take_no_more_memory_than_they_say() -> None:
+    """Here most of it are the names of locations, which are no columns."""
+    keys, ids = pa.array([f"k{number}" for number in range(500)]), np.arange(500, dtype=np.int32)
+
+    def changes() -> Iterator[RecordIndexEntries]:
+        places = [RecordLocation("a/partition", file_id(number)) for number in range(500)]
+        yield RecordIndexEntries(keys, ids, places, np.zeros(500, np.int64))
+
+    kept = KeptChanges(changes, 1 << 20)
+    tracemalloc.start()
+    try:
+        for _ in kept():
+            pass
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 500 * 100 < held <= (kept.nbytes or 0)
+
+
+def test_shared_reads_are_those_of_a_snapshot_as_far_as_they_fit() -> None:
+    table = PartitionedTable()
+    table.commit({(path, key): 1 for path in "abc" for key in "xy"}, 1)
+    table.commit({("large", f"k{number}"): 1 for number in range(2_000)}, 1)
+    snapshot = MetadataTableSnapshot.load(table.storage)
+
+    def read(path: str) -> KeptChanges:
+        group = snapshot.shard(ShardId(0), path)
+        changes = reads.log_parts(group, 1 << 20)
+        assert sum(map(len, changes())) == (2_000 if path == "large" else 2)
+        reads.keep(group, changes)
+        return changes
+
+    reads = SharedReads(0)
+    size = read("a").nbytes or 0
+    assert read("a") is not read("a"), "nothing fits"
+    reads = SharedReads(2 * size)
+    a, b = read("a"), read("b")
+    assert read("large") is not read("large"), "it fits by no means, so nothing is forgotten for it"
+    assert read("a") is a
+    assert read("b") is b
+    c = read("c")
+    assert read("c") is c
+    assert read("a") is not a, "it was forgotten for c"
+    assert read("c") is c
+    reads.forget()
+    assert read("c") is not c
+
+
+def test_shared_reads_hold_no_snapshot_whose_units_are_closed() -> None:
+    table = PartitionedTable()
+    table.commit({("a", "x"): 1}, 1)
+    group = MetadataTableSnapshot.load(table.storage).shard(ShardId(0), "a")
+    reads, held = SharedReads(1 << 20), weakref.ref(group)
+    changes = reads.log_parts(group, 1 << 20)
+    assert sum(map(len, changes())) == 1
+    reads.keep(group, changes)
+    assert reads.log_parts(group, 1 << 20) is changes
+    del group
+    gc.collect()
+    assert held() is None

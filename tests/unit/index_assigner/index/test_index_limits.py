@@ -41,6 +41,22 @@ def test_memory_stays_below_its_limits(assigners):
         assert 0 < stats["hot_entries"] < len(MANY)
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_the_parts_of_the_memory_are_together_the_whole(is_partitioned: bool) -> None:
+    limits = IndexLimits(512 << 20, 1 << 30, is_partitioned=is_partitioned)
+    used = (
+        limits.rocks_memory,
+        limits.uncommitted,
+        limits.hot_cache,
+        limits.loading,
+        limits.slice_values,
+        limits.slice_deletes,
+        limits.shared_reads,
+    )
+    assert sum(used) == limits.memory_bytes
+    assert limits.shared_reads == (4 << 20 if is_partitioned else 0)
+
+
 def test_a_promotion_makes_python_objects_of_some_thousand_entries_at_a_time(assigners):
     """40 000 entries in one shard. With objects of all of them the peak was 16 MB."""
     table = DataTable(shards=1)
