@@ -86,7 +86,9 @@ class PartitionedIndex(TieredIndex):
         self._groups: WeakValueDictionary[IndexGroup, ShardSnapshot] = WeakValueDictionary()
         self._layout = PartitionedLayout({})
         self._promoted_since = False
-        self._of_partitions = PartitionedPromotion(self._promotion, locations, self._open_units, self._shown)
+        self._of_partitions = PartitionedPromotion(
+            self._promotion, self._store, locations, self._open_units, self._shown, rocks.batch_bytes
+        )
 
     # ------------------------------------------------------------------ lanes and units
 

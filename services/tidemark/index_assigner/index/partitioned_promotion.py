@@ -19,29 +19,38 @@ from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.key_column import stretches
 from tidemark.index_assigner.index.promotion import Chosen, Promotion, entry_values
-from tidemark.index_assigner.index.rocks_layout import EntryArray, composite_keys
+from tidemark.index_assigner.index.rocks_layout import ENTRY, EntryArray, composite_keys
+from tidemark.index_assigner.index.shards import ShardStore
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.index.uncommitted import LaneEntries, SlotArray
 
 FindUnits = Callable[[HeldLane, pa.StringArray, Int32Array], Int32Array]
 """(lane, record keys, partition ids) -> the number of each key's unit, -1 where it is not open."""
+_NOT_OPEN: Final = -1
 _LANE_AND_NUL: Final = 3
-# Of units that are written in one batch. Each batch searches all entries for those of its units.
-_UNITS_TOGETHER: Final = 1 << 10
-_ENTRIES_TOGETHER: Final = 1 << 12
+# What an entry takes in a batch of RocksDB beside its key, in bytes: its value, and the lengths of both.
+_BESIDE_KEY: Final = ENTRY.itemsize + 8
+# What the record of a unit takes in a batch, in bytes.
+_RECORD_BYTES: Final = 512
 
 
 class PartitionedPromotion:
-    """Promotes lanes. ``shown``: the timeline to which each open unit was brought."""
+    """Promotes lanes."""
 
     def __init__(
         self,
         shared: Promotion,
+        store: ShardStore,
         locations: Locations,
         find: FindUnits,
         shown: Mapping[ShardId, ShownTimeline],
+        batch_bytes: int,
     ) -> None:
-        self._shared, self._locations, self._find, self._shown = shared, locations, find, shown
+        """``shown``: the timeline to which each open unit was brought. ``batch_bytes``: units are written
+        together whose entries and records take no more. With `RocksTier.batch_bytes` they fit into one batch.
+        """
+        self._shared, self._store, self._locations = shared, store, locations
+        self._find, self._shown, self._batch_bytes = find, shown, batch_bytes
 
     def promote(self, held: HeldLane, through: int, completion: str | None) -> None:
         """Promotes one lane's entries up to ledger offset ``through``, as `Promotion.promote`."""
@@ -49,15 +58,23 @@ class PartitionedPromotion:
         end, position = entries.through(through)
         chosen = Chosen(entries, entries.newest_below(end))
         self._shared.write_tombstones(chosen.tombstones())
-        units = [self._find(held, *self._rows(keys, rows)) for keys, rows in chosen.parts()]
-        of_unit = np.concatenate([np.empty(0, np.int32), *units])
-        numbers, counts = np.unique(of_unit[of_unit >= 0], return_counts=True)
+        of_unit, key_bytes = self._units_of(held, chosen)
         passed = self._passed(held, completion)
-        self._forget_hot(entries, chosen.slots, of_unit, np.isin(of_unit, passed))
-        written = ~np.isin(numbers, passed)
-        for some, sizes in self._together(held, numbers[written], counts[written]):
-            mine = np.isin(of_unit, some)
-            self._write(held, Chosen(entries, chosen.slots[mine]), of_unit[mine], some, sizes, completion)
+        is_passed = np.isin(of_unit, passed)
+        self._forget_hot(entries, chosen.slots, of_unit, is_passed)
+        # Those units have newer entries already, and so will units that are opened later.
+        of_unit[is_passed] = _NOT_OPEN
+        # Sorted by unit, the entries of neighbouring units are one range: units [4, -1, 2, 4] have the order
+        # [1, 2, 0, 3]; the units 2 and 4 are the range [1, 4) of it, the entries 0, 2 and 3.
+        order = np.argsort(of_unit, kind="stable")
+        numbers, counts = np.unique(of_unit, return_counts=True)
+        ends, is_open = np.cumsum(counts), numbers >= 0
+        numbers, counts, ends = numbers[is_open], counts[is_open], ends[is_open]
+        sizes = key_bytes[numbers] + counts * _BESIDE_KEY + _RECORD_BYTES
+        for first, end in self._together(held, numbers, sizes):
+            mine = np.sort(order[ends[first] - counts[first] : ends[end - 1]])
+            some = Chosen(entries, chosen.slots[mine])
+            self._write(held, some, of_unit[mine], numbers[first:end], counts[first:end], completion)
         if completion is not None:
             # Nothing changed in the others, so their stored stamps are as true as this one, and need not be
             # written.
@@ -65,6 +82,19 @@ class PartitionedPromotion:
                 held.shards[number].stamp = max(held.shards[number].stamp, completion)
         self._shared.note_position(held.number, position)
         entries.discard_through(through)
+
+    def _units_of(self, held: HeldLane, chosen: Chosen) -> tuple[Int32Array, Int64Array]:
+        """The unit of each entry, -1 where it is not open; and for each number of a unit the bytes of its
+        entries' keys.
+        """
+        units = [np.empty(0, np.int32)]
+        key_bytes = np.zeros(max(held.shards, default=0) + 2, np.int64)
+        for keys, rows in chosen.parts():
+            found = self._find(held, *self._rows(keys, rows))
+            # What is not open is counted in the last cell (-1), which no unit has.
+            np.add.at(key_bytes, found, np.fromiter(map(len, keys), np.int64, len(keys)))
+            units.append(found)
+        return np.concatenate(units), key_bytes
 
     def _passed(self, held: HeldLane, completion: str | None) -> list[ShardId]:
         """The units that were brought to a timeline which shows this commit and later ones."""
@@ -83,16 +113,14 @@ class PartitionedPromotion:
         for keys, _, _ in self._parts(Chosen(entries, slots[gone]), of_unit[gone]):
             self._shared.forget_hot(keys)
 
-    def _together(
-        self, held: HeldLane, numbers: Int32Array, counts: Int64Array
-    ) -> Iterator[tuple[Int32Array, Int64Array]]:
-        """The units to write, so many at a time that a batch of RocksDB has their entries. One with more
-        comes alone, and so does one of which a take-over is running.
+    def _together(self, held: HeldLane, numbers: Int32Array, sizes: Int64Array) -> Iterator[tuple[int, int]]:
+        """Yields [first, end) of neighbouring units that fit into one batch of RocksDB. A larger one comes
+        alone: it is written in several, without its record until the last, and none of the others should be
+        filled anew if the process is killed meanwhile. One of which a take-over is running comes alone, too.
         """
         taken = [held.shards[ShardId(number)].taken_since is not None for number in numbers.tolist()]
-        widths = np.where(np.array(taken, np.bool_), _ENTRIES_TOGETHER + 1, counts)
-        for first, end in stretches(widths, _UNITS_TOGETHER, _ENTRIES_TOGETHER):
-            yield numbers[first:end], counts[first:end]
+        widths = np.where(np.array(taken, np.bool_), self._batch_bytes + 1, sizes)
+        return stretches(widths, len(numbers), self._batch_bytes)
 
     def _write(
         self,
@@ -114,7 +142,7 @@ class PartitionedPromotion:
                 stored["generation"] = generations[np.searchsorted(numbers, units)]
                 yield keys, stored
 
-        self._shared.write_together(shards, values(), counts.tolist(), completion)
+        self._store.promote_together(shards, values(), counts.tolist(), completion)
         for keys, rows, units in self._parts(chosen, of_unit):
             self._shared.to_hot(keys, rows, units)
 

@@ -10,7 +10,7 @@ already: then only tombstones are written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,16 +91,6 @@ class Promotion:
         self._store.promote(shard, entries, len(chosen), completion or shard.stamp, tombstones)
         for keys, rows in chosen.parts():
             self.to_hot(keys, rows)
-
-    def write_together(
-        self,
-        shards: Sequence[OpenShard],
-        parts: Iterator[tuple[list[bytes], EntryArray]],
-        counts: Sequence[int],
-        completion: str | None,
-    ) -> None:
-        """Writes entries of these shards and their new stamp, as `ShardStore.promote_together`."""
-        self._store.promote_together(shards, parts, counts, completion)
 
     def write_tombstones(self, dead: Chosen) -> None:
         """Writes the tombstones of these deletes."""

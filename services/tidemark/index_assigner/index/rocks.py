@@ -105,7 +105,7 @@ class RocksTier:
 
     def _options(self) -> Options:
         table = BlockBasedOptions()
-        table.set_block_cache(Cache(self._memory - (_WRITE_BUFFERS + 1) * self._batch_bytes))
+        table.set_block_cache(Cache(self._memory - (_WRITE_BUFFERS + 1) * self.batch_bytes))
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
         table.set_bloom_filter(_BLOOM_BITS, False)
@@ -114,7 +114,7 @@ class RocksTier:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_block_based_table_factory(table)
-        options.set_write_buffer_size(self._batch_bytes)
+        options.set_write_buffer_size(self.batch_bytes)
         options.set_max_write_buffer_number(_WRITE_BUFFERS)
         options.set_max_total_wal_size(self._memory // 4)
         options.set_compression_type(DBCompressionType.lz4())
@@ -198,7 +198,7 @@ class RocksTier:
         deletes: Iterable[bytes] = (),
     ) -> None:
         """Writes the puts and ``record``, which is about them: in one batch if they fit into one
-        (`_batch_bytes`, and one put), else in several, of which the last has the record. It is taken after
+        (`batch_bytes`, and one put), else in several, of which the last has the record. It is taken after
         the puts.
 
         The first of several deletes ``record_keys``: killed between two of them, the record is not there.
@@ -207,7 +207,7 @@ class RocksTier:
         batch, is_whole = WriteBatch(raw_mode=True), True
         for put in puts:
             _add(batch, put)
-            if batch.size_in_bytes() < self._batch_bytes:
+            if batch.size_in_bytes() < self.batch_bytes:
                 continue
             for key in record_keys if is_whole else ():
                 batch.delete(key)
@@ -220,8 +220,10 @@ class RocksTier:
         self._write(batch)
 
     @property
-    def _batch_bytes(self) -> int:
-        """A batch of this size fills a write buffer. A larger one would make a larger buffer."""
+    def batch_bytes(self) -> int:
+        """Puts with fewer bytes fit into one batch. A batch of this size fills a write buffer. A larger one
+        would make a larger buffer.
+        """
         return self._memory // _WRITE_BUFFER_SHARE
 
     def _write(self, batch: WriteBatch) -> None:

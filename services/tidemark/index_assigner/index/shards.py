@@ -192,15 +192,18 @@ class ShardStore:
     ) -> None:
         """As `promote` for several shards, in one batch if it fits: each write has a price, however small.
 
-        ``counts``: of each shard's entries, which have its generation. A shard of which a take-over is
-        running comes alone.
+        ``counts``: of each shard's entries, which have its generation. ``completion``: None changes no stamp.
+        A shard of which a take-over is running must come alone.
         """
-        entries: Iterable[Put] = self._stored_parts(parts)
+        if len(shards) == 1:
+            self.promote(shards[0], parts, counts[0], completion or shards[0].stamp, iter(()))
+            return
+        # A running take-over keeps what is written meanwhile, and here the entries of the shards are mixed.
+        assert all(shard.taken_since is None for shard in shards)
         for shard, count in zip(shards, counts, strict=True):
             shard.stamp = max(shard.stamp, completion or shard.stamp)
-            kept = self._runs.changes.wrote(shard, entries if len(shards) == 1 else [], count)
-            entries = kept if len(shards) == 1 else entries
-        self._write(shards, iter(entries))
+            self._runs.changes.wrote(shard, [], count)
+        self._write(shards, self._stored_parts(parts))
 
     def _write(self, shards: Sequence[OpenShard], puts: Iterator[Put]) -> None:
         """Writes changes and the records of the shards. Of changes that do not fit into one batch a part may

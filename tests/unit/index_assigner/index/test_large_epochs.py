@@ -98,7 +98,7 @@ def test_log_files_with_large_keys_are_taken_over_some_mib_at_a_time(
 def test_killed_between_two_batches_of_log_files_the_shard_is_filled_anew(
     assigners, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
-    monkeypatch.setattr(RocksTier, "_batch_bytes", 1)
+    monkeypatch.setattr(RocksTier, "batch_bytes", 1)
     table = DataTable(shards=1)
     table.commit_rows(FIRST)
     table.commit_rows({"k00": (2, 2), "k01": (3, 2)}, {"k02": 2, "k03": 2})
@@ -125,7 +125,7 @@ def test_of_a_key_in_several_log_files_the_newest_place_is_taken_over(assigners)
 def test_killed_between_two_batches_of_an_epoch_the_shard_is_filled_anew(
     assigners, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
-    monkeypatch.setattr(RocksTier, "_batch_bytes", 100)
+    monkeypatch.setattr(RocksTier, "batch_bytes", 100)
     monkeypatch.setattr(promotion, "_AT_ONCE", 8)
     table = DataTable(shards=1)
     table.commit_rows(FIRST)
@@ -156,7 +156,7 @@ def behind(assigners) -> DataTable:
 def test_killed_between_two_batches_of_a_catch_up_the_shard_is_filled_anew(
     assigners, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
-    monkeypatch.setattr(RocksTier, "_batch_bytes", 1)
+    monkeypatch.setattr(RocksTier, "batch_bytes", 1)
     table = behind(assigners)
     one = assigners(table)
     watched = Watched(one)
@@ -171,7 +171,7 @@ def test_killed_between_two_batches_of_a_catch_up_the_shard_is_filled_anew(
 def test_log_files_that_go_during_a_catch_up_lead_to_a_shard_filled_anew(
     assigners, monkeypatch: pytest.MonkeyPatch, gone_at: int
 ) -> None:
-    monkeypatch.setattr(RocksTier, "_batch_bytes", 1)
+    monkeypatch.setattr(RocksTier, "batch_bytes", 1)
     table = behind(assigners)
     read, parts_read = ChangeStream.__iter__, list[object]()
 
@@ -190,7 +190,7 @@ def test_log_files_that_go_during_a_catch_up_lead_to_a_shard_filled_anew(
 def test_an_epoch_that_was_killed_partly_written_and_then_undone_leaves_nothing(
     assigners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RocksTier, "_batch_bytes", 100)
+    monkeypatch.setattr(RocksTier, "batch_bytes", 100)
     monkeypatch.setattr(promotion, "_AT_ONCE", 8)
     table = DataTable(shards=1)
     table.commit_rows(FIRST)

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from rocksdict import WriteBatch
 
 from testing.clock import ManualClock
 from tests.unit.hudi_format.metadata_table.test_partitioned_index import Identity, PartitionedTable
@@ -57,14 +56,24 @@ def by_lane(rows: list[Identity]) -> dict[int, list[Identity]]:
 class Process:
     """An assigner with all lanes. ``ordered``: rows have ordering values, and deletes leave tombstones."""
 
-    def __init__(self, table: PartitionedTable, folder: Path, ordered: bool = False) -> None:
+    def __init__(
+        self, table: PartitionedTable, folder: Path, ordered: bool = False, units_max: int = 3
+    ) -> None:
         self.table, self.locations, self.clock = table, Locations(4), ManualClock()
         limits = IndexLimits(16 << 20, 1 << 30)
         self.rocks = RocksTier(folder, "t partitioned", limits.rocks_memory)
         mode = MergeMode.EVENT_TIME_ORDERING if ordered else MergeMode.COMMIT_TIME_ORDERING
         parts = OrderingParts(SCHEMA, mode, ORDERING if ordered else None, False, TTL_MS)
         self.index = PartitionedIndex(
-            table.storage, self.rocks, self.locations, LANES, ordered, limits, parts, self.clock, units_max=3
+            table.storage,
+            self.rocks,
+            self.locations,
+            LANES,
+            ordered,
+            limits,
+            parts,
+            self.clock,
+            units_max=units_max,
         )
         # As many numbers as units that one look-up of this table may need, and few more.
         self.index._units = Units(self.rocks, self.index._store.forget, 40)
@@ -368,32 +377,7 @@ def test_lanes_share_what_was_read_of_a_groups_log_files(
     process = Process(table, tmp_path / "cache")
     assert process.ask(rows) == dict.fromkeys(rows, 1)
     assert reads == ["record-index-eu-0000-0"]
-    process.close()
-
-
-def test_a_commit_is_written_to_all_units_of_a_lane_in_one_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = PartitionedTable()
-    rows = [(path, key) for path in ("eu", "us/ca", "") for key in KEYS]
-    table.commit(dict.fromkeys(rows, 1), 1)
-    process = Process(table, tmp_path / "cache")
-    assert process.ask(rows) == dict.fromkeys(rows, 1)
-    units = set(process.index._open)
-    assert len(units) > LANES
-    process.stage(dict.fromkeys(rows, 2), 1)
-    instant = table.commit(dict.fromkeys(rows, 2), 1)
-    batches = []
-    write = RocksTier._write
-
-    def noted(rocks: RocksTier, batch: WriteBatch) -> None:
-        batches.append(len(batch))
-        write(rocks, batch)
-
-    monkeypatch.setattr(RocksTier, "_write", noted)
-    process.index.promote(1, completion_of(table, instant), 1, instant)
-    # At most one for each lane, and one that names file groups.
-    assert sum(batches) >= len(units)
-    assert len(batches) <= 2 * LANES
-    assert process.ask(rows) == dict.fromkeys(rows, 2)
+    # What is kept for the next lane has its memory from the part that is for file slices.
+    kept, slices = process.index._store.shared_reads._bytes_max, process.index._slices._cache._bytes_max
+    assert (kept, kept + slices) == ((16 << 20) // 128, (16 << 20) // 32)
     process.close()
