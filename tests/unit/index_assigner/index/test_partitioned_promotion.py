@@ -8,7 +8,7 @@ import pytest
 from rocksdict import WriteBatch
 
 from tests.unit.hudi_format.metadata_table.test_partitioned_index import Identity, PartitionedTable
-from tests.unit.index_assigner.index.test_partitioned_model import KEYS, LANES, Process
+from tests.unit.index_assigner.index.test_partitioned_model import KEYS, LANES, Process, lane_of
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import change_tier, promotion
 from tidemark.index_assigner.index.open_shard import OpenShard
@@ -111,7 +111,7 @@ def test_keys_of_some_hundred_bytes_are_divided_so_that_no_batch_leaves_a_unit_w
     written together must fit by its bytes, however few keys it has.
     """
     monkeypatch.setattr(RocksTier, "batch_bytes", 4_096)
-    table = table_of([(path, f"{number:03d}" * 100) for path in PATHS for number in range(12)])
+    table = table_of([(path, f"{number}-{'k' * 300}") for path in PATHS for number in range(12)])
     process = opened(table, tmp_path / "cache")
     written = Batches(process, monkeypatch)
     move_all(process)
@@ -153,15 +153,16 @@ def test_what_is_promoted_during_a_take_over_of_one_of_the_units_stays_newer_tha
     other = next(shard for shard in process.index._held.openings() if shard is not unit)
     with pytest.raises(AssertionError):
         process.index._store.promote_together([unit, other], iter(()), [0, 0], None)
-    entries = keys_in_rocksdb(process, unit)
+    moved = keys_of_lane(process, unit)
+    assert set(moved) < set(keys_in_rocksdb(process, unit)), "it was filled with those of other lanes, too"
     written = Batches(process, monkeypatch)
     move_all(process)
     assert LANES < written.count <= LANES + 2, "it came alone"
-    assert sorted(key for keys, _ in unit.taken_since or () for key in keys) == entries
+    assert sorted(key for keys, _ in unit.taken_since or () for key in keys) == moved
     for _ in range(20):
         process.ask(ROWS[:1])
     assert unit.change
-    assert keys_in_rocksdb(process, unit) == entries, "they were written again"
+    assert keys_in_rocksdb(process, unit) == moved, "they were written again"
     check_answers(process)
     process.close()
     process = opened(table, tmp_path / "cache")
@@ -174,6 +175,11 @@ def being_taken_over(process: Process) -> list[OpenShard]:
 
 
 def keys_in_rocksdb(process: Process, unit: OpenShard) -> list[bytes]:
-    keys = process.rocks.keys_between(*shard_range(b"", unit.number))
-    assert all(key.startswith(shard_bytes(unit.number)) for key in keys)
-    return keys
+    return process.rocks.keys_between(*shard_range(b"", unit.number))
+
+
+def keys_of_lane(process: Process, unit: OpenShard) -> list[bytes]:
+    """The keys in RocksDB of the unit's rows."""
+    mine = process.index._units.unit(unit.number)
+    rows = [row for row in ROWS if (lane_of(row), row[0]) == (mine.lane, mine.partition_path)]
+    return sorted(shard_bytes(unit.number) + key.encode() for _, key in rows)
