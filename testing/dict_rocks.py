@@ -12,6 +12,9 @@ class DictRocks(ABC):
     the test's.
     """
 
+    batch_bytes = 1 << 20
+    """As `RocksTier.batch_bytes`: the units of a partitioned index are written together up to this size."""
+
     @property
     @abstractmethod
     def content(self) -> dict[bytes, bytes]:
