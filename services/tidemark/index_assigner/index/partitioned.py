@@ -34,7 +34,6 @@ from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns
 from tidemark.index_assigner.index.cache_keys import identity_keys
 from tidemark.index_assigner.index.held_lane import HeldLane
-from tidemark.index_assigner.index.kept_changes import SharedReads
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.partitioned_promotion import PartitionedPromotion
 from tidemark.index_assigner.index.rocks import RocksTier
@@ -79,7 +78,6 @@ class PartitionedIndex(TieredIndex):
             storage, rocks, locations, 0, lanes, ordered, limits, ordering, clock, tier_read, loads, keys
         )
         self._units_max = units_max
-        self._store.shared_reads = SharedReads(limits.shared_reads)
         self._open: OrderedDict[ShardId, HeldLane] = OrderedDict()
         self._shown: dict[ShardId, ShownTimeline] = {}
         self._snapshot: MetadataTableSnapshot | None = None

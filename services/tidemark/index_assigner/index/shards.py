@@ -37,6 +37,7 @@ from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
 from tidemark.index_assigner.index.kept_changes import KeptChanges, SharedReads
 from tidemark.index_assigner.index.key_column import stretches, widths_of
+from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
@@ -76,14 +77,13 @@ class ShardStore:
         foreign: ForeignDeletes,
         runs: RunTier,
         ids: IdSource,
-        changes_kept: int,
+        limits: IndexLimits,
     ) -> None:
         """``ids``: random ones, also where a test repeats others: what follows a loss of power must not get
-        the name of what that took back. ``changes_kept``: bytes, as for `KeptChanges`. `shared_reads` are of
-        use where several shards of the cache are of one file group.
+        the name of what that took back.
         """
-        self._changes_kept = changes_kept
-        self.shared_reads = SharedReads(0)
+        self._changes_kept = limits.caught_up_changes
+        self.shared_reads = SharedReads(limits.shared_reads)
         self._rocks, self._locations, self._stored = rocks, locations, stored
         self._foreign, self._runs, self._ids = foreign, runs, ids
         self._values = BlockValues(locations)

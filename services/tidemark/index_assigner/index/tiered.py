@@ -100,8 +100,7 @@ class TieredIndex:
         self._deletes = SliceDeletes(storage, self._slices, ordering, limits.slice_deletes, clock)
         parts = rocks, locations, stored, self._tombstones, self._deletes, self._runs, ordering, clock, keys
         self._foreign = ForeignDeletes(*parts, limits.caught_up_deletes)
-        kept = limits.caught_up_changes
-        self._store = ShardStore(rocks, locations, stored, self._foreign, self._runs, ids, kept)
+        self._store = ShardStore(rocks, locations, stored, self._foreign, self._runs, ids, limits)
         self._hot = HotCache(limits.hot_cache)
         tiers = self._store, self._hot, self._runs, self._tombstones, self._slices
         self._reads = TierReads(rocks, stored, *tiers, clock, tier_read)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
@@ -205,6 +206,20 @@ def _size(event: Any) -> int:
     return len(event)
 
 
+@contextmanager
+def replaced_if_silent(replace: Callable[[], None]) -> Iterator[None]:
+    """In its block a client is asked. One that does not answer is replaced; one that answers that a leader
+    changes is kept, with all that it holds of other partitions. Raises what the block raises.
+    """
+    try:
+        yield
+    except LeaderChangingError:
+        raise
+    except KafkaUnavailableError:
+        replace()
+        raise
+
+
 class ConfluentPartitionReader:
     """Implements `PartitionReader`. If a poll has messages and an error, it returns the messages, and the
     next poll raises the error. A consumer that stopped reading a partition, or does not answer, is replaced
@@ -243,17 +258,10 @@ class ConfluentPartitionReader:
         self._silence.begin(resolved, self._clock.monotonic_s())
 
     def _resolved(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The positions as offsets. A client that does not answer is replaced, for the next call; one that
-        answers that a leader changes is kept, with all that it holds of other partitions.
-        """
-        try:
+        """The positions as offsets. A client that does not answer is replaced, for the next call."""
+        with replaced_if_silent(self._replace):
             self._consumer.check_exists(positions)
             return {tp: self._consumer.resolve(tp, position) for tp, position in positions.items()}
-        except LeaderChangingError:
-            raise
-        except KafkaUnavailableError:
-            self._replace()
-            raise
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
         known = [

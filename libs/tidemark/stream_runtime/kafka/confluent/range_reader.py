@@ -17,14 +17,10 @@ from typing import Final
 
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
-from tidemark.stream_runtime.kafka.confluent.consumer import AssignedConsumer
+from tidemark.stream_runtime.kafka.confluent.consumer import AssignedConsumer, replaced_if_silent
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
 from tidemark.stream_runtime.kafka.confluent.silence import QUIET_S
-from tidemark.stream_runtime.kafka.errors import (
-    KafkaUnavailableError,
-    LeaderChangingError,
-    OffsetOutOfRangeError,
-)
+from tidemark.stream_runtime.kafka.errors import OffsetOutOfRangeError
 from tidemark.stream_runtime.kafka.ports import Message, OffsetRange, TopicPartition
 
 _POLL_MESSAGES: Final = 500
@@ -122,13 +118,8 @@ class ConfluentRangeReader:
         reading = _RangeRead(ranges)
         if reading.is_done():
             return []
-        try:
+        with replaced_if_silent(self._replace):
             self._consumer.check_exists(reading.positions)
-        except LeaderChangingError:
-            raise  # The client did answer.
-        except KafkaUnavailableError:
-            self._replace()
-            raise
         self._consumer.assign(reading.positions)
         self._heard_s = self._clock.monotonic_s()
         try:
