@@ -30,7 +30,7 @@ from tidemark.commit_coordinator.table_services.handler import (
     ServiceFacts,
 )
 from tidemark.commit_coordinator.table_services.held_back import ARCHIVE_LOOKS_MS
-from tidemark.commit_coordinator.table_services.instant_steps import slice_lock
+from tidemark.commit_coordinator.table_services.instant_steps import slice_lock, slice_time
 from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.config.table_services_model import ArchiveConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
@@ -237,10 +237,7 @@ class Archive:
         if self._sweep is None or self._sweep.service != action.planned.service:
             self._sweep = _Sweep(action.planned.service)
         doing, storage = self._sweep, context.storage
-
-        def is_over() -> bool:
-            return context.clock.now_ms() >= until_ms
-
+        is_over = slice_time(context.clock, until_ms)
         if doing.merging is not None and not doing.merging[1].done():
             return False
         with slice_lock(context) as delete:

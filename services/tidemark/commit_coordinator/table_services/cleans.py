@@ -34,6 +34,7 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
     kept_stats,
     metadata_deltacommit,
     slice_lock,
+    slice_time,
     take_back_instant,
 )
 from tidemark.commit_coordinator.table_services.listings import (
@@ -242,10 +243,14 @@ class _Clean:
         take_back_instant(step, action.planned.instant, Action.CLEAN, self._root)
 
     def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
-        return self._delete(context, action, until_ms, context.storage.delete)
+        return self._delete(context, action, slice_time(context.clock, until_ms), context.storage.delete)
 
     def _delete(
-        self, context: Context, action: DecidedAction, until_ms: int, delete: Callable[[str], bool]
+        self,
+        context: Context,
+        action: DecidedAction,
+        is_over: Callable[[], bool],
+        delete: Callable[[str], bool],
     ) -> bool:
         """One slice of the deletions; True at their end."""
         plan = self._plan_of(action)
@@ -254,7 +259,7 @@ class _Clean:
         if service != action.planned.service:
             done = 0
         for number in range(done, len(paths)):
-            if context.clock.now_ms() >= until_ms and number > done:
+            if is_over():
                 self._swept = (action.planned.service, number)
                 return False
             delete(paths[number])
@@ -331,9 +336,10 @@ class CleanData(_Clean):
         """Deletes under the lock, and only what the metadata table does not list: a restore lists again what
         was not deleted yet, and so does who builds the metadata table anew.
         """
+        is_over = slice_time(context.clock, until_ms)
         with slice_lock(context) as delete:
             if not _listed_anew(load_timelines(context.storage), action.planned.instant):
-                return self._delete(context, action, until_ms, delete)
+                return self._delete(context, action, is_over, delete)
             listed = MetadataTableSnapshot.load(context.storage).files
 
             def delete_unlisted(path: str) -> bool:
@@ -341,7 +347,7 @@ class CleanData(_Clean):
                 is_listed = path.removeprefix(f"{partition}/") in listed.files(partition)
                 return not is_listed and delete(path)
 
-            return self._delete(context, action, until_ms, delete_unlisted)
+            return self._delete(context, action, is_over, delete_unlisted)
 
 
 class CleanIndex(_Clean):

@@ -42,6 +42,7 @@ from tidemark.hudi_format.storage.base import Storage, join_path, name_of
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
+from tidemark.stream_runtime.clock import Clock
 
 
 @contextmanager
@@ -187,6 +188,27 @@ def _delete_pending(step: LockedStep, instant: str, action: Action, root: str) -
     for state in (State.INFLIGHT, State.REQUESTED):
         step.delete(instant_path(Instant(instant, action, state), root))
     step.context.storage.sync_dir(join_path(root, "timeline"))
+
+
+def slice_time(clock: Clock, until_ms: int) -> Callable[[], bool]:
+    """Tells whether the time of a slice, which begins now and ends at ``until_ms``, is over.
+
+    Deletions get all of that time, and the first one is made in any case: ask before each. What comes before
+    them (the lock, listings) takes longer than the whole slice where the disk is slow. If it counted, no
+    slice would ever delete anything.
+    """
+    length_ms = until_ms - clock.now_ms()
+    ends_ms: int | None = None
+
+    def is_over() -> bool:
+        nonlocal ends_ms
+        now_ms = clock.now_ms()
+        if ends_ms is None:
+            ends_ms = now_ms + length_ms
+            return False
+        return now_ms >= ends_ms
+
+    return is_over
 
 
 @contextmanager
