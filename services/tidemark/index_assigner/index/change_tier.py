@@ -197,7 +197,8 @@ class ChangeTier:
         self._due = {} if numbers is None else {n: s for n, s in self._due.items() if n not in numbers}
 
     def next_load(self, room: Callable[[int], int | None]) -> tuple[OpenShard, ChangeLoad] | None:
-        """The take-over of the shard with the most entries; None: none is due, or the disk has no room.
+        """The take-over of the shard with the most entries; None: none is due, the disk has no room, or the
+        former change run turns out to be lost.
 
         ``room``: takes the bytes needed, and returns how many there are, or None where they are too few.
         """
@@ -209,9 +210,15 @@ class ChangeTier:
         size = room((run.size if run is not None else 0) + max(shard.written, 0) * _BYTES_OF_ENTRY)
         if size is None or shard.number in self._lost:
             return None
+        former = None
+        if run is not None:
+            try:
+                former = RunFile(self._folder, run.name)
+            except RunDamagedError as error:
+                self._set_aside(shard.number, run.name, error)
+                return None
         identity = RunIdentity(shard.number, shard.life, "", "", True, self._ids.uuid(), shard.generation)
         name = change_name(shard.number, shard.life, identity.change)
-        former = RunFile(self._folder, run.name) if run is not None else None
         # Both see RocksDB as it is now.
         first, end = shard_range(b"", shard.number)
         counted, items = self._rocks.items_from(first, end), self._rocks.items_from(first, end)

@@ -88,6 +88,11 @@ class IndexLimits:
         """
         return self.disk_bytes * 3 // 4
 
+    @property
+    def disk_spare(self) -> int:
+        """The rest."""
+        return self.disk_bytes - self.disk_for_runs
+
 
 def limits_of(state: StateConfig) -> IndexLimits:
     """The limits of an assigner that is configured so."""

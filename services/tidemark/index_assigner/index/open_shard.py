@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index.rocks import Puts
 from tidemark.index_assigner.index.rocks_layout import ShardRecord
+
+_READ_AGAIN: Final = 10
+"""A load that a disk refused is tried again once look-ups have read all blocks so many times."""
 
 
 @dataclass(slots=True, eq=False)
@@ -15,8 +20,9 @@ class OpenShard:
     """One opening of a shard: another opening, even of the same lane, is another object.
 
     ``life``: random name of the shard's content in RocksDB; whatever drops that content begins a new one.
-    ``blocks_read``: blocks of the base file that look-ups have read since the opening. ``may_load``: False
-    after a load of this opening failed. ``change``, ``written``, ``index``: as in `ShardRecord`.
+    ``blocks_read``: blocks of the base file that look-ups have read since the opening, or since a load of it
+    failed. ``may_load``: False after a load failed, until look-ups have read ``again_at`` blocks.
+    ``change``, ``written``, ``index``: as in `ShardRecord`.
     ``entry_bytes``: bytes of an entry in a copy of the base file, as a load found that was too large for the
     room it had; 0: none was. ``taken_since``: what was written since the running take-over began to read;
     None: there is none; ``taken_bytes``: its memory.
@@ -31,12 +37,27 @@ class OpenShard:
     unseen: tuple[str, ...] = ()
     blocks_read: int = 0
     may_load: bool = True
+    again_at: float = inf
     entry_bytes: float = 0.0
     change: str = ""
     written: int = 0
     index: str = ""
     taken_since: Puts | None = None
     taken_bytes: int = 0
+
+    def was_read(self, blocks: int) -> None:
+        """Counts blocks that a look-up has read."""
+        self.blocks_read += blocks
+        if self.blocks_read > self.again_at:
+            self.may_load, self.again_at = True, inf
+
+    def load_failed(self, error: Exception) -> None:
+        """Notes that a load failed. What a disk refused is tried again, much later: each try may write a
+        whole file. Nothing else is: the base file is gone or damaged.
+        """
+        self.may_load, self.blocks_read = False, 0
+        if isinstance(error, OSError):
+            self.again_at = _READ_AGAIN * self.snapshot.block_count
 
     def record(self) -> ShardRecord:
         """The record that RocksDB keeps of the shard."""

@@ -145,7 +145,7 @@ class RunTier:
         """Counts blocks of the shard's base file that a look-up of these keys has read."""
         self._copies.was_read(shard, keys)
         self._plan_in -= len(keys)
-        shard.blocks_read += blocks
+        shard.was_read(blocks)
         if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
             self._cold[shard.number] = shard
 
@@ -254,7 +254,7 @@ class RunTier:
             shard.entry_bytes = max(shard.entry_bytes, error.entry_bytes)
             self.want([shard])
             return
-        shard.may_load = False
+        shard.load_failed(error)
         level = logging.INFO if isinstance(error, FileMissingError) else logging.WARNING
         _log.log(level, "shard %d is not loaded, look-ups read its HFile: %s", shard.number, error)
 
@@ -276,8 +276,7 @@ class RunTier:
     def _start_part(self) -> None:
         """Loads those ranges of one shard that are worth a place on the disk, and makes room for them."""
         table = self._copies.table(self._cold.values())
-        others = self._rocks.disk_bytes() + self._published_bytes - self._copies.held_bytes()
-        worth = table.worth_a_place(self._limits.disk_for_runs - others)
+        worth = table.worth_a_place(self._free() + self._copies.held_bytes())
         gains = {number: self._copies.gain(number, table, worth) for number in self._cold}
         shard = self._cold[max(gains, key=lambda number: gains[number])]
         if gains[shard.number] < 0:
@@ -293,7 +292,8 @@ class RunTier:
             self._remove(former)
         wanted = self._copies.blocks_in(shard, table.ranges[mine & worth])
         # Sizes are estimates: what a copy takes beyond its own is left of the other quarter.
-        self._start(shard, self._free() + self._limits.disk_bytes - self._limits.disk_for_runs, wanted)
+        room = min(self._free() + self._limits.disk_spare, self._folder.free_bytes())
+        self._start(shard, room, wanted)
 
     def _tried(self, numbers: Iterable[ShardId]) -> None:
         for number in numbers:
@@ -319,7 +319,7 @@ class RunTier:
 
     def _room_for_changes(self, needed: int) -> int | None:
         """As `_room` for a change run, which frees RocksDB: it may take half of the other quarter."""
-        spare = (self._limits.disk_bytes - self._limits.disk_for_runs) // 2
+        spare = min(self._limits.disk_spare // 2, self._folder.free_bytes() - self._free())
         if self._room(needed - spare) is None:
             missing = needed - spare - self._free()
             if missing > self._copies.held_bytes():
@@ -329,8 +329,9 @@ class RunTier:
         return room if (room := self._free() + spare) >= needed else None
 
     def _free(self) -> int:
-        """Bytes that runs may take beside those that there are."""
-        return self._limits.disk_for_runs - self._rocks.disk_bytes() - self._published_bytes
+        """Bytes that runs may take beside those that there are: by `state.disk`, and by the disk itself."""
+        allowed = self._limits.disk_for_runs - self._rocks.disk_bytes() - self._published_bytes
+        return min(allowed, self._folder.free_bytes())
 
     # ------------------------------------------------------------------ disk
 

@@ -84,9 +84,12 @@ class RunFolder:
 
     def punch(self, name: str, ranges: Sequence[tuple[int, int]]) -> bool:
         """Gives the whole pages in these ranges [begin, end) of a published file back to the disk. False: its
-        file system cannot do that.
+        file system cannot do that, or the file is gone.
         """
-        descriptor = os.open(self.path / f"{name}{RUN_SUFFIX}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(self.path / f"{name}{RUN_SUFFIX}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
         try:
             with mmap.mmap(descriptor, 0) as mapping:
                 for begin, end in ranges:
@@ -131,12 +134,23 @@ class RunFolder:
         """Bytes that all files in the folder take on the disk, holes left out."""
         return sum(self._sizes())
 
+    def free_bytes(self) -> int:
+        """Bytes on the disk that new files may take: three quarters of what is free there. RocksDB lies on
+        the same disk, and ends the process when a write of it fails.
+        """
+        disk = os.statvfs(self.path)
+        return disk.f_bavail * disk.f_frsize * 3 // 4
+
     def open(self, name: str) -> int:
-        """A descriptor of a published file for reading. Raises RunDamagedError when it is not there."""
+        """A descriptor of a published file for reading. Raises RunDamagedError when it is not there, or the
+        system refuses it.
+        """
         try:
             return os.open(self.path / f"{name}{RUN_SUFFIX}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise RunDamagedError(f"{name}{RUN_SUFFIX} is not in {self.path}") from error
+        except OSError as error:
+            raise RunDamagedError(f"{name}{RUN_SUFFIX} cannot be opened: {error}") from error
 
     def _sizes(self) -> Iterator[int]:
         for file in self.path.iterdir():

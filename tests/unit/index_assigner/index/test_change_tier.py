@@ -213,6 +213,24 @@ def test_a_former_run_that_is_found_damaged_by_the_next_take_over_ends_the_life(
     assert one.index.stats()["change_runs_lost"] == 1
 
 
+@pytest.mark.parametrize("at", [-40, None])
+def test_a_former_run_that_the_next_take_over_cannot_open_ends_the_life(
+    assigners, table, at: int | None
+) -> None:
+    """Its directory is damaged, or its file is gone; look-ups do not read either of them again."""
+    one = updated(assigners, table)
+    [path] = change_files(one)
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    if at is not None:
+        data[at] ^= 1
+        path.write_bytes(data)
+    promoted(one, table, {f"k{n:04d}": Change(3, 2_000 + n) for n in range(10)}, 6)
+    take_over(one)
+    assert groups(one) == {key: group for key, (group, _) in table.rows.items()}
+    assert one.index.stats()["change_runs_lost"] == 1
+
+
 def test_a_file_has_its_name_before_the_record_and_the_former_one_goes_after_it_is_durable(
     assigners, table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ answer is the same without one.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ from tidemark.index_assigner.index.copies import copy_bytes
 from tidemark.index_assigner.index.key_ranges import KeyRanges, RangeTable
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier
+from tidemark.index_assigner.runs.files import RunFolder
 
 GROUPS = {key: group for key, (group, _) in BIG.items()}
 IN_ORDER = sorted(BIG)
@@ -143,6 +146,41 @@ def test_a_shard_that_takes_more_than_was_thought_is_loaded_in_parts(assigners, 
     assert shard.entry_bytes > len(IN_ORDER[0]), "a first load found it"
     assert 0.3 < look(one, IN_ORDER) < 0.9
     assert one.index.warm(start=False).left == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_disk_with_less_room_than_state_disk_is_not_filled(
+    assigners, table, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """RocksDB lies there, too: without room it ends the process, and the next one would load again."""
+    one = opened(assigners, table, 4)
+    [shard] = one.index._held.openings()
+    free = [round(copy_bytes(shard) * share)]
+    monkeypatch.setattr(RunFolder, "free_bytes", lambda _: free[0])
+    look(one, IN_ORDER, 8)
+    assert one.index.stats()["run_bytes"] <= free[0]
+    assert (one.index.stats()["runs_loaded"] > 0) is (share > 0)
+    free[0] = 1 << 30
+    assert look(one, IN_ORDER, 8) == 1
+
+
+def test_a_load_that_the_disk_refused_is_tried_again_but_not_with_each_look_up(
+    assigners, table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else filled the disk for a while."""
+    refused: list[str] = []
+
+    def refuse(_: RunFolder, name: str) -> BinaryIO:
+        refused.append(name)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    one = opened(assigners, table, 4)
+    with monkeypatch.context() as full:
+        full.setattr(RunFolder, "create", refuse)
+        assert look(one, IN_ORDER, 6) == 0
+    assert len(refused) == 1
+    assert look(one, IN_ORDER, 4) == 0
+    assert look(one, IN_ORDER, 6) == 1
 
 
 def test_a_file_in_which_nothing_is_left_is_deleted_by_the_next_process(assigners, table) -> None:
