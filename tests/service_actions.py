@@ -26,6 +26,7 @@ from tidemark.commit_coordinator.table_services.handler import (
     Dropped,
     ServiceHandler,
 )
+from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
 from tidemark.config.table_services_model import (
     ArchiveConfig,
@@ -173,7 +174,8 @@ class ServedTable:
         """The stats of all slices, as after a rewind."""
         snapshot = MetadataTableSnapshot.load(self.storage)
         view = TableView.of(self.storage, snapshot.data_timeline)
-        self.placement.load(snapshot.files, view, index_stats(self.storage, snapshot))
+        own = own_pending(self.context)
+        self.placement.load(snapshot.files, view, index_stats(self.storage, snapshot), own)
         self.state.seen = SeenInstants(names=set(judged_instants(snapshot.data_timeline)))
 
     def dies_at(self, failpoint: str, nth: int = 1) -> None:

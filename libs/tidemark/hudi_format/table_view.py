@@ -16,7 +16,7 @@ pending plan. Given an earlier view (`known`), it reads only files that are new 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -112,9 +112,12 @@ class TableView:
         """Whether new rows may go into the file group: it is neither replaced nor about to be clustered."""
         return group not in self.replaced and group not in self.clustering
 
-    def under_plans(self) -> frozenset[FileGroupId]:
-        """The file groups that a pending compaction, log compaction or clustering names."""
-        return frozenset((*self.compacting, *self.log_compacting, *self.clustering))
+    def under_plans(self, own: Collection[str] = ()) -> frozenset[FileGroupId]:
+        """The file groups that a pending compaction, log compaction or clustering names. ``own``: requested
+        times of plans that do not count.
+        """
+        plans = (self.compacting, self.log_compacting, self.clustering)
+        return frozenset(group for plan in plans for group, planned in plan.items() if planned not in own)
 
 
 class _Contents:

@@ -26,6 +26,7 @@ from tidemark.commit_coordinator.opening.topics_setup import (
     open_inputs,
 )
 from tidemark.commit_coordinator.server import show_health
+from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.config import TableConfigFile
 from tidemark.config.hoodie_section import without_effect
 from tidemark.epoch_protocol.input_topics import InputTopics
@@ -185,4 +186,5 @@ class CoordinatorService:
         Raises UnsupportedTableError when another engine wrote log files that cannot be read.
         """
         logs = None if self._opened is None else self._opened.table.logs
-        load_listed(self.parts.ports.storage, logs, self.parts.placement)
+        own = own_pending(self._context) if self._context is not None else ()
+        load_listed(self.parts.ports.storage, logs, self.parts.placement, own)

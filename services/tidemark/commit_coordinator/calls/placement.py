@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,17 +87,20 @@ class Placement:
             self._suspended = True
             self._is_listed = False
 
-    def load(self, files: ListedFiles, view: TableView, index: Iterable[SliceStats]) -> None:
+    def load(
+        self, files: ListedFiles, view: TableView, index: Iterable[SliceStats], own: Collection[str] = ()
+    ) -> None:
         """Replaces all stats by those of the metadata table's listing: at the start, and after a rewind.
 
         ``index``: the newest slices of the metadata table. File groups under a pending clustering of another
-        engine are known, but not leased.
+        engine are known, but not leased. ``own``: requested times of our own open actions. A compaction that
+        a predecessor has begun is completed or taken back, so its file groups are not left to others.
         """
         newest = view.slices(files.names())
         slices = [listed_stats(slice_, files.files(slice_.partition_path)) for slice_ in newest]
         with self._lock:
             self._data, self._index = SliceBook(slices), SliceBook(index)
-            self._held = view.under_plans()
+            self._held = view.under_plans(own)
             self._planner.load(
                 (*slice_.group, slice_.size) for slice_ in slices if view.takes_inserts(slice_.group)
             )
@@ -214,8 +217,11 @@ class Placement:
             return self._planner.stats()
 
 
-def load_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:
-    """Lists the file groups of the table, from which `placement` leases, and of its metadata table.
+def load_listed(
+    storage: Storage, logs: ReadableLogs | None, placement: Placement, own: Collection[str] = ()
+) -> None:
+    """Lists the file groups of the table, from which `placement` leases, and of its metadata table. ``own``:
+    as for `Placement.load`.
 
     Raises UnsupportedTableError when another engine wrote log files that cannot be read.
     """
@@ -223,4 +229,4 @@ def load_listed(storage: Storage, logs: ReadableLogs | None, placement: Placemen
     view = TableView.of(storage, snapshot.data_timeline)
     if logs is not None:
         logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
-    placement.load(snapshot.files, view, index_stats(storage, snapshot))
+    placement.load(snapshot.files, view, index_stats(storage, snapshot), own)

@@ -45,6 +45,13 @@ def test_a_listed_slice_is_as_old_as_its_oldest_log() -> None:
     assert listed_stats(bootstrap, {}) == SliceStats("record_index", "r", 0, 1, 0, 0)
 
 
+def test_groups_under_plans_of_others_are_held_and_those_of_our_own_are_not() -> None:
+    placement = Placement(TARGET, SeededIds(1))
+    view = TableView(Timeline(()), {}, {("p", "x"): "5", ("p", "y"): "6"}, {("p", "z"): "7"}, {})
+    placement.load(ListedFiles(), view, [], own={"5"})
+    assert placement.snapshot().held == {("p", "y"), ("p", "z")}
+
+
 def test_commits_and_services_move_the_figures_of_data_and_index() -> None:
     placement = loaded()
     placement.committed(Report((BASE,), (index_log(0, 10),)), AT)

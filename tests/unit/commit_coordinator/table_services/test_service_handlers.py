@@ -26,6 +26,7 @@ from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import (
     decode_commit_metadata,
@@ -107,6 +108,23 @@ def test_a_clean_deletes_superseded_files_once_readers_are_gone(story: Story, ki
     assert not story.served.act(kind)
     story.commit((6, 31))
     story.check()
+
+
+def test_a_successor_leaves_the_groups_of_its_own_pending_compaction_to_nobody(story: Story):
+    """Its predecessor died when the plan was on the timeline: backpressure has to count them."""
+    kind, served = ServiceKind.COMPACT_DATA, story.served
+    before = {(stats.group, stats.log_count) for stats in served.placement.snapshot().data}
+    served.dies_at(CoordinatorFailpoint.AFTER_SERVICE_INFLIGHT)
+    with pytest.raises(DiedError):
+        served.act(kind)
+    served.begin()
+    served.list_files()
+    seen = served.placement.snapshot()
+    assert {(stats.group, stats.log_count) for stats in seen.data} == before
+    assert TableView.load(served.storage).under_plans()
+    assert not seen.held
+    assert served.finish(kind)
+    assert not any(stats.log_count for stats in served.placement.snapshot().data)
 
 
 def test_readers_keep_their_files_for_the_retention(story: Story):
