@@ -1,11 +1,13 @@
 """The memory for index entries that no epoch covers is full. Tagging rests, also after one assigner took over
-what two held, and all of it is committed when there is a writer.
+what two held, and all of it is committed when there is a writer. The index of that table is then warmed and
+asked by commands.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,5 +84,33 @@ def test_a_full_tier_is_backpressure_for_two_assigners_and_for_the_one_that_take
         verified = pipeline.command("verify", "--json")
         assert verified.returncode == 0, verified.stdout
         assert json.loads(verified.stdout)["index_entries"] == ROWS
+        warm_and_look_up(pipeline, tmp_path / "keys.txt")
         # The one that took over is alive, and ends as it should.
         pipeline.stop()
+
+
+def warm_and_look_up(pipeline: Pipeline, keys: Path) -> None:
+    """`tidemark index warm` without an assigner and with one, then `tidemark lookup --file`."""
+    answer(pipeline, "services", "run", "compact-index", "--wait")
+    pipeline.stop("assigner-1")
+    pipeline.wait("nobody who has a lane", lambda: lanes(pipeline) == [])
+    warmed = {"shards": 4, "loaded": 4, "entries": ROWS}
+    assert answer(pipeline, "index", "warm") == {"by": "folder", **warmed}
+    pipeline.start("assigner-1")
+    pipeline.wait("an assigner with all lanes", lambda: lanes(pipeline) == [LANES])
+    assert answer(pipeline, "index", "warm") == {"by": "assigners", **warmed}
+    # More than one batch, each key followed by one that the table does not have.
+    keys.write_text("".join(f"key-{n:032d}\nnone-{n}\n" for n in range(ROWS)))
+    document = answer(pipeline, "lookup", "--file", str(keys))
+    assert (document["keys"], document["rows"]) == (2 * ROWS, ROWS)
+    assert [(at["key"], at["partition_path"], at["tier"] == "none") for at in document["found"]] == [
+        row for n in range(ROWS) for row in ((f"key-{n:032d}", f"r{n % 3}", False), (f"none-{n}", None, True))
+    ]
+
+
+def answer(pipeline: Pipeline, *arguments: str) -> dict[str, Any]:
+    """The document of a command that succeeds."""
+    done = pipeline.command(*arguments, "--json")
+    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document

@@ -60,8 +60,28 @@ def test_it_asks_until_nothing_is_left_and_says_how_far_it_is(tmp_path, monkeypa
 
 
 def test_what_could_not_be_loaded_is_said_and_is_a_failure(tmp_path, monkeypatch, capsys) -> None:
-    assert run(tmp_path, monkeypatch, Coordinator(Warmth(4, 3, 0, 30, 40))) == 1
-    assert "1 shards are not: state.disk has no room" in capsys.readouterr().out
+    coordinator = Coordinator(Warmth(4, 3, 0, 30, 40), Warmth(4, 3, 1, 30, 40), Warmth(4, 3, 0, 30, 40))
+    assert run(tmp_path, monkeypatch, coordinator) == 1
+    assert "1 shards are not: neither state.disk nor the disk itself" in capsys.readouterr().out
+    assert coordinator.started == [True, True, False], "asked for once more, in vain"
+
+
+def test_what_an_assigner_forgot_when_it_opened_its_lanes_anew_is_asked_for_again(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    """Another writer commits; later the only assigner starts again. The command takes no folder meanwhile."""
+    monkeypatch.setattr(index, "_by_itself", lambda *_: pytest.fail("the folder is the assigner's"))
+    coordinator = Coordinator(
+        Warmth(4, 1, 3, 10, 40),
+        Warmth(4, 2, 0, 20, 40),
+        Warmth(4, 2, 2, 20, 40),
+        refused("NO_ASSIGNER"),
+        Warmth(4, 3, 0, 30, 40),
+        Warmth(4, 4, 0, 40, 40),
+    )
+    assert run(tmp_path, monkeypatch, coordinator, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["loaded"] == 4
+    assert coordinator.started == [True, False, True, False, False, True]
 
 
 @pytest.mark.parametrize("nobody", [True, False])

@@ -195,6 +195,7 @@ def test_a_file_that_is_no_parquet_file_says_so(tmp_path: Path, capsys: pytest.C
         ((), "one of the arguments KEY --file --where --where-null is required"),
         (("k", "--file", "f"), "not allowed with argument"),
         (("--file", "nowhere.txt"), "nowhere.txt is not a file"),
+        (("--file", ""), "--file names no file"),
         (("--file", "keys.txt", "--column", "id"), "--column names a column of a Parquet file"),
     ],
 )

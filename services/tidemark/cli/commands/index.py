@@ -162,16 +162,29 @@ def run_warm(options: argparse.Namespace) -> int:
 
 
 def _asked(client: AdminClient, clock: Clock, output: Output, say: Callable[[_Progress], None]) -> _Progress:
-    progress = _answered(client, clock, output, start=True)
-    while progress.left:
-        say(progress)
-        clock.sleep(_ASK_EVERY_S)
-        progress = _answered(client, clock, output, start=False)
+    """Asks until nothing is left, and for the rest anew as long as that loads something.
+
+    An assigner that opens a lane anew meanwhile (another writer has committed, or the lane moves) forgets
+    what was left of it.
+    """
+    before, progress = -1, _answered(client, clock, output, start=True)
+    while progress.left or before < progress.loaded < progress.shards:
+        start = not progress.left
+        if start:
+            before = progress.loaded
+        else:
+            say(progress)
+            clock.sleep(_ASK_EVERY_S)
+        progress = _answered(client, clock, output, start, has_begun=True)
     return progress
 
 
-def _answered(client: AdminClient, clock: Clock, output: Output, start: bool) -> _Progress:
-    """How far the loads are. An assigner that is busy or opens its lanes is asked again. Raises RpcError."""
+def _answered(
+    client: AdminClient, clock: Clock, output: Output, start: bool, has_begun: bool = False
+) -> _Progress:
+    """How far the loads are. An assigner that is busy or opens its lanes is asked again. ``has_begun``: one
+    has answered already, so the only one that there is may be starting again. Raises RpcError.
+    """
     from tidemark.errors import ErrorKind
     from tidemark.stream_runtime.retry import Deadline
     from tidemark.stream_runtime.rpc.errors import RpcError
@@ -181,7 +194,8 @@ def _answered(client: AdminClient, clock: Clock, output: Output, start: bool) ->
         try:
             return client.warm_index(start)
         except RpcError as error:
-            is_busy = error.kind is ErrorKind.RETRYABLE and error.info.reason != _NO_ASSIGNER
+            is_nobody = error.info.reason == _NO_ASSIGNER and not has_begun
+            is_busy = error.kind is ErrorKind.RETRYABLE and not is_nobody
             if not is_busy or deadline.is_over:
                 raise
             if not is_told:
@@ -239,8 +253,8 @@ def _answer(output: Output, progress: _Progress, where: str) -> int:
     lines = [f"{progress.entries} entries of {progress.loaded} shards are in run files"]
     if missing:
         lines.append(
-            f"{missing} shards are not: state.disk has no room for them, or their load failed "
-            "(the log says why)"
+            f"{missing} shards are not: neither state.disk nor the disk itself has room for them, or their "
+            "load failed (the log says why)"
         )
     output.answer(document, lines)
     return 1 if missing else 0

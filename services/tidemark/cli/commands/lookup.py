@@ -89,7 +89,7 @@ def run_lookup(options: argparse.Namespace) -> int:
         return _look_up_value(options)
     if options.limit is not None or options.page_token is not None:
         raise CliError("--limit and --page-token are for --where and --where-null", WRONG_USE)
-    return _look_up_file(options) if options.file else _look_up_keys(options)
+    return _look_up_file(options) if options.file is not None else _look_up_keys(options)
 
 
 def _look_up_keys(options: argparse.Namespace) -> int:
@@ -222,6 +222,8 @@ def _batches(name: str, column: str | None) -> Iterator[Iterator[pa.StringArray]
     if name == "-":
         yield text_batches(sys.stdin.buffer, "stdin")
         return
+    if not name:
+        raise CliError("--file names no file", WRONG_USE)
     if not Path(name).is_file():
         raise CliError(f"{name} is not a file", WRONG_USE)
     if _is_parquet(name):
