@@ -7,6 +7,7 @@ going back to the system. A column is one buffer, which goes back whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -51,15 +52,11 @@ class KeyColumn:
 
     def equal(self, positions: Int64Array, keys: Keys) -> BoolArray:
         """Whether the key at each position is the one in ``keys``; both have the same length."""
-        equal = np.zeros(len(positions), np.bool_)
-        # Chunks of 3 and 2 keys begin at 0 and 3 and end at 5: the positions 2 and 3 are in the chunks 0 and
-        # 1.
-        of_chunk = np.searchsorted(self._starts, positions, "right") - 1
-        for number in np.unique(of_chunk).tolist():
-            members = np.flatnonzero(of_chunk == number)
-            ours = self._chunks[number].take(pa.array(positions[members] - self._starts[number]))
-            asked = keys.take(pa.array(members))
-            equal[members] = pc.equal(ours, asked).to_numpy(zero_copy_only=False)
+        # In the order of positions each chunk is read once, and all keys are compared at once.
+        order = np.argsort(positions)
+        same = pc.equal(self.selected(positions[order]), keys.take(pa.array(order)))
+        equal = np.empty(len(positions), np.bool_)
+        equal[order] = same.to_numpy(zero_copy_only=False)
         return equal
 
     def widths(self, positions: Int64Array) -> Int64Array:
@@ -77,10 +74,11 @@ class KeyColumn:
         # Which positions are in which chunk: of 1, 2, 4 with chunks that begin at 0 and 3 and end at 5 the
         # bounds are 0, 2, 3, so the first two are in the first chunk, at 1 and 2, and 4 is at 1 in the
         # second.
-        bounds = np.searchsorted(positions, self._starts)
+        bounds = np.searchsorted(positions, self._starts).tolist()
         parts = [
-            chunk.take(pa.array(positions[bounds[number] : bounds[number + 1]] - self._starts[number]))
-            for number, chunk in enumerate(self._chunks)
+            chunk.take(pa.array(positions[first:end] - self._starts[number]))
+            for number, (chunk, (first, end)) in enumerate(zip(self._chunks, pairwise(bounds), strict=True))
+            if first < end
         ]
         return pa.concat_arrays(parts) if parts else pa.array([], KEY_TYPE)
 

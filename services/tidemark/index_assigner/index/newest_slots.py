@@ -8,12 +8,14 @@ four places, hashes 6 and 10 both begin at place 2: the first key is there, the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 
+HashesOf: TypeAlias = Callable[[Int64Array], Int64Array]
+"""The hash of each slot's key."""
 NO_SLOT: Final = -1
 _FREE: Final = -1
 _GONE: Final = -2
@@ -36,25 +38,45 @@ class NewestSlots:
         return self._table.nbytes
 
     def find(
-        self, hashes: Int64Array, same: Callable[[Int64Array, Int64Array], BoolArray]
+        self, hashes: Int64Array, hashes_of: HashesOf, same: Callable[[Int64Array, Int64Array], BoolArray]
     ) -> tuple[Int64Array, Int64Array]:
         """The slot of each key (`NO_SLOT` where there is none), and its place: without a slot the free one
         where the search ended.
 
-        ``same(asked, slots)``: whether the key at each position of the batch is the one of that slot.
+        ``same(asked, slots)``: whether the key at each position of the batch is the one of that slot. It is
+        asked once for all keys that found a slot of their hash, and not at each place of the search: a call
+        costs far more than what it compares in a small batch. It is asked again only about keys that met
+        another key of their hash.
         """
         mask = len(self._table) - 1
         places, slots = hashes & mask, np.full(len(hashes), NO_SLOT, np.int64)
         left = np.arange(len(hashes))
         while left.size:
+            self._walk(left, hashes, hashes_of, places, slots)
+            met = left[slots[left] != NO_SLOT]
+            left = met[~same(met, slots[met])]
+            slots[left] = NO_SLOT
+            places[left] = (places[left] + 1) & mask
+        return slots, places
+
+    def _walk(
+        self,
+        left: Int64Array,
+        hashes: Int64Array,
+        hashes_of: HashesOf,
+        places: Int64Array,
+        slots: Int64Array,
+    ) -> None:
+        """Goes on from each key's place to the first slot of its hash, or to the first free place."""
+        mask = len(self._table) - 1
+        while left.size:
             held = self._table[places[left]]
             hit = np.zeros(len(left), np.bool_)
             live = np.flatnonzero(held >= self.floor)
-            hit[live] = same(left[live], held[live])
+            hit[live] = hashes_of(held[live]) == hashes[left[live]]
             slots[left[hit]] = held[hit]
             left = left[~hit & (held != _FREE)]
             places[left] = (places[left] + 1) & mask
-        return slots, places
 
     def put(self, places: Int64Array, before: Int64Array, slots: Int64Array) -> None:
         """Sets the slots of keys for which `find` gave ``places`` and ``before``.
@@ -69,15 +91,12 @@ class NewestSlots:
         """Gives the keys at these places an older slot; one below ``floor`` means that they have none."""
         self._table[places] = np.where(slots >= self.floor, slots, _GONE)
 
-    def make_room(self, count: int, hashes: Callable[[Int64Array], Int64Array]) -> None:
-        """Makes the table so large that with ``count`` more keys at most two thirds of its places are taken.
-
-        ``hashes(slots)``: the hash of each slot's key.
-        """
+    def make_room(self, count: int, hashes: HashesOf) -> None:
+        """Makes the table so large that ``count`` more keys leave a third of its places free."""
         if (self._used + count) * 3 > len(self._table) * 2:
             self._rebuild(count, hashes)
 
-    def give_back(self, hashes: Callable[[Int64Array], Int64Array]) -> None:
+    def give_back(self, hashes: HashesOf) -> None:
         """Makes the table smaller where less than an eighth of its places counts."""
         if len(self._table) > max(_PLACES_MIN, 8 * self._count()):
             self._rebuild(0, hashes)
@@ -86,7 +105,7 @@ class NewestSlots:
         """How many of the places count."""
         return int((self._table >= self.floor).sum())
 
-    def _rebuild(self, count: int, hashes: Callable[[Int64Array], Int64Array]) -> None:
+    def _rebuild(self, count: int, hashes: HashesOf) -> None:
         places = 1 << (2 * (self._count() + count) - 1).bit_length()
         former, self._table = self._table, np.full(max(places, _PLACES_MIN), _FREE, np.int64)
         self._used = 0

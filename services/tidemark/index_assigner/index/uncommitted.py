@@ -84,12 +84,9 @@ class LaneEntries:
     def _find(self, keys: Keys, hashes: Int64Array) -> tuple[Int64Array, Int64Array]:
         def same(asked: Int64Array, slots: Int64Array) -> BoolArray:
             """Keys are compared wherever hashes are equal, always: two keys may share one."""
-            equal: BoolArray = self._hashes_of(slots) == hashes[asked]
-            at = np.flatnonzero(equal)
-            equal[at] = self._keys.equal(slots[at] - self._base, keys.take(pa.array(asked[at])))
-            return equal
+            return self._keys.equal(slots - self._base, keys.take(pa.array(asked)))
 
-        return self._newest.find(hashes, same)
+        return self._newest.find(hashes, self._hashes_of, same)
 
     def rows(self, slots: Int64Array) -> SlotArray:
         """The entries in these slots."""
