@@ -60,7 +60,7 @@ class ScriptedTagger:
     def __init__(self, client: MemoryKafkaClient, topics: TopicNames, schema: TableSchema = SCHEMA) -> None:
         self._client = client
         self._topics = topics
-        self._schema = schema
+        self.schema = schema
         self._claim: int | None = None
         self._transactions = 0
         self.generation = 0
@@ -90,7 +90,7 @@ class ScriptedTagger:
         end = self.consumed + (len(rows) if consumed is None else consumed)
         producer.begin()
         produced = [
-            self._produce(producer, Topic.DATA, self._topics.data, nonce, data_batch(rows, self._schema)),
+            self._produce(producer, Topic.DATA, self._topics.data, nonce, data_batch(rows, self.schema)),
             self._produce(producer, Topic.INDEX, self._topics.index, nonce, index_batch(rows)),
         ]
         entry = TransactionTagged(
@@ -102,7 +102,7 @@ class ScriptedTagger:
             produced=produced if rows else [],
             counts=Counts(input=end - self.consumed, updates=len(rows)),
             bytes=100,
-            schema_id=self._schema.fingerprint,
+            schema_id=self.schema.fingerprint,
         )
         delivery = producer.produce(ledger, encode_entry(entry))
         producer.flush()
@@ -115,7 +115,7 @@ class ScriptedTagger:
         self, producer: TransactionalProducer, role: Topic, topic: str, nonce: str, batch: pa.Table
     ) -> Produced:
         value = encode_batch(batch).to_pybytes()
-        header = BatchHeader(nonce, 0, batch.num_rows, self._schema.fingerprint)
+        header = BatchHeader(nonce, 0, batch.num_rows, self.schema.fingerprint)
         delivery = producer.produce(TopicPartition(topic, 0), value, None, header.encode())
         producer.flush()
         offset = delivery.offset or 0

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from tests.simulation.world.foreign.stats import STATS_CHANGES
 from tests.simulation.world.foreign_scenes import (
     KINDS,
     changes_in_attempts_scene,
@@ -18,7 +17,7 @@ from tests.simulation.world.foreign_scenes import (
 )
 from tests.simulation.world.generate import _Author, generate
 from tests.simulation.world.script import FOREIGN
-from tests.simulation.world.with_stats import keeps_stats
+from tests.simulation.world.with_stats import DRAWN, keeps_stats
 
 
 def test_worlds_have_all_kinds_unless_some_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +64,7 @@ def test_some_worlds_keep_stats_that_another_engine_changes() -> None:
         changes = [event for event in script.events if event[:2] == ("foreign", "stats")]
         said |= {event[2] for event in changes}
         assert len(changes) <= 3
-    assert said == set(STATS_CHANGES)
+    assert said == set(DRAWN)
 
 
 def test_the_scene_of_changes_in_attempts_has_each_of_them_where_the_coordinator_was_last() -> None:

@@ -7,6 +7,7 @@ show is in `planted/secondary_bugs.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.kept_secondary import live, switch_on
 from tests.simulation.rewriting_engine import RewritingEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, first_epoch, row, second_epoch
-from tests.simulation.scripted_tagger import SCHEMA, Tagged
+from tests.simulation.scripted_tagger import SCHEMA, TABLE, Tagged
 from tests.simulation.test_index_made_beside_epochs import Life, Nth, entries, with_values
+from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.table import DATA_TIMELINE, Reader
 from tidemark.commit_coordinator.commit import commit_effects
 from tidemark.commit_coordinator.offline import index_command
 from tidemark.epoch_protocol.batches import KEY, OP, DataOp
@@ -35,7 +38,9 @@ from tidemark.hudi_format.file_group.value_changes import (
     values_changed,
 )
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryChanges
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableType
 from tidemark.stream_writer import secondary_task
 from tidemark.stream_writer.data_task import DataPartitionWriter
@@ -246,6 +251,73 @@ def reads_the_newest_slices(patch: Patch) -> None:
             self._task = planned
 
     patch.setattr(DataPartitionWriter, "_slices", slices)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_column_that_gets_a_type_with_other_texts_has_its_entries_only_if_that_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    """Counterexample 9: the user makes doubles of the longs. Hudi's readers look up `1.0` from then on, and
+    the entry of a row that nobody writes again says `1`.
+    """
+    if not refuses:
+        monkeypatch.setattr(SecondaryLayout, "check_schema", lambda *_: None)
+        monkeypatch.setattr(secondary_task, "value_texts", texts_of_doubles)
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    switch_on(path.storage, 2, COLUMN)
+    first_epoch(path)
+    path.run_until_idle()
+    assert live(path.storage) == {"1$a", "1$b", "1$c"}
+    with_another_type(path, pa.float64())
+    second_epoch(path)
+    for _ in range(8):
+        path.step()
+    assert path.coordinator is not None
+    halted = path.coordinator.seen.halted or ""
+    assert ("whose type double can have none" in halted) is refuses
+    assert ("3.0$e" in live(path.storage)) is not refuses
+    assert (live(path.storage) == wanted_entries(path)) is refuses
+
+
+def test_a_column_that_becomes_text_keeps_its_entries(tmp_path: Path) -> None:
+    """The text of a number stays what it was."""
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    switch_on(path.storage, 2, COLUMN)
+    first_epoch(path)
+    path.run_until_idle()
+    with_another_type(path, pa.string())
+    path.tag([({**row("a", 2, 0), COLUMN: "x"}, DataOp.UPDATE, GROUP_A)])
+    path.run_until_idle()
+    assert live(path.storage) == wanted_entries(path) == {"x$a", "1$b", "1$c"}
+
+
+def with_another_type(path: CommitPath, kind: pa.DataType) -> None:
+    """The user gives the indexed column this type, and the services start anew."""
+    of = SCHEMA.arrow.get_field_index(COLUMN)
+    path.crash()
+    path.schema = path.tagger.schema = TableSchema.from_arrow(
+        TABLE, SCHEMA.arrow.set(of, pa.field(COLUMN, kind))
+    )
+
+
+def wanted_entries(path: CommitPath) -> set[str]:
+    """Those of the rows, as the newest commit says what type they have. Read without the product."""
+    storage = path.storage
+    reader = Reader(lambda at: list(storage.names(at)), storage.read, lambda: ["d1", "d2"], ordered=True)
+    timeline = reader.data_timeline()
+    newest = max(timeline.completed.items(), key=lambda each: each[1])
+    name = next(each for each in storage.names(DATA_TIMELINE) if each.startswith("_".join(newest)))
+    commit = decode.avro_document(storage.read(f"{DATA_TIMELINE}/{name}"))
+    fields = json.loads(commit["extraMetadata"]["schema"])["fields"]
+    is_double = "double" in next(each["type"] for each in fields if each["name"] == COLUMN)
+    rows = reader.content(reader.view(timeline)).rows
+    values = {key: float(each.number) if is_double else each.number for key, each in rows.items()}
+    return {f"{value}${key}" for key, value in values.items()}
+
+
+def texts_of_doubles(column: pa.Array) -> pa.Array:
+    """As Java writes small ones."""
+    return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
 
 
 @pytest.mark.parametrize("looks_again", [True, False])

@@ -9,7 +9,6 @@ from unittest.mock import patch
 from testing.memory_storage import InMemoryStorage
 from tests.simulation.planted.mutant import Ground, planted
 from tidemark.commit_coordinator import coordinator as coordinator_module
-from tidemark.commit_coordinator.calls import attempt_handoff
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.commit import (
     attempt_effects,
@@ -28,8 +27,6 @@ from tidemark.hudi_format import validation
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import FileContent, Storage, parent_of
 from tidemark.hudi_format.timeline import Action, Instant
-from tidemark.stream_writer import epoch_tasks
-from tidemark.stream_writer import service as writer_service
 
 
 @planted("G1", "G2", "G5")
@@ -205,30 +202,6 @@ def voided_attempt_stays_open(ground: Ground) -> None:
 def void_forgets_the_rollback(ground: Ground) -> None:
     """4, Void: the instant is rolled back, files go by markers. Here the attempt is only forgotten."""
     ground.replace(attempt_effects, "_roll_back", lambda *args: None)
-
-
-@planted("G5")
-def stats_of_the_first_attempt_alone(ground: Ground) -> None:
-    """4, Write: each attempt writes the column stats of its own files, whose names have its instant. Here the
-    second job is left out where an earlier attempt ran it, and a report without its log files is taken: the
-    files of the epoch have no records, and nobody tells.
-    """
-    real = epoch_tasks.index_tasks
-
-    def index_tasks(begun: Any, *args: Any) -> list[bytes]:
-        return real(begun, *args) if begun.attempt == 1 else []
-
-    ground.replace(writer_service, "index_tasks", index_tasks)
-    ground.replace(attempt_handoff, "check_reported_indexes", lambda *args: None)
-
-
-@planted("G5")
-def stats_of_some_columns_stay(ground: Ground) -> None:
-    """4, Plan: column stats of which another writer's commit has some columns alone are taken out. Here
-    nobody looks at its records: readers leave its files out of filters on the other columns.
-    """
-    for module in (attempt_effects, commit_effects):
-        ground.replace(module, "leave_stats_of_others", lambda *args: False)
 
 
 @planted("G5")

@@ -14,14 +14,17 @@ from tests.simulation.planted.mutant import Ground, planted
 from tidemark.commit_coordinator.commit import attempt_effects, commit_metadata
 from tidemark.epoch_protocol.batches import KEY, PARTITION
 from tidemark.hudi_format.metadata_table import begun_groups, delta_commit, partitioned_index
+from tidemark.hudi_format.metadata_table.partitioned_index import PartitionedLayout, commit_logs
 from tidemark.hudi_format.metadata_table.partitions import files
 from tidemark.hudi_format.metadata_table.partitions.files import ALL_PARTITIONS_KEY, FilesRecord
 from tidemark.hudi_format.metadata_table.record_schema import RECORD_TYPE_ALL_PARTITIONS
 from tidemark.hudi_format.partitioned_lanes import identity_lanes
+from tidemark.index_assigner.index import cache_keys, partitioned, units
 from tidemark.index_assigner.shuffle import row_identity
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.row_identity import RowIdentity
 from tidemark.stream_writer import group_task, partition_task
+from tidemark.stream_writer.index_task import last_changes
 from tidemark.stream_writer.publishing import prepare_file
 
 
@@ -106,6 +109,44 @@ def first_files_left_out(ground: Ground) -> None:
     partition has fewer groups than keys were divided by.
     """
     ground.replace(begun_groups, "initial_logs", lambda *_: [])
+
+
+@planted("G2")
+def changes_reduced_by_key_alone(ground: Ground) -> None:
+    """Of each partition and key the last change of an epoch is written into the index. Here it is the last
+    one of each key: an insert of the same key into another partition takes its place.
+    """
+    ground.replace(partition_task, "last_changes", lambda batches, **_: last_changes(batches))
+
+
+@planted("G1")
+def tombstones_by_key_alone(ground: Ground) -> None:
+    """What an assigner holds in memory, tombstones among them, is by partition and key. Here it is by the
+    key: a delete in one partition supersedes an older insert of the key into another.
+    """
+
+    def keys_alone(lane: int, keys: Any, ids: Any, _: Any) -> list[bytes]:
+        return cache_keys.identity_keys(lane, keys, np.zeros_like(ids), [""])
+
+    for module in (partitioned, units):
+        ground.replace(module, "identity_keys", keys_alone)
+
+
+@planted("G2")
+def entries_by_lane(ground: Ground) -> None:
+    """Before index entries are written they are divided by the hash of the key among the groups of their
+    partition. Here they go to the group with their lane's number, as where lanes are shards.
+    """
+
+    class ByLane(PartitionedLayout):
+        def shards_of(self, keys: Any, partition_ids: Any, partitions: Any) -> Any:
+            assert len(partitions) == 1
+            return identity_lanes(keys, partition_ids, partitions, self.shards[partitions[0]])
+
+    def by_lane(changes: Any, layout: PartitionedLayout, instant: str) -> Any:
+        return commit_logs(changes, ByLane(layout.shards), instant)
+
+    ground.replace(begun_groups, "commit_logs", by_lane)
 
 
 @planted("G1", "G2", "G3")

@@ -106,8 +106,9 @@ FOREIGN: Final[Mapping[str, str]] = {
     "archive": "[N]: all but the N newest writes (1), as far as Hudi's limits let it",
     "compact-index": "[clean]: compacts the metadata table, as planned if it was; deletes what it replaced",
     "plan-compact-index": "plans that; whoever of them writes the metadata table next carries it out",
-    "stats": "off | columns | anew | partition | some: drops the column stats, indexes others, makes them "
-    "anew, adds partition stats, or has in its writes stats of some of their columns alone",
+    "stats": "off | columns | more | anew | partition | some: drops the column stats, indexes others, or "
+    "one more, makes them anew, adds partition stats, or has in its writes stats of some of their columns "
+    "alone",
     "build": "begin | next | finish | die: a secondary index of `ts`, by the steps of CREATE INDEX; begin "
     "takes the first one, finish all that are left",
     "leave-build": "NAME: names this index as being built, and dies",

@@ -1,5 +1,5 @@
 """The column stats that a commit of ours writes: a record of each indexed column for each file, in the
-metadata table's deltacommit of the same instant, with a range that all rows of the file lie in.
+metadata table's deltacommit of the same instant, by which no filter loses a row of the file (`pruning`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 import fastavro
 
 from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.pruning import record_faults, value_types
 from tests.simulation.world.checkers.services import Entry, ServiceActions
 from tests.simulation.world.checkers.table import DATA_TIMELINE, METADATA_TIMELINE, Reader
 
@@ -44,6 +45,7 @@ class ColumnStats:
         written = [stat for stats in commit["partitionToWriteStats"].values() for stat in stats]
         wanted = {stat["path"].rpartition("/")[2]: stat["path"] for stat in written}
         found = self._records(instant)
+        types = value_types(commit["extraMetadata"]["schema"])
         self.checked += len(found)
         for name, path in wanted.items():
             records = [record for record in found if record["fileName"] == name]
@@ -51,7 +53,7 @@ class ColumnStats:
             if counts != Counter(columns):
                 yield f"{path} has column stats of {dict(counts)}, and {columns} are indexed"
                 continue
-            yield from self._outside(path, records)
+            yield from self._outside(path, records, types)
         if others := {record["fileName"] for record in found} - wanted.keys():
             yield f"instant {instant} has column stats of {sorted(others)}, which it did not write"
 
@@ -101,18 +103,18 @@ class ColumnStats:
         ]
         return [_record(*value) for _, value in entries if value is not None]
 
-    def _outside(self, path: str, records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    def _outside(
+        self, path: str, records: Iterable[dict[str, Any]], types: Mapping[str, int]
+    ) -> Iterator[str]:
         data = self._read(path)
         blocks = [data]
         if data.startswith(b"#HUDI#"):
             blocks = [each.content for each in decode.log_blocks(data) if each.kind == decode.PARQUET]
         for record in records:
-            column, low, high = record["columnName"], record["minValue"], record["maxValue"]
+            column = record["columnName"]
             values = [row[0] for each in blocks for row in decode.parquet_columns(each, [column])]
-            if record["valueCount"] != len(values) or not all(
-                low["value"] <= value <= high["value"] for value in values
-            ):
-                yield f"{path}: {column} has the values {sorted(values)}, its stats are {record}"
+            for fault in record_faults(record, values, types):
+                yield f"{path}: of the column stats of {column} {fault}"
 
 
 def _record(value: bytes, schema: str) -> dict[str, Any]:

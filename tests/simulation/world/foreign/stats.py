@@ -20,6 +20,7 @@ _STATS: Final = "column_stats"
 _FOLDER: Final = f".hoodie/metadata/{_STATS}"
 _META_COLUMNS: Final = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
 _COLUMNS: Final = ("id", "ts")
+_MORE: Final = ("id", "ts", "v", "day")
 _GROUPS: Final = 3
 
 
@@ -43,6 +44,12 @@ class ForeignStats:
         """Its configuration names other columns: the definition has them from here on."""
         self._listed()
         self._define(_COLUMNS)
+
+    def more(self, _: Look) -> None:
+        """Its configuration names one more column: so do the definition and the records of its writes."""
+        self._listed()
+        self._define(_MORE)
+        self._bench.stats_of = (*_META_COLUMNS, *_MORE)
 
     def anew(self, look: Look) -> None:
         """It drops them and builds them anew, with other groups; its records of the files that are
@@ -98,6 +105,7 @@ class ForeignStats:
 STATS_CHANGES: Final[Mapping[str, Callable[[ForeignStats, Look], None]]] = {
     "off": ForeignStats.off,
     "columns": ForeignStats.columns,
+    "more": ForeignStats.more,
     "anew": ForeignStats.anew,
     "partition": ForeignStats.partition,
     "some": ForeignStats.some,
