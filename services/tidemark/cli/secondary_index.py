@@ -46,9 +46,9 @@ def answer_of(repaired: RepairedIndex) -> Answer:
     ]
 
 
-def drop(config: TableConfigFile, name: str) -> Answer:
+def drop(config: TableConfigFile, name: str, say: Say) -> Answer:
     """Drops a secondary index. Raises CliError where there is none, and as `offline.drop_index`."""
-    if not offline.drop_index(config, SystemClock(), SystemIds(), name, _hit()):
+    if not offline.drop_index(config, SystemClock(), SystemIds(), name, say, _hit()):
         raise CliError(f"the table has no secondary index {name}")
     return {"name": name}, [f"the secondary index {name} is dropped"]
 

@@ -135,7 +135,7 @@ def run_drop(options: argparse.Namespace) -> int:
     from tidemark.config import load_config
 
     output = Output(options.json)
-    output.answer(*drop(load_config(options.config), options.name))
+    output.answer(*drop(load_config(options.config), options.name, output.say))
     return 0
 
 

@@ -10,15 +10,14 @@ from typing import Final, Protocol, TypeVar
 
 from tidemark.commit_coordinator.commit.index_at_rest import Rest
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
+from tidemark.commit_coordinator.offline.lock_wait import LockWait
 from tidemark.hudi_format.commit.heartbeat import is_alive
-from tidemark.hudi_format.errors import LockHeldError
 from tidemark.hudi_format.metadata_table.secondary_creation import Hit
 from tidemark.hudi_format.metadata_table.secondary_repair import end_killed, has_killed
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.locate import command_beside, open_publication
 from tidemark.hudi_format.publication.port import Command
-from tidemark.hudi_format.publication.table_lock import COMMAND_SILENT_MS
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Instant, Timeline, load_timeline
 from tidemark.hudi_format.validation import UNSAFE_PENDING
@@ -29,7 +28,6 @@ from tidemark.stream_runtime.ids import IdSource
 TRIES_MAX: Final = 20
 PENDING_WAIT_MS: Final = 120_000
 _LOOK_MS: Final = 500
-_LOCK_WAIT_MS: Final = 5_000
 T = TypeVar("T", covariant=True)
 
 
@@ -118,16 +116,8 @@ class IndexCommand:
 
     @contextmanager
     def locked(self, by: Command) -> Iterator[None]:
-        """Holds the lock; a command that died with it is waited for, until it counts as dead."""
-        try:
-            by.lock.acquire(_LOCK_WAIT_MS)
-        except LockHeldError as error:
-            holder = by.lock.holder()
-            if holder is not None and not holder.is_foreign and not holder.command:
-                raise AdoptionError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
-            if holder is not None and holder.is_foreign:
-                raise
-            by.lock.acquire(COMMAND_SILENT_MS)
+        """Holds the lock. Raises as `LockWait.acquire` where it is not to be had."""
+        LockWait(self.storage, self.clock, self.say).acquire(by.lock)
         try:
             yield
         finally:

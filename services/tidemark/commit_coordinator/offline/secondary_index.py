@@ -73,7 +73,12 @@ def repair_index(
 
 
 def drop_index(
-    config: TableConfigFile, clock: Clock, ids: IdSource, name: str, hit: Hit = lambda place: None
+    config: TableConfigFile,
+    clock: Clock,
+    ids: IdSource,
+    name: str,
+    say: Callable[[str], None],
+    hit: Hit = lambda place: None,
 ) -> bool:
     """Removes the secondary index, whole or half made; returns whether anything of it was there. Raises
     AdoptionError where a coordinator left its lock, UnsupportedTableError while a compaction of it is
@@ -82,7 +87,7 @@ def drop_index(
     partition, storage = secondary_partition(name), open_storage(config.table.path)
     listed = partition.name in read_table_config(storage).metadata_partitions
     is_there = listed or partition.name in read_index_definitions(storage)
-    SecondaryBuild(storage, clock, ids, hit=hit).drop(partition)
+    SecondaryBuild(storage, clock, ids, say, hit).drop(partition)
     return is_there
 
 

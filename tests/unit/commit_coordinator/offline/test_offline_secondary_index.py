@@ -216,7 +216,7 @@ def test_killed_anywhere_it_is_repeated(file: Path) -> None:
 def test_what_a_killed_creation_left_is_dropped(file: Path, place: SecondaryFailpoint) -> None:
     killed_at(file, place)
     is_defined = place is SecondaryFailpoint.AFTER_SECONDARY_DEFINED
-    assert drop_index(load_config(file), CLOCK, IDS, "by_note") is is_defined
+    assert drop_index(load_config(file), CLOCK, IDS, "by_note", lambda text: None) is is_defined
     assert read_index_definitions(storage_of(file)).keys() == {"record_index"}
     assert read_table_config(storage_of(file)).metadata_partitions == {"files", "record_index"}
     assert not storage_of(file).exists(f"{METADATA_TABLE_PATH}/{PARTITION.name}")
