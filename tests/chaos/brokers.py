@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.chaos.endings import end_all
 from tests.faults.link import Address, Link
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.platform import broker_files
@@ -59,9 +60,7 @@ class Brokers:
         self._kafka.start_node(node)
 
     def close(self) -> None:
-        self._kafka.stop()
-        for link in self.links.values():
-            link.close()
+        end_all([self._kafka.stop, *(link.close for link in self.links.values())])
 
     def _listeners(self, folder: Path) -> dict[str, str]:
         cluster = broker_files.load_cluster(folder) or broker_files.new_cluster(1, SystemIds())

@@ -18,6 +18,7 @@ from typing import Final
 from tests.chaos import end_checks
 from tests.chaos.cluster import INPUT, LANES, PARTITIONS, SHARDS, Cluster
 from tests.chaos.disks import BALLAST, SmallDisk, small_disks
+from tests.chaos.endings import end_all
 from tests.chaos.events import Feeder, InputReader
 from tests.chaos.faults import FAULTS
 from tests.chaos.identities import identified
@@ -177,25 +178,22 @@ class Round:
             self.close()
 
     def close(self) -> None:
-        """Ends every process and thread of the round. Repeatable."""
-        self.memory.stop()
-        self.secondary.end()
-        self.timeline.end()
+        """Ends every process and thread of the round, each also where the end of another one fails.
+        Repeatable. Raises as `end_all`.
+        """
+        parts = [self.memory.stop, self.secondary.end, self.timeline.end]
         if hasattr(self, "_feeder"):
-            self._feeder.end()
+            parts.append(self._feeder.end)
         if hasattr(self, "views"):
-            for views in (self.views, *self.spark_views):
-                views.end()
+            parts += [views.end for views in (self.views, *self.spark_views)]
         if hasattr(self, "_ends"):
-            self._ends.close()
+            parts.append(self._ends.close)
         if self._spark is not None:
-            self._spark.close()
-        self.cluster.close()
-        self._close_disks()
+            parts.append(self._spark.close)
+        end_all([*parts, self.cluster.close, self._close_disks])
 
     def _close_disks(self) -> None:
-        for disk in self.disks.values():
-            disk.close()
+        end_all(disk.close for disk in self.disks.values())
 
     # -- faults
 

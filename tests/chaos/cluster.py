@@ -19,6 +19,7 @@ from typing import Any, Final
 import yaml
 
 from tests.chaos.brokers import Brokers
+from tests.chaos.endings import end_all
 from tests.chaos.seat import Seat
 from tests.faults.link import Address, Link
 from tests.input_model import DELETE_FIELD, SCHEMA
@@ -138,14 +139,15 @@ class Cluster:
 
     def close(self) -> None:
         """Ends all that still runs, whatever state it is in. Repeatable."""
-        for seat in (*self.seats.values(), *self.replaced):
-            seat.kill_all()
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None
-        for link in self.links.values():
-            link.close()
-        self.brokers.close()
+        admin, self._admin = self._admin, None
+        end_all(
+            [
+                *(seat.kill_all for seat in (*self.seats.values(), *self.replaced)),
+                *([] if admin is None else [admin.close]),
+                *(link.close for link in self.links.values()),
+                self.brokers.close,
+            ]
+        )
 
     # -- questions
 

@@ -27,6 +27,8 @@ _METADATA: Final = ".hoodie/metadata/.hoodie/timeline"
 _POSITIONS: Final = ("tidemark.keyed_offsets", "tidemark.source_offsets")
 _WRITES: Final = ("commit", "deltacommit")
 _COMPACTION: Final = "COMPACT"
+_REPAIR: Final = "tidemark-repair"
+"""What the commit of `tidemark index repair` has in its extra metadata: it has no rows, and is no epoch."""
 _EVERY_S: Final = 0.25
 
 Positions = dict[str, tuple[int, int]]
@@ -219,6 +221,8 @@ class TimelineWatch:
                     self._compactions.add(instant)
                     continue
                 self._seen.add(instant)
+                if _REPAIR in (document.get("extraMetadata") or {}):
+                    continue
                 self._take(commit_of(document, instant, now[instant]), metadata)
 
     def _take(self, commit: Commit, metadata: Mapping[str, str]) -> None:

@@ -95,3 +95,34 @@ def test_an_interrupt_goes_on_as_it_is(a_round: Any) -> None:
     with pytest.raises(KeyboardInterrupt), a_round:
         pass
     assert a_round.cluster.is_closed
+
+
+def test_all_parts_are_ended_although_some_cannot_be(a_round: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one, and one in the middle; what both said is told."""
+
+    def fails(why: str) -> Any:
+        def end() -> None:
+            raise RuntimeError(why)
+
+        return end
+
+    monkeypatch.setattr(a_round.memory, "stop", fails("the memory watch"))
+    monkeypatch.setattr(a_round.timeline, "end", fails("the timeline watch"))
+    with pytest.raises(BaseExceptionGroup) as failed:
+        a_round.close()
+    assert [str(each) for each in failed.value.exceptions] == ["the memory watch", "the timeline watch"]
+    assert a_round.cluster.is_closed
+    assert a_round.disks["table"].is_closed
+
+
+def test_what_the_only_part_said_that_cannot_be_ended_is_told(
+    a_round: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(a_round.secondary, "end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        a_round.close()
+    assert a_round.cluster.is_closed
+    assert a_round.disks["table"].is_closed

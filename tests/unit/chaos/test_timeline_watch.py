@@ -43,9 +43,22 @@ class Timelines:
                 "tidemark.source_offsets": json.dumps({"t": {"0": [first, following]}}),
                 "tidemark.records": json.dumps({"input": following - first}),
             }
-            file = folder / f"{number * 10:017}_{number * 10 + minute:017}.deltacommit"
-            with file.open("wb") as out:
-                fastavro.writer(out, _SCHEMA, [{"extraMetadata": extra, "partitionToWriteStats": None}])
+            _write(folder / _name(number, minute), extra)
+
+    def repair(self, number: int) -> Path:
+        """What `tidemark index repair` commits; returns the data table's file."""
+        file = self.data / _name(number, 5)
+        _write(file, {"tidemark-repair": f"secondary_index_by_name {number * 10 + 1:017}"})
+        return file
+
+
+def _name(number: int, minute: int) -> str:
+    return f"{number * 10:017}_{number * 10 + minute:017}.deltacommit"
+
+
+def _write(file: Path, extra: dict[str, str]) -> None:
+    with file.open("wb") as out:
+        fastavro.writer(out, _SCHEMA, [{"extraMetadata": extra, "partitionToWriteStats": None}])
 
 
 @pytest.fixture
@@ -73,6 +86,19 @@ def test_a_compaction_beside_the_epochs_is_no_epoch(timelines: Timelines, tmp_pa
     watch = TimelineWatch(tmp_path)
     watch.look()
     assert watch.epoch == 2
+
+
+def test_a_repair_of_an_index_is_no_epoch_and_stays_on_the_timeline(timelines: Timelines, tmp_path: Path):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    repair = timelines.repair(2)
+    watch.look()
+    timelines.commit(3, 10, 15, epoch=2)
+    watch.look()
+    assert (watch.epoch, watch.jumps) == (2, 0)
+    repair.unlink()
+    with pytest.raises(BrokenTimelineError, match="vanished"):
+        watch.look()
 
 
 @pytest.mark.parametrize("first", [9, 11])
