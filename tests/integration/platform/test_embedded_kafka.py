@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.platform.broker_format import NAMES, SNAPSHOT
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.errors import BrokerFailedError
 from tidemark.stream_runtime.platform.jars import ensure_jars
@@ -96,6 +97,32 @@ def test_second_owner_is_refused_while_it_runs_and_then_finds_data_and_address(m
     with make_kafka() as successor:
         assert successor.bootstrap_servers == address
         assert read_values(address, "t", 1) == [b"1"]
+
+
+def test_second_cluster_is_formatted_by_what_the_tool_wrote_for_the_first(java, tmp_path, monkeypatch):
+    jars = ensure_jars("kafka", java)
+    monkeypatch.setenv("TIDEMARK_CACHE_DIR", str(tmp_path / "cache"))
+    first, second = (EmbeddedKafka(tmp_path / name, jars, java.home) for name in ("first", "second"))
+    # It is formatted and started, and nobody waits for it.
+    with pytest.raises(BrokerFailedError, match="not ready within 0 s"):
+        first.start(timeout_s=0.0)
+    with second:
+        create_topic(second.bootstrap_servers, "t")
+        commit_values(second.bootstrap_servers, "t", [b"1"])
+        assert read_values(second.bootstrap_servers, "t", 1) == [b"1"]
+    by_tool, by_us = (tmp_path / name / "node-1" for name in ("first", "second"))
+    said = "Formatting metadata directory"
+    assert said in (by_tool / "console.log").read_text()
+    assert said not in (by_us / "console.log").read_text()
+    assert (by_tool / "data" / SNAPSHOT).read_bytes() == (by_us / "data" / SNAPSHOT).read_bytes()
+    theirs, ours = (properties(folder / "data" / NAMES) for folder in (by_tool, by_us))
+    assert theirs.keys() == ours.keys()
+    assert {key for key, value in ours.items() if value == theirs[key]} == {"version", "node.id"}
+
+
+def properties(file):
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("=") for line in lines)
 
 
 def test_settings_that_guarantees_rest_on_are_in_force(kafka):

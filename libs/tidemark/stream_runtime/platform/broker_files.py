@@ -83,7 +83,7 @@ def new_cluster(nodes: int, ids: IdSource, cluster_id: str | None = None) -> Clu
     """A cluster on free ports, with a new id unless one is given."""
     ports = free_ports(2 * nodes, ids.random())
     pairs = zip(ports[::2], ports[1::2], strict=True)
-    return Cluster(cluster_id or _new_cluster_id(ids), tuple(NodePorts(*pair) for pair in pairs))
+    return Cluster(cluster_id or new_kafka_id(ids), tuple(NodePorts(*pair) for pair in pairs))
 
 
 def save_cluster(folder: Path, cluster: Cluster) -> None:
@@ -185,7 +185,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _new_cluster_id(ids: IdSource) -> str:
+def new_kafka_id(ids: IdSource) -> str:
     """A UUID as Kafka writes it: URL-safe base64 without padding, never with a leading dash."""
     text = base64.urlsafe_b64encode(bytes.fromhex(ids.uuid().replace("-", ""))).decode().rstrip("=")
     return "T" + text[1:] if text.startswith("-") else text

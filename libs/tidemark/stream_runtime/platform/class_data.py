@@ -87,7 +87,7 @@ def recording(
 def _stem(name: str, java_home: Path, jars: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in (java_home / "release", java_home / "lib" / "modules", *jars):
-        digest.update(_identity(file).encode())
+        digest.update(identity(file).encode())
     return f"{name}-{digest.hexdigest()[:16]}"
 
 
@@ -103,7 +103,8 @@ def _make_room(folder: Path, name: str) -> None:
         file.unlink(missing_ok=True)
 
 
-def _identity(file: Path) -> str:
+def identity(file: Path) -> str:
+    """A line with the file's path, size and time of change (ns); without these where there is no file."""
     try:
         seen = file.stat()
     except OSError:

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.ids import IdSource, SystemIds
 from tidemark.stream_runtime.platform import broker_files, child, class_data
+from tidemark.stream_runtime.platform.broker_format import NAMES, BrokerFormat
 from tidemark.stream_runtime.platform.errors import BrokerFailedError
 from tidemark.stream_runtime.platform.jars import class_path
 
@@ -59,6 +60,7 @@ class EmbeddedKafka:
         self._class_data = class_data.java_options(class_data.KAFKA, java_home, jars)
         self._class_path = class_path(jars)
         self._settings = dict(settings or {})
+        self._kept_format = BrokerFormat(jars, self._settings)
         self._heap_mb = heap_mb
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
@@ -187,15 +189,17 @@ class EmbeddedKafka:
         folder = broker_files.write_node_files(self._folder, self._cluster, node, self._settings)
         properties = str(folder / "server.properties")
         self._clear_temporary_folder(node)
-        if not (folder / "data" / "meta.properties").is_file():
-            self._format(node, properties)
+        if not (folder / "data" / NAMES).is_file():
+            self._format(node, folder / "data", properties)
         process = child.spawn(
             self._command(node, "kafka.Kafka", properties), folder / "console.log", folder=folder
         )
         self._processes[node] = process
         self._pid_file(node).write_text(str(process.pid))
 
-    def _format(self, node: int, properties: str) -> None:
+    def _format(self, node: int, data: Path, properties: str) -> None:
+        if self._kept_format.apply(data, self._cluster.cluster_id, node, self._ids):
+            return
         arguments = ("format", "-t", self._cluster.cluster_id, "-c", properties)
         command = self._command(node, "kafka.tools.StorageTool", *arguments)
         process = child.spawn(command, self._node_folder(node) / "console.log")
@@ -203,6 +207,7 @@ class EmbeddedKafka:
             child.kill(process, self._clock)
         if process.returncode != 0:
             raise self._failure(node, "could not format its data folder")
+        self._kept_format.keep(data, self._cluster.cluster_id, node)
 
     def _command(self, node: int, main_class: str, *arguments: str) -> list[str]:
         logging = (self._node_folder(node) / "log4j2.properties").as_uri()
