@@ -116,7 +116,7 @@ class Handed:
         tickets = tuple(each.ticket for each in outcomes if each.ticket is not None)
         self.report = ServiceReport(encode_outcomes(tuple(outcomes)), tickets)
 
-    def report_service_failed(self, number: int, reason: str) -> None:
+    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
         self.failures.append(reason)
 
     def give_service_back(self, number: int) -> None:

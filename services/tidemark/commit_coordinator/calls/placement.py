@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.listed_slices import index_stats, listed_stats
 from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
 from tidemark.commit_coordinator.domain.slice_stats import (
+    FailedMerge,
     GroupName,
     SliceBook,
     SliceStats,
@@ -75,6 +76,7 @@ class Placement:
         self._data = SliceBook()
         self._index = SliceBook()
         self._held: frozenset[GroupName] = frozenset()
+        self._failed: Mapping[GroupName, FailedMerge] = {}
         self._is_listed = False
         self._listing = 0
         self._suspended = False
@@ -107,6 +109,7 @@ class Placement:
             self._suspended = False
             self._is_listed = True
             self._listing += 1
+            self._forget_merged()
 
     def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:
         """One or more leases for each want, in the order of the wants, until all its records are placed.
@@ -165,6 +168,10 @@ class Placement:
             if not self._is_news("index" if is_index else "data", at_ms):
                 return
             book = self._index if is_index else self._data
+            done = list(done)
+            if not is_index:
+                merged = {(outcome.partition_path, outcome.file_id) for outcome in done}
+                self._failed = {group: at for group, at in self._failed.items() if group not in merged}
             for outcome in done:
                 known = book.of(outcome.partition_path, outcome.file_id)
                 slice_ = known.compacted(outcome.base_bytes, outcome.log_count, outcome.log_bytes, at_ms)
@@ -178,11 +185,18 @@ class Placement:
             book = self._index if is_index else self._data
             for slice_ in slices:
                 book.put(slice_)
+            self._forget_merged()
 
     def hold(self, groups: frozenset[GroupName]) -> None:
         """These file groups are the ones that another engine planned to rewrite."""
         with self._lock:
             self._held = groups
+
+    def merge_failed(self, groups: Iterable[GroupName], reason: str, now_ms: int) -> None:
+        """The merges of these file groups failed, and they are the cause of it."""
+        with self._lock:
+            failed = {group: FailedMerge.after(self._failed.get(group), reason, now_ms) for group in groups}
+            self._failed = {**self._failed, **failed}
 
     def _is_news(self, what: str, at_ms: int) -> bool:
         """Whether it was not told before. Requested times are distinct."""
@@ -190,6 +204,12 @@ class Placement:
             return False
         self._told.append((what, at_ms))
         return True
+
+    def _forget_merged(self) -> None:
+        """Another engine may have merged what we could not."""
+        self._failed = {
+            group: failed for group, failed in self._failed.items() if self._data.of(*group).log_count
+        }
 
     def _put_index_logs(self, logs: Iterable[MetadataLogFile], at_ms: int) -> None:
         for log in logs:
@@ -205,7 +225,7 @@ class Placement:
         """The newest slices of all file groups, as of the last listing and our own commits since."""
         with self._lock:
             data, index = self._data.listed(), self._index.listed()
-            return TableSlices(data, index, self._is_listed, self._listing, self._held)
+            return TableSlices(data, index, self._is_listed, self._listing, self._held, self._failed)
 
     def slices(self) -> list[tuple[str, str, int]]:
         """(partition path, file id, bytes of its latest slice) of every file group that has one."""

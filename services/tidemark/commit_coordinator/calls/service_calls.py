@@ -66,7 +66,8 @@ class ServiceCalls:
         """
         number, worker, taken = request.number, request.worker_id, False
         if request.failure:
-            taken = self._handoff.fail(number, worker, request.failure[:_REASON_CHARS_MAX])
+            reason, unmergeable = request.failure[:_REASON_CHARS_MAX], tuple(request.unmergeable)
+            taken = self._handoff.fail(number, worker, reason, unmergeable)
         elif request.outcomes:
             taken = self._handoff.report(number, worker, self._report(request.outcomes))
         elif request.given_back:

@@ -53,10 +53,13 @@ class ServiceProgress:
 
 @dataclass(frozen=True)
 class ServiceNews:
-    """What the loop has not seen yet: ``failure`` None for a report."""
+    """What the loop has not seen yet: ``failure`` None for a report. ``unmergeable``: numbers of the
+    operations whose file groups are the cause of the failure.
+    """
 
     number: int
     failure: str | None
+    unmergeable: tuple[int, ...] = ()
 
 
 @dataclass
@@ -145,7 +148,7 @@ class ServiceHandoff:
                 self._news.append(ServiceNews(number, None))
             return True
 
-    def fail(self, number: int, worker: str, reason: str) -> bool:
+    def fail(self, number: int, worker: str, reason: str, unmergeable: tuple[int, ...] = ()) -> bool:
         """Takes the reason why the tasks failed; False if somebody else has the action, or it is not open.
         Nobody gets it before the loop offers it again.
         """
@@ -153,7 +156,7 @@ class ServiceHandoff:
             if self._held_by(number, worker) is None:
                 return False
             del self._open[number]
-            self._news.append(ServiceNews(number, reason))
+            self._news.append(ServiceNews(number, reason, unmergeable))
             return True
 
     def give_back(self, number: int, worker: str) -> bool:

@@ -221,3 +221,15 @@ def _steps(held: OpenService, seen: SeenServices, now_ms: int, may_lock: bool) -
             yield OfferService(planned)
     elif may_lock and now_ms >= noted.decide_at_ms:
         yield DecideService(planned)
+
+
+def planned_of(action: ServiceAction) -> ServicePlanned | None:
+    """The action of which this is a step; None where it is not planned yet."""
+    return None if isinstance(action, PlanService) else action.planned
+
+
+def words_of(action: ServiceAction) -> str:
+    """What did not work, for people."""
+    if isinstance(action, PlanService):
+        return f"no service action ({action.kind}) could be planned"
+    return f"a step of service action {action.planned.service} ({action.planned.kind}) failed"

@@ -15,12 +15,14 @@ writes 11 MB. Then the group has a base file of 11 MB and a log of 3 MB.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 GroupName: TypeAlias = tuple[str, str]
 """(partition path, file id)"""
+_MERGED_AGAIN_MS: Final = 10 * 60_000
+_MERGED_AGAIN_MS_MAX: Final = 6 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,24 @@ class SliceStats:
         return SliceStats(self.partition_path, self.file_id, base_bytes, left, left_bytes, at_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class FailedMerge:
+    """The merge of a file group failed so many times, last because of ``reason``. It is tried again when
+    ``until_ms`` is over (Unix epoch).
+    """
+
+    tries: int
+    until_ms: int
+    reason: str
+
+    @classmethod
+    def after(cls, before: FailedMerge | None, reason: str, now_ms: int) -> FailedMerge:
+        """What is noted at a failure: the pause doubles from one to the next."""
+        tries = 1 if before is None else before.tries + 1
+        pause_ms = min(_MERGED_AGAIN_MS * 2 ** min(tries - 1, 16), _MERGED_AGAIN_MS_MAX)
+        return cls(tries, now_ms + pause_ms, reason)
+
+
 @dataclass(frozen=True)
 class TableSlices:
     """The newest slices of the whole table at one moment: of its data, and of its metadata table.
@@ -74,7 +94,8 @@ class TableSlices:
     ``is_listed``: False from a rewind until the files are listed anew. The stats are those of before then,
     and another writer may have changed every group. ``listing``: how often they were listed. ``held``: file
     groups of the data that another engine planned to rewrite, as of the last look at the timeline: we do not
-    compact them.
+    compact them. ``failed``: file groups of the data whose merges failed; they are left out of compactions,
+    too, and tried again alone.
     """
 
     data: tuple[SliceStats, ...] = ()
@@ -82,6 +103,12 @@ class TableSlices:
     is_listed: bool = False
     listing: int = 0
     held: frozenset[GroupName] = frozenset()
+    failed: Mapping[GroupName, FailedMerge] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> frozenset[GroupName]:
+        """The groups that no compaction of ours takes with others."""
+        return self.held | self.failed.keys()
 
 
 class SliceBook:

@@ -23,9 +23,9 @@ from typing import Final
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.listed_slices import listed_stats
-from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.table_services.chosen_groups import chosen_groups, due_groups
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -302,7 +302,7 @@ class CompactData(_Compaction):
         too_soon = ended_ms is not None and now_ms - ended_ms < self._min_ms
 
         def look() -> str | None:
-            due = sum(self._rule.score(stats, now_ms) >= 1.0 for stats in slices.data)
+            due = due_groups(slices, self._rule, now_ms)
             return f"{due} file groups have many log files" if due else None
 
         if too_soon or not slices.is_listed:
@@ -320,7 +320,7 @@ class CompactData(_Compaction):
         view = view_of(context, step.timelines.data)
         held = view.under_plans()
         self._placement.hold(held)
-        groups = _most_urgent(slices, rule, instant_to_ms(instant), held)
+        groups = chosen_groups(slices, rule, instant_to_ms(instant), held, step.asked)
         if not groups:
             return self._document(context, None)
         left = (stats for stats in slices.data if stats.log_count and stats.group not in groups)
@@ -371,21 +371,6 @@ class CompactData(_Compaction):
 
 def _groups_of(plan: CompactionPlan) -> set[FileGroupId]:
     return {(operation.partition, operation.file_id) for _, operation in plan.kept()}
-
-
-def _most_urgent(
-    slices: TableSlices, rule: DataCompactionRule, now_ms: int, held: frozenset[FileGroupId]
-) -> set[FileGroupId]:
-    """The groups that need it most: as many as one action may have. What another engine planned to rewrite
-    (``held``) is left to it. It needs a compaction more and more, and would take the place of all others.
-    """
-    scored: list[tuple[float, SliceStats]] = [
-        (score, stats)
-        for stats in slices.data
-        if stats.group not in held and (score := rule.score(stats, now_ms)) >= 1.0
-    ]
-    scored.sort(key=lambda scored: (-scored[0], scored[1].group))
-    return {stats.group for _, stats in scored[: rule.max_groups]}
 
 
 def _delete_other_outputs(step: LockedStep, merged: _Merged, instant: str) -> None:

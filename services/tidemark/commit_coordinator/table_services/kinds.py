@@ -8,6 +8,7 @@ from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.table_services.archivals import Archive
+from tidemark.commit_coordinator.table_services.chosen_groups import FailedMerges
 from tidemark.commit_coordinator.table_services.cleans import CleanData, CleanIndex
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import ServiceHandler
@@ -43,4 +44,5 @@ def service_runner(
     handlers = handlers_of(services, placement, context.table.action)
     runner = ServiceRunner(context, handlers, handoff, rules, pressure)
     runner.show = ShownServices(runner, services, placement).of
+    runner.note_failed = FailedMerges(placement, runner.plan_of).note
     return runner

@@ -71,7 +71,7 @@ class ServicePressure:
         compactions: list[Compactions] = []
         for kind, watch in self._watches.items():
             is_data = kind is ServiceKind.COMPACT_DATA
-            of_kind, held = (slices.data, slices.held) if is_data else (slices.index, frozenset())
+            of_kind, held = (slices.data, slices.left_out) if is_data else (slices.index, frozenset())
             load = watch.look(of_kind, slices.listing, held)
             noted = seen.kind(kind)
             # What can make no compaction now must not hold tagging up: nothing would end that.

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from tidemark.commit_coordinator.calls.service_handoff import (
     OfferedService,
     ServiceHandoff,
+    ServiceNews,
     ServiceProgress,
 )
 from tidemark.commit_coordinator.commit.context import Context
@@ -30,6 +31,8 @@ from tidemark.commit_coordinator.domain.service_actions import (
     ServiceAction,
     SweepService,
     VoidService,
+    planned_of,
+    words_of,
 )
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.table_services import steps
@@ -73,6 +76,8 @@ class ServiceRules:
 NO_BACKPRESSURE: Final = Backpressure()
 
 Answer: TypeAlias = Callable[[int, str], None]
+NoteFailed: TypeAlias = Callable[[ServicePlanned, ServiceNews, int], None]
+"""(action, news of its tasks, Unix epoch ms): is called when an action is given up because of its tasks."""
 Show: TypeAlias = Callable[[FoldState, SeenServices, int], OwnServices]
 """(state, what was seen, Unix epoch ms) -> the services as operators see them."""
 
@@ -109,6 +114,7 @@ class ServiceRunner:
         self.ended: dict[ServiceKind, EndedAction] = {}
         self._wanted: dict[ServiceKind, list[Answer]] = {}
         self.show: Show = lambda *_: NO_SERVICES
+        self.note_failed: NoteFailed = lambda *_: None
         self._stale, self._listed_ms = False, 0
 
     def want(self, kind: ServiceKind, answer: Answer) -> None:
@@ -165,7 +171,7 @@ class ServiceRunner:
             if news.failure is None:
                 seen.action(news.number).reported = True
             else:
-                self._tasks_failed(seen, news.number, news.failure, now_ms)
+                self._tasks_failed(state, seen, news, now_ms)
         seen.due = self._due(state, observed, now_ms) if self.rules.enabled else {}
         if self._pressure is not None:
             self._pressure.look(state, seen, now_ms)
@@ -191,7 +197,7 @@ class ServiceRunner:
 
     def carry_out(self, action: ServiceAction, observed: Observed) -> None:
         """Carries the action out. Raises SupersededError, DivergedError, and what Kafka raises."""
-        seen, planned = observed.services, _planned_of(action)
+        seen, planned = observed.services, planned_of(action)
         seen.had_turn = True
         try:
             HANDLED_BY[type(action)](self, action, seen)
@@ -202,13 +208,13 @@ class ServiceRunner:
             _log.error("%s", error)
         except ActionLostError as error:
             assert planned is not None
-            _log.warning("%s: %s", _words(action), error)
+            _log.warning("%s: %s", words_of(action), error)
             _lose(seen, planned, str(error))
         except (OSError, HudiFormatError) as error:
             if isinstance(error, FencedOutError):
                 self._context.log.check_term()
             reason = in_words(error)
-            _log.warning("%s: %s", _words(action), reason)
+            _log.warning("%s: %s", words_of(action), reason)
             self._step_failed(action, seen, reason)
 
     def _due(self, state: FoldState, observed: Observed, now_ms: int) -> dict[ServiceKind, str]:
@@ -267,17 +273,21 @@ class ServiceRunner:
             del seen.actions[number]
             self._handoff.withdraw(number)
 
-    def _tasks_failed(self, seen: SeenServices, number: int, reason: str, now_ms: int) -> None:
+    def _tasks_failed(self, state: FoldState, seen: SeenServices, news: ServiceNews, now_ms: int) -> None:
+        number, reason = news.number, news.failure or ""
         seen.step_failed(number, reason, now_ms)
         action = seen.action(number)
         action.offered = False
         _log.warning("the tasks of service action %d failed: %s", number, reason)
         if action.failures >= TASK_TRIES_MAX:
             action.lost, action.retry_at_ms = reason, 0
+            for held in state.services.values():
+                if held.planned.service == number:
+                    self.note_failed(held.planned, news, now_ms)
 
     def _wait_for_lock(self, action: ServiceAction, seen: SeenServices, reason: str) -> None:
         until_ms = self._context.clock.now_ms() + _LOCK_MS
-        planned = _planned_of(action)
+        planned = planned_of(action)
         if planned is None:
             assert isinstance(action, PlanService)
             kind = seen.kind(action.kind)
@@ -291,7 +301,7 @@ class ServiceRunner:
         planned = steps.plan(self._context, handler, action.number, asked)
         now_ms = self._context.clock.now_ms()
         if isinstance(planned, Dropped):
-            _log.warning("%s: %s", _words(action), planned.reason)
+            _log.warning("%s: %s", words_of(action), planned.reason)
             self._step_failed(action, seen, planned.reason)
             return
         if planned is None:
@@ -377,16 +387,6 @@ def _lose(seen: SeenServices, planned: ServicePlanned, reason: str) -> None:
     """
     noted = seen.action(planned.service)
     noted.lost = f"{noted.problem}; meanwhile {reason}" if noted.failures else reason
-
-
-def _planned_of(action: ServiceAction) -> ServicePlanned | None:
-    return None if isinstance(action, PlanService) else action.planned
-
-
-def _words(action: ServiceAction) -> str:
-    if isinstance(action, PlanService):
-        return f"no service action ({action.kind}) could be planned"
-    return f"a step of service action {action.planned.service} ({action.planned.kind}) failed"
 
 
 HANDLED_BY: Final[Mapping[type[ServiceAction], Callable[[ServiceRunner, Any, SeenServices], None]]] = {

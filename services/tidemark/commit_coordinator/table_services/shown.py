@@ -82,7 +82,8 @@ def plan_stats(document: bytes) -> PlanStats:
 class _OfSlices:
     """What the file slices say: (share of its trigger that the neediest group has reached, most log files of
     a shard, log bytes of the index as a share of its base bytes), and which groups are behind. ``held``: how
-    many groups another engine planned to rewrite; these are left out of the rest.
+    many groups another engine planned to rewrite; these are left out of the rest, and so are those whose
+    merges ``failed`` (what is said of them).
     """
 
     data_reached: float = 0.0
@@ -90,6 +91,7 @@ class _OfSlices:
     index_ratio: float = 0.0
     behind: tuple[str, ...] = ()
     held: int = 0
+    failed: str = ""
 
 
 class ShownServices:
@@ -245,6 +247,8 @@ class ShownServices:
         try:
             timelines = self._runner.timelines()
             self._held = held_back(timelines, self._config, own, now_ms, left_groups=self._slices.held)
+            if self._slices.failed:
+                self._held.setdefault(ServiceKind.COMPACT_DATA, []).append(self._slices.failed)
             self._earlier = dict(_earlier(timelines, self._runner.archived_ms()))
         except (OSError, HudiFormatError) as error:
             _log.debug("what holds table services back is not known: %s", error)
@@ -257,7 +261,8 @@ class ShownServices:
             log_files=data.log_files,
             log_age_ms=data.log_age_ms,
         )
-        ours = [file_slice for file_slice in slices.data if file_slice.group not in slices.held]
+        left_out = slices.left_out
+        ours = [file_slice for file_slice in slices.data if file_slice.group not in left_out]
         base = sum(file_slice.base_bytes for file_slice in slices.index)
         logs = sum(file_slice.log_bytes for file_slice in slices.index)
         return _OfSlices(
@@ -269,7 +274,19 @@ class ShownServices:
                 *_behind("index ", slices.index, index.log_files),
             ),
             held=len(slices.held),
+            failed=_failed(slices),
         )
+
+
+def _failed(slices: TableSlices) -> str:
+    """What is said of file groups whose merges failed; "" where there are none."""
+    if not slices.failed:
+        return ""
+    (partition, file_id), failed = max(slices.failed.items(), key=lambda failed: failed[1].until_ms)
+    return (
+        f"{len(slices.failed)} file groups are left out, because they could not be merged: "
+        f"{partition}/{file_id}: {failed.reason}"
+    )
 
 
 def _earlier(

@@ -20,6 +20,8 @@ BIN_BYTES: Final = 256 << 20
 _WORTH_A_PROCESS: Final = 16 << 20
 # What opening and parsing a small file costs, as bytes that are read in that time.
 _FILE_BYTES: Final = 64 << 10
+CHILD_DIED: Final = "ChildDied"
+"""The name of the error of an operation whose process died."""
 
 
 class NumberedOperation(msgspec.Struct, frozen=True):
@@ -56,6 +58,13 @@ class MergeFailed(msgspec.Struct, frozen=True):
     error: str
     message: str
     kind: ErrorKind | None = None
+
+    @property
+    def is_of_the_group(self) -> bool:
+        """Whether the file group is the cause: its files are damaged or of a kind that is not served, or the
+        process died of them. What a disk refuses may be merged when there is room.
+        """
+        return self.error == CHILD_DIED or self.kind in (ErrorKind.CORRUPT, ErrorKind.INVALID)
 
 
 class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):

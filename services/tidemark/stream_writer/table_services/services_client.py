@@ -67,8 +67,10 @@ class GrpcServices:
         document = zlib.compress(encode_outcomes(tuple(outcomes)))
         call(self._stub.ReportService, self._report(number, done=len(outcomes), outcomes=document))
 
-    def report_service_failed(self, number: int, reason: str) -> None:
-        call(self._stub.ReportService, self._report(number, failure=reason))
+    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
+        request = self._report(number, failure=reason)
+        request.unmergeable.extend(unmergeable)
+        call(self._stub.ReportService, request)
 
     def give_service_back(self, number: int) -> None:
         request = self._report(number)

@@ -80,8 +80,8 @@ class ServiceCoordinator(Protocol):
         """Reports all operations as done."""
         ...
 
-    def report_service_failed(self, number: int, reason: str) -> None:
-        """Reports that the action cannot be done now."""
+    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
+        """Reports that the action cannot be done now, and which operations fail whatever the disk is like."""
         ...
 
     def give_service_back(self, number: int) -> None:
@@ -239,7 +239,8 @@ class ServicesLoop:
         first = failures[0]
         which = f"{len(failures)} operations failed, first number {first.ordinal}"
         reason = f"{which}, {first.error}: {first.message}"
-        self._coordinator.report_service_failed(number, reason[:_REASON_CHARS_MAX])
+        unmergeable = sorted(failed.ordinal for failed in failures if failed.is_of_the_group)
+        self._coordinator.report_service_failed(number, reason[:_REASON_CHARS_MAX], unmergeable)
 
     @contextmanager
     def _kept(self, number: int, done: dict[int, MergeOutcome]) -> Iterator[threading.Event]:

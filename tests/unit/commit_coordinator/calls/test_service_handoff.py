@@ -122,6 +122,13 @@ def test_after_a_failure_the_loop_decides_when_the_action_is_offered_again(hando
     assert handoff.wait_for_work("b", 0) == offered(1)
 
 
+def test_a_failure_names_the_operations_whose_file_groups_are_its_cause(handoff: ServiceHandoff) -> None:
+    calls = ServiceCalls(handoff, "ledger", 1 << 20)
+    handoff.wait_for_work("a", 0)
+    calls.report(pb.ReportServiceRequest(worker_id="a", number=1, failure="damaged", unmergeable=[4, 2]))
+    assert handoff.take_news() == [ServiceNews(1, "damaged", (4, 2))]
+
+
 def test_an_action_that_is_given_back_is_free_at_once_and_only_its_holder_gives_it(
     handoff: ServiceHandoff,
 ) -> None:

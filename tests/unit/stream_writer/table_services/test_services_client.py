@@ -83,7 +83,7 @@ def test_an_action_is_asked_for_and_begun(client: GrpcServices, servicer: Servic
 def test_progress_outcomes_and_failures_are_told_apart(client: GrpcServices, servicer: Servicer) -> None:
     client.keep_service(3, 7)
     client.report_service(3, [OUTCOME])
-    client.report_service_failed(3, "disk full")
+    client.report_service_failed(3, "disk full", [2, 5])
     client.give_service_back(3)
     progress, report, failure, back = servicer.reports
     assert [each.given_back for each in servicer.reports] == [False, False, False, True]
@@ -91,6 +91,7 @@ def test_progress_outcomes_and_failures_are_told_apart(client: GrpcServices, ser
     assert (progress.number, progress.done, progress.outcomes, progress.failure) == (3, 7, b"", "")
     assert decode_outcomes(zlib.decompress(report.outcomes), "report") == (OUTCOME,)
     assert (failure.failure, failure.outcomes) == ("disk full", b"")
+    assert list(failure.unmergeable) == [2, 5]
 
 
 def test_a_plan_that_is_not_the_named_one_is_refused() -> None:

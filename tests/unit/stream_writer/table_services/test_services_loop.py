@@ -14,6 +14,7 @@ from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer.errors import EngineFailedError
 from tidemark.stream_writer.table_services import services_loop
 from tidemark.stream_writer.table_services.bins import (
+    CHILD_DIED,
     BinReport,
     MergeBin,
     MergeFailed,
@@ -46,6 +47,7 @@ class Coordinator:
         self.begun, self.kept = 0, list[int]()
         self.reported: list[list[int]] = []
         self.failed: list[str] = []
+        self.unmergeable: list[list[int]] = []
         self.given_back: list[int] = []
         self.keep: Callable[[], None] = lambda: None
         self.begins: RpcError | None = None
@@ -70,8 +72,9 @@ class Coordinator:
     def report_service(self, number: int, outcomes: Sequence[MergeOutcome]) -> None:
         self.reported.append([each.ordinal for each in outcomes])
 
-    def report_service_failed(self, number: int, reason: str) -> None:
+    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
         self.failed.append(reason)
+        self.unmergeable.append(list(unmergeable))
 
     def give_service_back(self, number: int) -> None:
         self.given_back.append(number)
@@ -145,7 +148,20 @@ def test_a_failed_operation_fails_the_action_with_its_reason() -> None:
     assert len(engine.waves) == 1, "what is behind the failure waits for the next try"
     (reason,) = coordinator.failed
     assert "1 operations failed, first number 1, OSError: [Errno 28] No space left" in reason
+    assert coordinator.unmergeable == [[]], "there may be room at the next try"
     assert coordinator.reported == []
+
+
+def test_operations_whose_files_are_the_cause_of_the_failure_are_named() -> None:
+    failures = (
+        MergeFailed(2, "CorruptFileError", "a block is damaged", ErrorKind.CORRUPT),
+        MergeFailed(0, "UnsupportedTableError", "a block of that kind", ErrorKind.INVALID),
+        MergeFailed(1, "OSError", "[Errno 5] Input/output error"),
+        MergeFailed(3, CHILD_DIED, "by signal 9"),
+    )
+    coordinator = Coordinator(plan_of(MIB, MIB, MIB, MIB))
+    assert not run_once(coordinator, Engine(run=lambda _: BinReport((), failures)))
+    assert coordinator.unmergeable == [[0, 2, 3]]
 
 
 def test_spark_that_gives_up_or_leaves_something_out_fails_the_action() -> None:
