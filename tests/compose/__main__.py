@@ -116,6 +116,7 @@ def _run(engine: Engine, options: argparse.Namespace) -> int:
         raise
     finally:
         signal.alarm(0)
+        stack.end_asking()
         _clean_up(engine, stack, project)
     say("passed")
     return 0
@@ -209,9 +210,7 @@ def _settle(stack: Stack) -> int:
     stack.exec("coordinator", "tidemark", "flush", "-c", CONFIG, "--timeout", "180s", timeout_s=200)
     verified = stack.exec("coordinator", "tidemark", "verify", "-c", CONFIG, "--full", timeout_s=200)
     say(f"tidemark verify, in the coordinator's container: {' '.join(verified.split())[:160]}")
-    status = stack.status()
-    if status is None:
-        raise StackError("the coordinator does not answer `tidemark status`")
+    status = json.loads(stack.exec("coordinator", "tidemark", "status", "-c", CONFIG, "--json"))
     return int(status["records"]["dead_letters"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -21,8 +22,23 @@ SERVICES: Final = (
     *("kafka", "coordinator", "assigner-1", "assigner-2"),
     *("spark-master", "spark-worker-1", "spark-worker-2", "writer"),
 )
-# Each look starts a process of the engine's, and `tidemark status` one in the coordinator's container.
+# Each look at containers starts a process of the engine's.
 _POLL_S: Final = 2.0
+_STATUS_S: Final = 60.0
+# The command's client and its document, a line for each line that it is sent. To start `tidemark status` for
+# each look would take a CPU second of a small machine, most of it for imports.
+_SAY_STATUS: Final = """
+import json, sys
+from tidemark.config import load_config
+from tidemark.console.admin_client import AdminClient
+from tidemark.errors import TidemarkError
+client = AdminClient(load_config(sys.argv[1]))
+for _ in sys.stdin:
+    try:
+        print(json.dumps(client.status(50.0)), flush=True)
+    except TidemarkError:
+        print("null", flush=True)
+"""
 _COMMAND_S: Final = 120.0
 _END_S: Final = 20.0
 # SIGKILL to what the container's init started; init ends with it, and the restart policy does the rest.
@@ -43,6 +59,7 @@ class Stack:
         self._environment = {**engine.environment, **settings, "COMPOSE_PROJECT_NAME": project}
         self._project = project
         self._containers: dict[str, str] = {}
+        self._asking: subprocess.Popen[bytes] | None = None
 
     def script(self, *arguments: str, timeout_s: float) -> None:
         """deploy/compose.sh, its output shown. Raises StackError, TimeoutExpired. What ends it early ends all
@@ -109,13 +126,30 @@ class Stack:
         self.docker("start", self.container(service))
 
     def status(self) -> dict[str, Any] | None:
-        """The document of `tidemark status`; None while nobody answers."""
-        try:
-            said = self.exec("coordinator", "tidemark", "status", "-c", CONFIG, "--json", timeout_s=60)
-            document: dict[str, Any] = json.loads(said)
-        except (StackError, ValueError, subprocess.TimeoutExpired):
+        """The document of `tidemark status`; None while nobody answers. For one thread: it is asked of a
+        process in the coordinator's container, which lives as long as that does.
+        """
+        if self._asking is None:
+            command = ("exec", "-i", self.container("coordinator"), "python3.11", "-c", _SAY_STATUS, CONFIG)
+            self._asking = subprocess.Popen(
+                ["docker", *command],
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        document = _asked(self._asking, _STATUS_S)
+        if document is None:
+            self.end_asking()
             return None
         return document
+
+    def end_asking(self) -> None:
+        """Ends the process that `status` asks; the next question starts another. Repeatable."""
+        if self._asking is not None:
+            self._asking.kill()
+            self._asking.communicate()
+            self._asking = None
 
     def wait_healthy(self, services: Sequence[str], timeout_s: float) -> float:
         """Seconds until all are healthy. Raises StackError with those that are not."""
@@ -158,6 +192,27 @@ class Stack:
                     timeout=_COMMAND_S,
                     check=False,
                 )
+
+
+def _asked(process: subprocess.Popen[bytes], timeout_s: float) -> dict[str, Any] | None:
+    """What it says to one question; None: that nobody answers, or it does not say in time."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    line = b""
+    try:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        deadline_s = time.monotonic() + timeout_s
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))
+            part = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
+            if not part:
+                return None
+            line += part
+        document: dict[str, Any] | None = json.loads(line)
+    except (OSError, ValueError):
+        return None
+    return document
 
 
 def run_whole(command: Sequence[str], folder: Path, environment: dict[str, str], timeout_s: float) -> int:

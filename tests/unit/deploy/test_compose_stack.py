@@ -20,6 +20,7 @@ inspect)
         comma=,
     done
     printf ']' ;;
+exec) while read -r _; do cat "$SAYS"; [ -e "$SAYS.last" ] && exit; done ;;
 esac
 """
 
@@ -34,8 +35,24 @@ def asked(tmp_path):
 
 @pytest.fixture
 def stack(asked):
-    engine = Engine({"PATH": f"{asked.parent}:{os.environ['PATH']}", "ASKED": str(asked)})
-    return Stack(engine, "project", {})
+    found_first = f"{asked.parent}:{os.environ['PATH']}"
+    engine = Engine({"PATH": found_first, "ASKED": str(asked), "SAYS": str(asked.parent / "says")})
+    stack = Stack(engine, "project", {})
+    yield stack
+    stack.end_asking()
+
+
+@pytest.fixture
+def says(asked):
+    """What a process in the coordinator's container answers to each question."""
+    file = asked.parent / "says"
+    file.write_text('{"epoch": 1}\n')
+    return file
+
+
+def processes(asked):
+    """How many were started in containers."""
+    return sum(line.startswith("exec ") for line in asked.read_text().splitlines())
 
 
 def test_each_service_has_the_state_of_its_own_container(stack):
@@ -57,3 +74,33 @@ def test_a_service_without_a_container_is_named_each_time(stack):
     for _ in range(2):
         with pytest.raises(StackError, match="0 containers of gone"):
             stack.state("gone")
+
+
+def test_questions_for_the_status_start_one_process(stack, asked, says):
+    assert stack.status() == {"epoch": 1}
+    says.write_text('{"epoch": 2}\n')
+    assert stack.status() == {"epoch": 2}
+    assert processes(asked) == 1
+
+
+def test_while_nobody_answers_there_is_no_status(stack, says):
+    says.write_text("null\n")
+    assert stack.status() is None
+    says.write_text('{"epoch": 1}\n')
+    assert stack.status() == {"epoch": 1}
+
+
+def test_after_the_end_of_the_container_another_process_is_asked(stack, asked, says):
+    (says.parent / "says.last").touch()
+    assert stack.status() == {"epoch": 1}
+    # The first one has ended, or ends without an answer.
+    assert stack.status() is None
+    (says.parent / "says.last").unlink()
+    assert stack.status() == {"epoch": 1}
+    assert processes(asked) == 2
+
+
+def test_an_answer_that_is_cut_off_is_none(stack, says):
+    says.write_text('{"epoch": ')
+    (says.parent / "says.last").touch()
+    assert stack.status() is None
