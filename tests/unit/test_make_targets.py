@@ -17,3 +17,16 @@ def test_clean_leaves_the_demo_which_may_run_and_says_how_to_remove_it() -> None
     told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     (line,) = [each for each in told.stdout.splitlines() if each.startswith("  make clean ")]
     assert "rm -r tidemark-demo" in line
+
+
+def test_services_interop_runs_every_judge_that_waits_for_it() -> None:
+    """A module that `make test` skips and no target names is never run."""
+    would = subprocess.run(
+        ["make", "-n", "services-interop"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+    texts = {each.name: each.read_text() for each in (ROOT / "tests/interop").glob("test_*.py")}
+    waiting = {
+        name for name, text in texts.items() if "make services-interop" in text or "every_case" in text
+    }
+    assert waiting
+    assert {name for name in waiting if f"tests/interop/{name}" not in would} == set()
