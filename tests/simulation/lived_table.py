@@ -163,11 +163,20 @@ class LivedTable(ServicePath):
     def start_coordinator(self) -> Coordinator:
         found = super().start_coordinator()
         found._listeners = (_Follow(self.placement),)
-        load_listed(self.storage, None, self.placement)
+        self._list_files()
         found.services._pressure = ServicePressure(
             self.services_config, self.placement, 1_000, self.handoff.is_worked_on
         )
         return found
+
+    def _list_files(self) -> None:
+        """As the product's loop: at the start, and after each rewind. Until then no compaction is due."""
+        load_listed(self.storage, None, self.placement)
+        self._listed_generation = self._generation()
+
+    def _generation(self) -> int:
+        assert self.context is not None
+        return self.context.fold().state.generation
 
     def second(self) -> None:
         """Tags an epoch unless assigners rest, and lets a second pass; what is tagged is committed."""
@@ -187,8 +196,9 @@ class LivedTable(ServicePath):
         """One round of the loop. Time passes in it, as in one that waits for entries."""
         coordinator = self.coordinator or self.start_coordinator()
         coordinator.step(0.0)
-        if coordinator.services.wants_listing(self.clock.now_ms()):
-            load_listed(self.storage, None, self.placement)
+        is_rewound = self._generation() != self._listed_generation
+        if is_rewound or coordinator.services.wants_listing(self.clock.now_ms()):
+            self._list_files()
         self.clock.advance(_ROUND_S)
 
     def settle(self) -> None:
