@@ -19,6 +19,7 @@ import pytest
 from tests.interop.judge import HudiJudge
 from tests.interop.shared_life import SharedTable
 from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
+from tests.interop.verdict import assert_same_rows
 from tests.simulation.scripted_tagger import Row, Tagged
 from tidemark.commit_coordinator.offline.secondary_build import SecondaryBuild
 from tidemark.commit_coordinator.offline.secondary_repair import SecondaryRepair
@@ -81,7 +82,8 @@ ARROW: Final = pa.schema(
 
 class Town(SharedTable):
     """A few values that many rows have, nulls, and values that one row has. An update draws anew, so about
-    one in eight keeps its value, and in each epoch a row moves to another file group.
+    one in eight keeps its value. Each epoch has, beside its updates, inserts and deletes: a move to another
+    file group, a late event, a delete and an insert of one key, and two rows of another one.
     """
 
     def __init__(self, folder: Path, table_type: TableType) -> None:
@@ -97,18 +99,47 @@ class Town(SharedTable):
         return {**row, "city": city, "num": number, "big": number * 10**15, "born": born, "seen": seen}
 
     def tag(self, rows: Sequence[Tagged]) -> int:
-        return super().tag([*rows, *self._move({str(row["id"]) for row, _, _ in rows})])
+        busy = {str(row["id"]) for row, _, _ in rows}
+        more: list[Tagged] = []
+        for kind in (self._move, self._late_event, self._insert_again):
+            if free := [key for key in self.places if key not in busy]:
+                key = self.draw.choice(free)
+                busy.add(key)
+                more += kind(key)
+        return super().tag([*self._two_for_one(rows), *more])
 
-    def _move(self, busy: set[str]) -> Iterator[Tagged]:
+    def _move(self, key: str) -> Iterator[Tagged]:
         """A delete in one partition, and the same values in another."""
-        for key, group in self.places.items():
-            if key not in busy and group < GROUPS - 1:
-                row = {**self.model[key], "ts": self.epochs}
-                yield row, DataOp.DELETE, self.group_ids[group]
-                moved = {**row, "day": f"d{(group + 1) % 3}"}
-                self.places[key], self.model[key] = group + 1, moved
-                yield moved, DataOp.INSERT, self.group_ids[group + 1]
-                return
+        group = self.places[key]
+        row = {**self.model[key], "ts": self.epochs}
+        yield row, DataOp.DELETE, self.group_ids[group]
+        to = (group + 1) % GROUPS
+        self.places[key], self.model[key] = to, {**row, "day": f"d{to % 3}"}
+        yield self.model[key], DataOp.INSERT, self.group_ids[to]
+
+    def _late_event(self, key: str) -> Iterator[Tagged]:
+        """An update older than the row. No reader ever sees it."""
+        group = self.places[key]
+        row = {**self.new_row(key, group), "ts": self.model[key]["ts"] - 1}
+        yield row, DataOp.UPDATE, self.group_ids[group]
+
+    def _insert_again(self, key: str) -> Iterator[Tagged]:
+        """A delete, and in the same epoch and file group a row of the deleted key."""
+        group = self.places[key]
+        yield self.model[key], DataOp.DELETE, self.group_ids[group]
+        self.model[key] = self.new_row(key, group)
+        yield self.model[key], DataOp.INSERT, self.group_ids[group]
+
+    def _two_for_one(self, rows: Sequence[Tagged]) -> Iterator[Tagged]:
+        """Of one key an older row first."""
+        added = False
+        for row, op, file_id in rows:
+            if added or op is DataOp.DELETE:
+                yield row, op, file_id
+                continue
+            key, added = str(row["id"]), True
+            yield {**self.new_row(key, self.places[key]), "ts": row["ts"] - 1}, op, file_id
+            yield row, DataOp.UPDATE, file_id
 
 
 class Asked:
@@ -131,7 +162,10 @@ class Asked:
         self.spark.write(self.life.theirs(new), "upsert", **more)
 
     def finds(self, stage: str) -> None:
-        """Values of each indexed column, several at once, null, and one that no row has."""
+        """Values of each indexed column, several at once, null, and one that no row has, as in a scan of all
+        files, whose rows are those of the model.
+        """
+        assert_same_rows(self._judge.snapshot(self.path), self.life.model.values(), stage)
         verified = verify_table(self.life.storage, lambda _: None)
         assert verified.agrees, (stage, verified.findings.examples)
         asked = read = 0
@@ -158,7 +192,8 @@ class Asked:
 
     def _groups_of(self, keys: set[str]) -> set[object]:
         """The file groups of these rows; Spark chose those of its keys, which count as one each."""
-        return {self.life.places.get(key, key) for key in keys}
+        places, ids = self.life.places, self.life.group_ids
+        return {ids[places[key]] if key in places else key for key in keys}
 
     def _look_up(self, condition: str) -> tuple[set[str], int]:
         options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
