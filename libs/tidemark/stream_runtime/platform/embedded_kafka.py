@@ -60,12 +60,13 @@ class EmbeddedKafka:
         self._class_data = class_data.java_options(class_data.KAFKA, java_home, jars)
         self._class_path = class_path(jars)
         self._settings = dict(settings or {})
-        self._kept_format = BrokerFormat(jars, self._settings)
         self._heap_mb = heap_mb
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._cluster = self._recorded_cluster(nodes)
+        usual = broker_files.server_settings(self._cluster, 1, self._node_folder(1) / "data")
+        self._kept_format = BrokerFormat(jars, usual, self._settings)
 
     @property
     def bootstrap_servers(self) -> str:
