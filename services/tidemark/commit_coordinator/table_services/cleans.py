@@ -45,6 +45,11 @@ from tidemark.commit_coordinator.table_services.listings import (
     view_of,
 )
 from tidemark.commit_coordinator.table_services.rules import half_done_by_other
+from tidemark.commit_coordinator.table_services.side_files import (
+    delete_side_file,
+    delete_side_files,
+    left_side_files,
+)
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.file_group.slices import FileGroupId
@@ -63,7 +68,6 @@ from tidemark.hudi_format.table_services.clean_planning import (
     plan_index_clean,
     recheck_clean,
 )
-from tidemark.hudi_format.table_services.dead_instants import leftovers
 from tidemark.hudi_format.table_services.operations import CleanPlan, decode_clean, encode_plan
 from tidemark.hudi_format.table_services.records import (
     clean_metadata,
@@ -79,7 +83,6 @@ LOOK_S: Final = 0.04
 STATS_KEYS: Final = 32_000
 """How many keys of column stats one clean may delete, by log files that are written under the lock."""
 _NO_LIMIT: Final = 1 << 40
-_SIDE_FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
 
 
 class _Clean:
@@ -265,8 +268,7 @@ class _Clean:
             delete(paths[number])
             context.hit(CoordinatorFailpoint.IN_SWEEP)
         for left in plan.leftovers:
-            context.storage.delete_tree(left)
-            context.storage.delete(left)
+            delete_side_file(context, left)
         for folder in sorted({parent_of(path) for path in paths}):
             context.storage.sync_dir(folder)
         self._swept = (0, 0)
@@ -286,6 +288,12 @@ class CleanData(_Clean):
     def __init__(self, config: TableServicesConfig, placement: Placement) -> None:
         super().__init__(ServiceKind.CLEAN_DATA, DATA_ROOT, "", config, config.clean.retain_ms)
         self._placement = placement
+
+    def plan(self, step: LockedStep, instant: str) -> bytes | None:
+        plan = super().plan(step, instant)
+        if plan is None:
+            delete_side_files(step, LOOK_S)
+        return plan
 
     def _stats(self, step: LockedStep) -> StatsLayout | None:
         # Records that stay behind are only waste, so stats that cannot be written hold back no clean.
@@ -317,13 +325,7 @@ class CleanData(_Clean):
             files_max=files_max,
             is_whole_table=looked.is_whole_table,
         )
-        return None if plan is None else plan.with_leftovers(self._leftovers(step))
-
-    def _leftovers(self, step: LockedStep) -> tuple[str, ...]:
-        context = step.context
-        paths = [info.path for folder in _SIDE_FOLDERS for info in context.storage.list(folder)]
-        now_ms = context.clock.now_ms()
-        return leftovers(paths, step.timelines.data, now_ms, context.publishing.written_ms)
+        return None if plan is None else plan.with_leftovers(left_side_files(step))
 
     def _commit_metadata(self, step: LockedStep, action: DecidedAction, plan: CleanPlan) -> None:
         if self._is_half_done(step, action):

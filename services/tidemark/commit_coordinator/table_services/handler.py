@@ -128,7 +128,7 @@ class ServiceHandler(Protocol):
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         """The plan of an action with this requested time, as a document; None when there is nothing to do,
         `Dropped` when there is, and something holds it up.
-        Makes nothing on the table.
+        Makes nothing on the table, and deletes at most side files of no instant.
         """
         ...
 

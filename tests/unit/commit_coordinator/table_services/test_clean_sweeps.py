@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from tests.unit.commit_coordinator.table_services.story import Story
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.commit.heartbeat import heartbeat_path
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.markers import marker_folder
 from tidemark.hudi_format.errors import LockHeldError
 from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
@@ -19,6 +22,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 )
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.timeline import Action
@@ -83,3 +87,24 @@ def test_the_sweep_of_a_clean_waits_for_another_writer_that_has_the_lock(story: 
     with pytest.raises(LockHeldError):
         served.sweep(kind)
     assert data_files(story) == before
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story, has_files: bool):
+    """A table of inserts alone never has a file to clean."""
+    kind, served, gone = ServiceKind.CLEAN_DATA, story.served, "20200101000000000"
+    if not has_files:
+        assert served.act(kind)
+    pending = story.writer.prepare(story.changed((1,))).instant.requested
+    story.storage.create(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE", b"")
+    story.storage.touch(heartbeat_path(gone))
+    story.later()
+    young = instant_from_ms(story.clock.now_ms())
+    story.storage.touch(heartbeat_path(young))
+    now_s = story.clock.now_ms() / 1000
+    os.utime(story.path / heartbeat_path(young), (now_s, now_s))
+    assert served.act(kind) is has_files
+    kept = [heartbeat_path(pending), heartbeat_path(young)]
+    assert [info.path for info in story.storage.list(".hoodie/.heartbeat")] == kept
+    assert not story.storage.exists(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE")
+    assert gone not in story.storage.names(".hoodie/.temp")
