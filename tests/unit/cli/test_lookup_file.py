@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -133,6 +134,26 @@ def test_the_longest_key_fits_with_either_end_of_line() -> None:
     for end in (b"\n", b"\r\n", b""):
         [keys] = text_batches(io.BytesIO(b"x" * 32_767 + end), "f")
         assert len(keys[0].as_py()) == 32_767
+
+
+@pytest.mark.parametrize("content", [b"aa\nb\n", b"aa\r\nb", "aa\n\ufeffb\n".encode()])
+def test_a_byte_order_mark_is_no_part_of_the_first_key(content: bytes) -> None:
+    marked = list(text_batches(io.BytesIO(codecs.BOM_UTF8 + content), "f"))
+    assert marked == list(text_batches(io.BytesIO(content), "f"))
+    assert marked[0][0].as_py() == "aa"
+
+
+def test_the_longest_key_fits_behind_a_byte_order_mark() -> None:
+    longest = codecs.BOM_UTF8 + b"x" * 32_767
+    for end in (b"\r\nb", b""):
+        [keys] = text_batches(io.BytesIO(longest + end), "f")
+        assert len(keys[0].as_py()) == 32_767
+    with pytest.raises(CliError, match="line 1 is longer than"):
+        list(text_batches(io.BytesIO(longest + b"x\r\n"), "f"))
+
+
+def test_a_file_with_a_mark_alone_has_no_key() -> None:
+    assert list(text_batches(io.BytesIO(codecs.BOM_UTF8), "f")) == []
 
 
 def test_batches_are_bounded_in_keys_and_bytes(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ value, page by page.
 from __future__ import annotations
 
 import argparse
+import codecs
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _KEY_BYTES_MAX: Final = 32_767
 """An HFile, and so the record index, cannot hold longer ones."""
+_MARK: Final = codecs.BOM_UTF8
+"""What many programs put at the beginning of a text file; no part of the first key."""
 _SAY_EVERY_S: Final = 5.0
 _ROWS_DEFAULT: Final = 1_000
 _ROWS_MAX: Final = 10_000
@@ -241,8 +244,10 @@ def text_batches(file: BinaryIO, name: str) -> Iterator[pa.StringArray]:
 
     keys: list[str] = []
     size = number = 0
-    while line := file.readline(_KEY_BYTES_MAX + 3):
+    while line := file.readline(_KEY_BYTES_MAX + len(_MARK) + len(b"\r\n") + 1):
         number += 1
+        if number == 1 and not (line := line.removeprefix(_MARK)):
+            break
         key = line.removesuffix(b"\n").removesuffix(b"\r")
         if keys and (len(keys) == BATCH_KEYS or size + len(key) > BATCH_BYTES):
             yield pa.array(keys, pa.string())
