@@ -3,6 +3,9 @@
 Each completed data commit that appears has to come later than all before it, to be the next epoch, to go on
 where the last one's positions ended, and to have its metadata commit beside it already, saying the same. It
 stays on the timeline until it is in the archive.
+
+A repair of an index names no data file, and has its metadata commit at the end: that comes behind it, and
+where the command was killed only with the next one.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -169,6 +172,7 @@ class TimelineWatch:
         self._commits: list[Commit] = []
         self._seen: set[str] = set()
         self._compactions: set[str] = set()
+        self._repairs: set[str] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="timeline watch", daemon=True)
@@ -197,9 +201,10 @@ class TimelineWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks once more."""
+        """Looks once more, when no command runs any more."""
         self.end()
-        self._look_guarded()
+        self._guarded(self.look)
+        self._guarded(self._check_repairs)
 
     def end(self) -> None:
         self._stop.set()
@@ -222,8 +227,15 @@ class TimelineWatch:
                     continue
                 self._seen.add(instant)
                 if _REPAIR in (document.get("extraMetadata") or {}):
+                    if files := written_files(document):
+                        raise BrokenTimelineError(f"{instant} is a repair, and names {sorted(files)}")
+                    self._repairs.add(instant)
                     continue
                 self._take(commit_of(document, instant, now[instant]), metadata)
+
+    def _check_repairs(self) -> None:
+        if alone := self._repairs - self._metadata.look().keys():
+            raise BrokenTimelineError(f"repairs without a metadata commit: {sorted(alone)}")
 
     def _take(self, commit: Commit, metadata: Mapping[str, str]) -> None:
         if commit.instant not in metadata:
@@ -262,12 +274,12 @@ class TimelineWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            self._look_guarded()
+            self._guarded(self.look)
             if self.failures:
                 return
 
-    def _look_guarded(self) -> None:
+    def _guarded(self, check: Callable[[], None]) -> None:
         try:
-            self.look()
+            check()
         except Exception as error:
             self.failures.append(f"timeline: {type(error).__name__}: {error}")

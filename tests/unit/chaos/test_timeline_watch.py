@@ -12,13 +12,17 @@ import pytest
 from tests.chaos.timeline_watch import BrokenTimelineError, TimelineWatch, pending
 from tests.unit.chaos.archives import archive, leave
 
+_STAT = {"type": "record", "name": "stat", "fields": [{"name": "path", "type": "string"}]}
 _SCHEMA = fastavro.parse_schema(
     {
         "type": "record",
         "name": "commit",
         "fields": [
             {"name": "extraMetadata", "type": {"type": "map", "values": "string"}},
-            {"name": "partitionToWriteStats", "type": "null"},
+            {
+                "name": "partitionToWriteStats",
+                "type": ["null", {"type": "map", "values": {"type": "array", "items": _STAT}}],
+            },
             {"name": "operationType", "type": ["null", "string"], "default": None},
         ],
     }
@@ -45,20 +49,25 @@ class Timelines:
             }
             _write(folder / _name(number, minute), extra)
 
-    def repair(self, number: int) -> Path:
-        """What `tidemark index repair` commits; returns the data table's file."""
+    def repair(self, number: int, *, files: tuple[str, ...] = ()) -> Path:
+        """What `tidemark index repair` commits to the data table, first of all; returns the file."""
         file = self.data / _name(number, 5)
-        _write(file, {"tidemark-repair": f"secondary_index_by_name {number * 10 + 1:017}"})
+        _write(file, {"tidemark-repair": f"secondary_index_by_name {number * 10 + 1:017}"}, files)
         return file
+
+    def end_repair(self, number: int) -> None:
+        """Its commit to the metadata table, which comes behind."""
+        _write(self.metadata / _name(number, 1), {})
 
 
 def _name(number: int, minute: int) -> str:
     return f"{number * 10:017}_{number * 10 + minute:017}.deltacommit"
 
 
-def _write(file: Path, extra: dict[str, str]) -> None:
+def _write(file: Path, extra: dict[str, str], files: tuple[str, ...] = ()) -> None:
+    stats = {"p": [{"path": path} for path in files]} if files else None
     with file.open("wb") as out:
-        fastavro.writer(out, _SCHEMA, [{"extraMetadata": extra, "partitionToWriteStats": None}])
+        fastavro.writer(out, _SCHEMA, [{"extraMetadata": extra, "partitionToWriteStats": stats}])
 
 
 @pytest.fixture
@@ -99,6 +108,26 @@ def test_a_repair_of_an_index_is_no_epoch_and_stays_on_the_timeline(timelines: T
     repair.unlink()
     with pytest.raises(BrokenTimelineError, match="vanished"):
         watch.look()
+
+
+def test_a_repair_without_its_metadata_commit_is_found_in_the_end(timelines: Timelines, tmp_path: Path):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    timelines.repair(2)
+    watch.look()
+    watch.stop()
+    assert len(watch.failures) == 1
+    assert f"repairs without a metadata commit: ['{20:017}']" in watch.failures[0]
+    timelines.end_repair(2)
+    watch.failures.clear()
+    watch.stop()
+    assert watch.failures == []
+
+
+def test_a_repair_that_names_data_files_is_found(timelines: Timelines, tmp_path: Path):
+    timelines.repair(1, files=("p/f.parquet",))
+    with pytest.raises(BrokenTimelineError, match="is a repair, and names"):
+        TimelineWatch(tmp_path).look()
 
 
 @pytest.mark.parametrize("first", [9, 11])
