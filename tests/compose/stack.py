@@ -17,6 +17,8 @@ from tests.compose.engine import Engine
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONFIG: Final = "/etc/tidemark/flights.yaml"
+# What the containers' own command runs.
+PYTHON: Final = (ROOT / "deploy/tidemark.sh").read_text().partition("exec ")[2].split()[0]
 WAREHOUSE: Final = "/var/lib/tidemark/warehouse"
 SERVICES: Final = (
     *("kafka", "coordinator", "assigner-1", "assigner-2"),
@@ -40,6 +42,7 @@ for _ in sys.stdin:
         print("null", flush=True)
 """
 _COMMAND_S: Final = 120.0
+_SAID_MAX: Final = 800
 _END_S: Final = 20.0
 # SIGKILL to what the container's init started; init ends with it, and the restart policy does the rest.
 _KILL_MAIN: Final = (
@@ -60,6 +63,8 @@ class Stack:
         self._project = project
         self._containers: dict[str, str] = {}
         self._asking: subprocess.Popen[bytes] | None = None
+        # What the last process that gave no answer had to say.
+        self._said = ""
 
     def script(self, *arguments: str, timeout_s: float) -> None:
         """deploy/compose.sh, its output shown. Raises StackError, TimeoutExpired. What ends it early ends all
@@ -81,7 +86,7 @@ class Stack:
             check=False,
         )
         if check and done.returncode != 0:
-            raise StackError(f"docker {' '.join(arguments[:4])} …: {done.stderr.strip()[-800:]}")
+            raise StackError(f"docker {' '.join(arguments[:4])} …: {done.stderr.strip()[-_SAID_MAX:]}")
         return done.stdout
 
     def container(self, service: str) -> str:
@@ -115,7 +120,7 @@ class Stack:
 
     def kill_process(self, service: str) -> None:
         """kill -9 of the service; its restart policy has to bring it back."""
-        self.exec(service, "python3.11", "-IS", "-c", _KILL_MAIN, check=False)
+        self.exec(service, PYTHON, "-IS", "-c", _KILL_MAIN, check=False)
 
     def kill_container(self, service: str) -> None:
         """The whole container, which stays down: as if its machine had died."""
@@ -130,25 +135,27 @@ class Stack:
         process in the coordinator's container, which lives as long as that does.
         """
         if self._asking is None:
-            command = ("exec", "-i", self.container("coordinator"), "python3.11", "-c", _SAY_STATUS, CONFIG)
+            command = ("exec", "-i", self.container("coordinator"), PYTHON, "-c", _SAY_STATUS, CONFIG)
             self._asking = subprocess.Popen(
                 ["docker", *command],
                 env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
             )
         document = _asked(self._asking, _STATUS_S)
         if document is None:
             self.end_asking()
             return None
+        self._said = ""
         return document
 
     def end_asking(self) -> None:
         """Ends the process that `status` asks; the next question starts another. Repeatable."""
         if self._asking is not None:
             self._asking.kill()
-            self._asking.communicate()
+            _, errors = self._asking.communicate()
+            self._said = errors.decode(errors="replace").strip()[-_SAID_MAX:]
             self._asking = None
 
     def wait_healthy(self, services: Sequence[str], timeout_s: float) -> float:
@@ -167,11 +174,14 @@ class Stack:
         return self.wait(all_healthy, timeout_s, lambda: f"not healthy: {waiting}")
 
     def wait(self, reached: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> float:
-        """Seconds until `reached`. Raises StackError with what was waited for."""
+        """Seconds until `reached`. Raises StackError with what was waited for, and what a process that was to
+        tell the status said instead.
+        """
         started_s = time.monotonic()
         while not reached():
             if time.monotonic() - started_s > timeout_s:
-                raise StackError(f"after {timeout_s:.0f} s: {what()}")
+                said = f"; the process that asks for the status said: {self._said}" if self._said else ""
+                raise StackError(f"after {timeout_s:.0f} s: {what()}{said}")
             time.sleep(_POLL_S)
         return time.monotonic() - started_s
 

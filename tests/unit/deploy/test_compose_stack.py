@@ -1,11 +1,12 @@
 """How the compose test asks the engine: a `docker` that keeps a list of what it was asked stands for it."""
 
 import os
+import tomllib
 
 import pytest
 
 from tests.compose.engine import Engine
-from tests.compose.stack import Stack, StackError
+from tests.compose.stack import ROOT, Stack, StackError
 
 DOCKER = """#!/bin/sh
 echo "$@" >> "$ASKED"
@@ -20,7 +21,8 @@ inspect)
         comma=,
     done
     printf ']' ;;
-exec) while read -r _; do cat "$SAYS"; [ -e "$SAYS.last" ] && exit; done ;;
+exec) [ -e "$SAYS.fails" ] && { cat "$SAYS.fails" >&2; exit 126; }
+    while read -r _; do cat "$SAYS"; [ -e "$SAYS.last" ] && exit; done ;;
 esac
 """
 
@@ -47,6 +49,14 @@ def says(asked):
     """What a process in the coordinator's container answers to each question."""
     file = asked.parent / "says"
     file.write_text('{"epoch": 1}\n')
+    return file
+
+
+@pytest.fixture
+def fails(says):
+    """There, a process in the coordinator's container ends at once, with this on stderr."""
+    file = says.parent / "says.fails"
+    file.write_text("no such interpreter\n")
     return file
 
 
@@ -104,3 +114,29 @@ def test_an_answer_that_is_cut_off_is_none(stack, says):
     says.write_text('{"epoch": ')
     (says.parent / "says.last").touch()
     assert stack.status() is None
+
+
+def test_what_a_process_without_an_answer_says_is_in_the_error(stack, fails):
+    with pytest.raises(StackError, match=r"after 0 s: no epoch; .* said: no such interpreter$"):
+        stack.wait(lambda: stack.status() is not None, 0.0, lambda: "no epoch")
+
+
+def test_what_it_said_is_no_matter_once_there_is_an_answer(stack, fails):
+    assert stack.status() is None
+    fails.unlink()
+    assert stack.status() == {"epoch": 1}
+    with pytest.raises(StackError, match=r"after 0 s: no epoch$"):
+        stack.wait(lambda: False, 0.0, lambda: "no epoch")
+
+
+def test_a_process_in_a_container_has_the_interpreter_of_the_containers_command(stack, asked, says):
+    stack.status()
+    [line] = [line for line in asked.read_text().splitlines() if line.startswith("exec -i")]
+    command = (ROOT / "deploy/tidemark.sh").read_text().splitlines()[-1]
+    assert command.split()[:2] == ["exec", line.split()[3]]
+
+
+def test_the_containers_command_is_the_installed_one():
+    installed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["tidemark"]
+    command = (ROOT / "deploy/tidemark.sh").read_text().splitlines()[-1].split()
+    assert command[2:4] == ["-m", installed.partition(":")[0]]
