@@ -1,2 +1,2 @@
 #!/bin/sh
-exec python3.11 -m tidemark.cli.main "$@"
+exec python3.11 -m tidemark.cli.entry "$@"
