@@ -253,9 +253,8 @@ class ServedTable:
     def sweep(self, kind: ServiceKind) -> bool:
         planned, decided = self._held(kind)
         while True:
-            until_ms = self.clock.now_ms() + 50
             handler, completed = self.handlers[kind], self._completed
-            if steps.sweep(self.context, handler, planned, decided, completed, until_ms):
+            if steps.sweep(self.context, handler, planned, decided, completed, 50):
                 return True
 
     def decided(self, kind: ServiceKind) -> DecidedAction:

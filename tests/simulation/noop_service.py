@@ -91,7 +91,7 @@ class Noop:
             name = Instant(action.planned.instant, Action.CLEAN, state).file_name
             step.delete(f"{DATA_ROOT}/timeline/{name}")
 
-    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, slice_ms: int) -> bool:
         """Deletes one file in each slice."""
         left = context.storage.list(USELESS)
         if left:

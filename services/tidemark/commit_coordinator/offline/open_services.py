@@ -64,7 +64,7 @@ def _end_decided(context: Context, handler: ServiceHandler, held: OpenService) -
         if steps.take_back(context, handler, planned, decided, str(error)):
             return
         completed = steps.commit(context, handler, planned, decided)
-    while not steps.sweep(context, handler, planned, decided, completed, context.clock.now_ms() + _SLICE_MS):
+    while not steps.sweep(context, handler, planned, decided, completed, _SLICE_MS):
         pass
 
 

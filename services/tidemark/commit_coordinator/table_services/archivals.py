@@ -232,12 +232,12 @@ class Archive:
         plan = decode_archive_plan(action.plan, action.planned.plan_path)
         archiving.take_back(step.context.storage, plan, step.delete)
 
-    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, slice_ms: int) -> bool:
         plan = decode_archive_plan(action.plan, action.planned.plan_path)
         if self._sweep is None or self._sweep.service != action.planned.service:
             self._sweep = _Sweep(action.planned.service)
         doing, storage = self._sweep, context.storage
-        is_over = slice_time(context.clock, until_ms)
+        is_over = slice_time(context.clock, slice_ms)
         if doing.merging is not None and not doing.merging[1].done():
             return False
         with slice_lock(context) as delete:

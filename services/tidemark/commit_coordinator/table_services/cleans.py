@@ -245,8 +245,8 @@ class _Clean:
     def take_back(self, step: LockedStep, action: DecidedAction) -> None:
         take_back_instant(step, action.planned.instant, Action.CLEAN, self._root)
 
-    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
-        return self._delete(context, action, slice_time(context.clock, until_ms), context.storage.delete)
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, slice_ms: int) -> bool:
+        return self._delete(context, action, slice_time(context.clock, slice_ms), context.storage.delete)
 
     def _delete(
         self,
@@ -334,11 +334,11 @@ class CleanData(_Clean):
         logs = metadata_deltacommit(step, action, cleaned_files(plan), cleaned_stats(plan))
         self._placement.wrote_index(logs, instant_to_ms(plan.instant))
 
-    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, slice_ms: int) -> bool:
         """Deletes under the lock, and only what the metadata table does not list: a restore lists again what
         was not deleted yet, and so does who builds the metadata table anew.
         """
-        is_over = slice_time(context.clock, until_ms)
+        is_over = slice_time(context.clock, slice_ms)
         with slice_lock(context) as delete:
             if not _listed_anew(load_timelines(context.storage), action.planned.instant):
                 return self._delete(context, action, is_over, delete)

@@ -198,7 +198,7 @@ class _Compaction:
             storage.sync_dir(join_path(self._folder, partition))
         take_back_instant(step, action.planned.instant, Action.COMPACTION, self._root)
 
-    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, slice_ms: int) -> bool:
         if by_other:
             self._delete_unnamed(context, action)
         return True

@@ -166,10 +166,10 @@ class ServiceHandler(Protocol):
         """
         ...
 
-    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
-        """Deletes what the action made useless; returns whether nothing is left to do. Stops at ``until_ms``
-        (Unix epoch) and goes on in a later round. Runs without the lock; a kind whose deletions need it takes
-        it (`sweeps_with_lock`). ``by_other``: another engine completed the instant; files of ours that its
-        commit does not name are deleted, too.
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, slice_ms: int) -> bool:
+        """Deletes what the action made useless; returns whether nothing is left to do. Stops ``slice_ms``
+        after its first deletion, and goes on in a later round. Runs without the lock; a kind whose deletions
+        need it takes it (`sweeps_with_lock`). ``by_other``: another engine completed the instant; files of
+        ours that its commit does not name are deleted, too.
         """
         ...

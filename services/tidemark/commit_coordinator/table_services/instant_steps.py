@@ -190,21 +190,20 @@ def _delete_pending(step: LockedStep, instant: str, action: Action, root: str) -
     step.context.storage.sync_dir(join_path(root, "timeline"))
 
 
-def slice_time(clock: Clock, until_ms: int) -> Callable[[], bool]:
-    """Tells whether the time of a slice, which begins now and ends at ``until_ms``, is over.
+def slice_time(clock: Clock, slice_ms: int) -> Callable[[], bool]:
+    """Tells whether the time of a slice is over: ``slice_ms``, which begin when it is asked first.
 
     Deletions get all of that time, and the first one is made in any case: ask before each. What comes before
-    them (the lock, listings) takes longer than the whole slice where the disk is slow. If it counted, no
-    slice would ever delete anything.
+    them (documents, the lock, listings) takes longer than the whole slice where the disk is slow. If it
+    counted, a slice would delete one file, or none.
     """
-    length_ms = until_ms - clock.now_ms()
     ends_ms: int | None = None
 
     def is_over() -> bool:
         nonlocal ends_ms
         now_ms = clock.now_ms()
         if ends_ms is None:
-            ends_ms = now_ms + length_ms
+            ends_ms = now_ms + slice_ms
             return False
         return now_ms >= ends_ms
 

@@ -90,7 +90,7 @@ class RollBackDead:
     def take_back(self, step: LockedStep, action: DecidedAction) -> None:
         """A rollback that broke off goes on when its instant is found dead again."""
 
-    def sweep(self, context: Context, action: DecidedAction, by_other: bool, until_ms: int) -> bool:
+    def sweep(self, context: Context, action: DecidedAction, by_other: bool, slice_ms: int) -> bool:
         return True
 
 

@@ -354,9 +354,8 @@ class ServiceRunner:
     def _sweep(self, action: SweepService, seen: SeenServices) -> None:
         planned, noted = action.planned, seen.action(action.planned.service)
         completed = Completed(noted.completion, noted.by_other)
-        until_ms = self._context.clock.now_ms() + self.rules.step_ms
-        handler = self._handler(planned.kind)
-        if steps.sweep(self._context, handler, planned, action.decided, completed, until_ms):
+        handler, slice_ms = self._handler(planned.kind), self.rules.step_ms
+        if steps.sweep(self._context, handler, planned, action.decided, completed, slice_ms):
             outcome = "by another engine" if completed.by_other else "done"
             _log.info("service action %d (%s) is %s", planned.service, planned.kind, outcome)
             now_ms = self._context.clock.now_ms()

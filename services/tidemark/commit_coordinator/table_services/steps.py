@@ -204,11 +204,11 @@ def sweep(
     planned: ServicePlanned,
     decided: ServiceDecided,
     completed: Completed,
-    until_ms: int,
+    slice_ms: int,
 ) -> bool:
     """One slice of the sweep; True when the action is ended by `ServiceCommitted`."""
     action = decided_action(context, planned, decided)
-    swept = handler.sweep(context, action, completed.by_other, until_ms)
+    swept = handler.sweep(context, action, completed.by_other, slice_ms)
     context.hit(CoordinatorFailpoint.IN_SWEEP)
     if not swept:
         return False
@@ -282,7 +282,7 @@ def end_left_action(context: Context, handler: ServiceHandler, action: DecidedAc
         return True
     if is_pending:
         handler.commit(step, action)
-    while not handler.sweep(context, action, False, context.clock.now_ms() + _SLICE_MS):
+    while not handler.sweep(context, action, False, _SLICE_MS):
         pass
     return is_pending
 

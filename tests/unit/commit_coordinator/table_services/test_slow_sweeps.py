@@ -1,4 +1,6 @@
-"""Sweeps on a disk that is slow: to take the lock and to list the timeline takes longer than a slice may."""
+"""Sweeps on a disk that is slow: to read the action's documents, to take the lock and to list the timeline
+takes longer than a slice may.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ import pytest
 from testing.clock import ManualClock
 from tests.unit.commit_coordinator.table_services.story import Story
 from tests.unit.commit_coordinator.table_services.test_archive_handler import compacted_and_written_on
+from tidemark.commit_coordinator.commit.stored_documents import STORE
 from tidemark.commit_coordinator.table_services import steps
 from tidemark.epoch_protocol.service_entries import ServiceKind
 
 STEP_MS = 50
 LISTING_MS = 200
+READING_MS = 60
 DELETION_MS = 10
 KINDS = [ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX, ServiceKind.ARCHIVE]
 
@@ -32,11 +36,17 @@ def slow_down(story: Story, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     deleted: list[str] = []
     storage, clock = story.served.context.storage, story.clock
     assert isinstance(clock, ManualClock)
-    names, delete = storage.names, storage.delete
+    names, read, delete = storage.names, storage.read, storage.delete
 
     def slow_names(path: str) -> list[str]:
         clock.advance(LISTING_MS / 1_000)
         return names(path)
+
+    def slow_read(path: str) -> bytes:
+        # Not the lock, which is read before each deletion.
+        if path.startswith(STORE):
+            clock.advance(READING_MS / 1_000)
+        return read(path)
 
     def slow_delete(path: str) -> bool:
         clock.advance(DELETION_MS / 1_000)
@@ -44,6 +54,7 @@ def slow_down(story: Story, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return delete(path)
 
     monkeypatch.setattr(storage, "names", slow_names)
+    monkeypatch.setattr(storage, "read", slow_read)
     monkeypatch.setattr(storage, "delete", slow_delete)
     return deleted
 
@@ -53,9 +64,8 @@ def slices_of(story: Story, kind: ServiceKind, at_most: int) -> int:
     served = story.served
     planned, decided = served._held(kind)
     for count in range(1, at_most + 1):
-        until_ms = story.clock.now_ms() + STEP_MS
         handler, completed = served.handlers[kind], served._completed
-        if steps.sweep(served.context, handler, planned, decided, completed, until_ms):
+        if steps.sweep(served.context, handler, planned, decided, completed, STEP_MS):
             return count
     raise AssertionError(f"{kind} is not swept after {at_most} slices")
 
