@@ -103,8 +103,9 @@ class ReplayedPage:
 
 
 class Warmth(NamedTuple):
-    """How much of the record index is in run files of assigners: shards, of them loaded and to be loaded, and
-    entries of how many.
+    """How much of the record index is in run files of assigners: shards that they hold, of them loaded and to
+    be loaded, and entries of how many. ``table_shards``: of the whole table; 0: a former coordinator that
+    does not say.
     """
 
     shards: int
@@ -112,6 +113,7 @@ class Warmth(NamedTuple):
     left: int
     entries: int
     entries_max: int
+    table_shards: int = 0
 
 
 class AdminClient:
@@ -191,7 +193,8 @@ class AdminClient:
     def warm_index(self, start: bool) -> Warmth:
         """Has the assigners load the record index into their run files (``start``); how far they are."""
         answer = self._call(self._stub.WarmIndex, pb.WarmIndexRequest(table=self._table, start=start))
-        return Warmth(answer.shards, answer.loaded, answer.left, answer.entries, answer.entries_max)
+        numbers = answer.shards, answer.loaded, answer.left, answer.entries, answer.entries_max
+        return Warmth(*numbers, answer.table_shards)
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:
         """Documents of the newest epochs, newest first."""

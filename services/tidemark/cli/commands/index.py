@@ -15,13 +15,17 @@ from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 if TYPE_CHECKING:
     from tidemark.config import TableConfigFile
-    from tidemark.console.admin_client import AdminClient
+    from tidemark.console.admin_client import AdminClient, Warmth
     from tidemark.stream_runtime.clock import Clock
 
 _ASK_EVERY_S: Final = 1.0
 _NO_ASSIGNER: Final = "NO_ASSIGNER"
 # An assigner answers between two batches. On a cold index one may take half a minute.
 _BUSY_S: Final = 180.0
+# A coordinator that answers may have assigners that are about to start.
+_STARTING_S: Final = 20.0
+# A lane moves within two leases, and a load shows entries every second.
+_STILL_S: Final = 300.0
 _PERCENT: Final = 100
 
 
@@ -162,41 +166,70 @@ def run_warm(options: argparse.Namespace) -> int:
 
 
 def _asked(client: AdminClient, clock: Clock, output: Output, say: Callable[[_Progress], None]) -> _Progress:
-    """Asks until nothing is left, and for the rest anew as long as that loads something.
+    """Asks until every shard of the table is loaded, as long as something changes.
 
-    An assigner that opens a lane anew meanwhile (another writer has committed, or the lane moves) forgets
-    what was left of it.
+    1. While something is left to load, or no assigner holds some shards (their lane moves), it waits.
+    2. When nothing is left of all shards it asks for the rest anew: an assigner that opened a lane anew
+       (another writer has committed, a lane moved, it started again) has forgotten what was left.
+    3. When that ends with as many loaded shards as before, the rest has no room.
+
+    Raises CliError when nothing changes for `_STILL_S`.
     """
-    before, progress = -1, _answered(client, clock, output, start=True)
-    while progress.left or before < progress.loaded < progress.shards:
-        start = not progress.left
-        if start:
-            before = progress.loaded
+    progress = _answered(client, clock, output, True, _STARTING_S)
+    changes, at_rest = _Changes(clock), -1
+    while True:
+        shards = max(progress.table_shards, progress.shards)
+        is_at_rest = not progress.left and progress.shards == shards
+        whole = progress._replace(shards=shards)
+        if progress.loaded >= shards or (is_at_rest and progress.loaded == at_rest):
+            return whole
+        if is_at_rest:
+            at_rest = progress.loaded
         else:
-            say(progress)
+            say(whole)
+            changes.check(progress)
             clock.sleep(_ASK_EVERY_S)
-        progress = _answered(client, clock, output, start, has_begun=True)
-    return progress
+        progress = _answered(client, clock, output, not progress.left, _BUSY_S)
 
 
-def _answered(
-    client: AdminClient, clock: Clock, output: Output, start: bool, has_begun: bool = False
-) -> _Progress:
-    """How far the loads are. An assigner that is busy or opens its lanes is asked again. ``has_begun``: one
-    has answered already, so the only one that there is may be starting again. Raises RpcError.
+class _Changes:
+    """Whether the loads go on. Entries count where they are more than before: a shard whose load fails again
+    and again has some of them each time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._since_s = clock, clock.monotonic_s()
+        self._shards, self._entries = (-1, -1, -1), -1
+
+    def check(self, progress: Warmth) -> None:
+        """Raises CliError where nothing has changed for `_STILL_S`."""
+        shards, now_s = (progress.shards, progress.loaded, progress.left), self._clock.monotonic_s()
+        if shards != self._shards or progress.entries > self._entries:
+            self._shards, self._entries, self._since_s = shards, progress.entries, now_s
+        elif now_s - self._since_s >= _STILL_S:
+            unheld = max(progress.table_shards - progress.shards, 0)
+            raise CliError(
+                f"nothing changed for {_STILL_S:.0f} s: {progress.loaded} of {progress.shards + unheld} "
+                f"shards are loaded, {progress.left} are left, no assigner holds {unheld}. `tidemark status` "
+                "and the assigners' logs say what they do; run the command again"
+            )
+
+
+def _answered(client: AdminClient, clock: Clock, output: Output, start: bool, nobody_s: float) -> Warmth:
+    """How far the loads are. An assigner that is busy or opens its lanes is asked again, and for ``nobody_s``
+    also where there is none: one may be starting. Raises RpcError.
     """
     from tidemark.errors import ErrorKind
     from tidemark.stream_runtime.retry import Deadline
     from tidemark.stream_runtime.rpc.errors import RpcError
 
-    deadline, is_told = Deadline(clock, _BUSY_S), False
+    deadline, of_nobody, is_told = Deadline(clock, _BUSY_S), Deadline(clock, nobody_s), False
     while True:
         try:
             return client.warm_index(start)
         except RpcError as error:
-            is_nobody = error.info.reason == _NO_ASSIGNER and not has_begun
-            is_busy = error.kind is ErrorKind.RETRYABLE and not is_nobody
-            if not is_busy or deadline.is_over:
+            is_over = of_nobody.is_over if error.info.reason == _NO_ASSIGNER else deadline.is_over
+            if error.kind is not ErrorKind.RETRYABLE or is_over:
                 raise
             if not is_told:
                 output.say(f"{error.details}; asking again")

@@ -166,7 +166,7 @@ class Answers:
             lookup=KeyLookups(config.table.name, holders, asked, security).lookup,
             lookup_stream=streams.answers,
             lookup_value=partial(lookup_value, ports.storage),
-            warm=IndexWarming(config.table.name, opened.members, security).warm,
+            warm=IndexWarming(config.table.name, opened.table.num_shards, opened.members, security).warm,
             served=parts.served.answer,
             dead_letters=DeadLetterCalls(dead_letters),
             verify=VerifyCalls(parts.verification, ports.clock),

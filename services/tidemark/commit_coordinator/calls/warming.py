@@ -15,8 +15,11 @@ from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 class IndexWarming:
     """Asks all live assigners, one after the other."""
 
-    def __init__(self, table: str, members: Members, security: ClientSecurity = IN_THE_CLEAR) -> None:
-        self._table, self._members, self._security = table, members, security
+    def __init__(
+        self, table: str, shards: int, members: Members, security: ClientSecurity = IN_THE_CLEAR
+    ) -> None:
+        """``shards``: of the table's record index."""
+        self._table, self._shards, self._members, self._security = table, shards, members, security
 
     def warm(self, start: bool) -> pb.WarmIndexResponse:
         """The sums over all assigners. ``start``: they begin to load what they lack.
@@ -26,7 +29,7 @@ class IndexWarming:
         members = self._members.members(Stage.ASSIGN)
         if not members:
             raise NoAssignerError("no assigner holds a lane: start one, or wait")
-        total = pb.WarmIndexResponse()
+        total = pb.WarmIndexResponse(table_shards=self._shards)
         for member in members:
             one = self._ask(member.address, start)
             total.shards += one.shards

@@ -231,8 +231,8 @@ def test_single_look_ups_of_many_keys_are_divided_by_what_an_assigner_takes(worl
 def test_all_assigners_are_asked_to_load_their_shards(world: World) -> None:
     members = [SimpleNamespace(address=str(server.address)) for server in world.servers]
     found = list(members)
-    warming = IndexWarming("t", cast(Members, SimpleNamespace(members=lambda _: found)))
-    wanted = pb.WarmIndexResponse(shards=8, loaded=4, left=4, entries=10, entries_max=18)
+    warming = IndexWarming("t", 16, cast(Members, SimpleNamespace(members=lambda _: found)))
+    wanted = pb.WarmIndexResponse(shards=8, loaded=4, left=4, entries=10, entries_max=18, table_shards=16)
     assert warming.warm(start=True) == wanted
     assert warming.warm(start=False).left == 2
     found.clear()
