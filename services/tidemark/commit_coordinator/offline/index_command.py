@@ -26,7 +26,7 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 
 TRIES_MAX: Final = 20
-PENDING_WAIT_MS: Final = 120_000
+PENDING_WAIT_S: Final = 120.0
 _LOOK_MS: Final = 500
 T = TypeVar("T", covariant=True)
 
@@ -62,14 +62,14 @@ class IndexCommand:
         self.say, self.hit = say, hit
         self._times = InstantGenerator(clock)
 
-    def wait_for(self, pending: Sequence[Instant], until_ms: int) -> None:
+    def wait_for(self, pending: Sequence[Instant], until_s: float) -> None:
         """Waits a moment, without the lock, while the writers of these instants are alive. Raises
-        AdoptionError for one that is not, and after the time.
+        AdoptionError for one that is not, and from ``until_s`` (`Clock.monotonic_s`) on.
         """
-        now_ms = self.clock.now_ms()
+        now_ms, is_over = self.clock.now_ms(), self.clock.monotonic_s() >= until_s
         publication = open_publication(self.storage, self.clock, self._ids)
         refuse_pending(
-            [one for one in pending if now_ms >= until_ms or not is_alive(publication, one.requested, now_ms)]
+            [one for one in pending if is_over or not is_alive(publication, one.requested, now_ms)]
         )
         self.clock.sleep_ms(_LOOK_MS)
 
@@ -115,9 +115,11 @@ class IndexCommand:
             yield by
 
     @contextmanager
-    def locked(self, by: Command) -> Iterator[None]:
-        """Holds the lock. Raises as `LockWait.acquire` where it is not to be had."""
-        LockWait(self.storage, self.clock, self.say).acquire(by.lock)
+    def locked(self, by: Command, beat: Callable[[], None] | None = None) -> Iterator[None]:
+        """Holds the lock. Raises as `LockWait.acquire` where it is not to be had. ``beat``: called again and
+        again while the lock is waited for; by default the command's own sign of life.
+        """
+        LockWait(self.storage, self.clock, self.say, beat or by.beat).acquire(by.lock)
         try:
             yield
         finally:
@@ -133,26 +135,26 @@ class _AtRest:
 
     def take(self, last: Last[T]) -> T:
         command, by = self._command, self._by
-        until_ms = command.clock.now_ms() + PENDING_WAIT_MS
+        until_s = command.clock.monotonic_s() + PENDING_WAIT_S
         for _ in range(TRIES_MAX):
             self._alive()
             seen = last.look(self._alive)
-            with command.locked(by):
+            with command.locked(by, self._alive):
                 timelines = command.timelines()
                 if _is_as_of(seen, timelines[0]) and last.is_next(timelines[1]):
                     return last.act(timelines)
             self._asks = True
-            self._wait_for_pending(until_ms)
-        with command.locked(by):
+            self._wait_for_pending(until_s)
+        with command.locked(by, self._alive):
             timelines = command.timelines()
             refuse_pending(timelines[0].pending(*UNSAFE_PENDING))
             last.look(self._alive)
             return last.act(timelines)
 
-    def _wait_for_pending(self, until_ms: int) -> None:
+    def _wait_for_pending(self, until_s: float) -> None:
         while pending := self._command.timelines()[0].pending(*UNSAFE_PENDING):
             self._alive()
-            self._command.wait_for(pending, until_ms)
+            self._command.wait_for(pending, until_s)
 
     def _alive(self, done: int = 0, left: int = 0) -> None:
         self._by.beat()

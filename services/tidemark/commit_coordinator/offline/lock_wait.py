@@ -1,10 +1,13 @@
 """How a command that runs beside a coordinator waits for the table's lock.
 
-1. A lock whose holder is alive is waited for, `LOCK_WAIT_MS` in all. A coordinator that works takes it often,
-   and on a busy machine holds it for seconds.
-2. A coordinator is alive while its sign of life changes. Of another engine's writer nothing can be seen but
-   its lock, which has another time when it was given back and taken again.
-3. A holder of whom nothing changes for `HOLDER_SILENT_MS` is dead. The error says what frees the lock.
+1. A lock is waited for, `LOCK_WAIT_S` in all. A coordinator that works takes it often, and on a busy machine
+   holds it for seconds.
+2. A coordinator that holds it is alive while its sign of life changes. One of which nothing changes for
+   `WATCHED_S` is dead. The error says what frees the lock.
+3. Another engine's writer shows nothing while it holds the lock: it is waited for to the end, and never
+   called dead.
+4. While the command waits it gives signs of life itself: it may have asked the coordinator for a moment
+   without commits, which ends when it is silent.
 
 Example: a coordinator commits for nine seconds in one hold of the lock. The command says at second five that
 it waits, and goes on at second nine. If the coordinator was killed, its lock and its sign are still the same
@@ -19,68 +22,66 @@ from collections.abc import Callable
 from typing import Final
 
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
-from tidemark.commit_coordinator.opening.sign_of_life import shown_sign
+from tidemark.commit_coordinator.offline.watch import WATCHED_S, SignWatch
 from tidemark.hudi_format.errors import LockHeldError
-from tidemark.hudi_format.publication.table_lock import COMMAND_SILENT_MS, LOCK_PATH, LockHolder, TableLock
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH, LockHolder, TableLock
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.stream_runtime.clock import Clock
 
-LOCK_WAIT_MS: Final = 120_000
-HOLDER_SILENT_MS: Final = COMMAND_SILENT_MS
+LOCK_WAIT_S: Final = 120.0
 _TRY_MS: Final = 1_000
-_SAY_EVERY_MS: Final = 5_000
-_Sign = tuple[LockHolder | None, str]
+_SAY_EVERY_S: Final = 5.0
 
 
 class LockWait:
-    """`say` is told every five seconds who is waited for."""
+    """``say`` is told every five seconds who is waited for; ``beat`` is called at each try, about once a
+    second.
+    """
 
-    def __init__(self, storage: Storage, clock: Clock, say: Callable[[str], None]) -> None:
-        self._storage, self._clock, self._say = storage, clock, say
+    def __init__(
+        self, storage: Storage, clock: Clock, say: Callable[[str], None], beat: Callable[[], None]
+    ) -> None:
+        self._storage, self._clock, self._say, self._beat = storage, clock, say, beat
 
     def acquire(self, lock: TableLock) -> None:
-        """Takes the lock. Raises AdoptionError where a dead coordinator left it, and where others have it for
-        all of `LOCK_WAIT_MS`; LockHeldError where a writer of another engine seems to be dead; what
-        `TableLock.try_acquire` raises.
+        """Takes the lock. Raises AdoptionError where a dead coordinator left it, and where others take turns
+        with it for all of `LOCK_WAIT_S`; LockHeldError where one writer of another engine has it for all
+        that time; what `TableLock.try_acquire` raises.
         """
-        began_ms = said_ms = since_ms = self._clock.now_ms()
-        seen = self._seen(lock)
+        began_s = said_s = self._clock.monotonic_s()
+        first = holder = lock.holder()
+        takes_turns, watch = False, SignWatch(self._storage, self._clock)
         while True:
+            self._beat()
             try:
                 lock.acquire(_TRY_MS)
                 return
             except LockHeldError as error:
                 held = error
-            now_ms, now = self._clock.now_ms(), self._seen(lock)
-            if now != seen:
-                seen, since_ms = now, now_ms
-            elif now_ms - since_ms >= HOLDER_SILENT_MS:
-                _refuse_dead(seen[0], held)
-            if now_ms - began_ms >= LOCK_WAIT_MS:
+            before, holder = holder, lock.holder()
+            takes_turns |= holder != first
+            if not watch.look() and holder != before:
+                watch.moved()
+            if _is_coordinators(holder) and watch.is_silent:
                 raise AdoptionError(
-                    f"{LOCK_PATH} was waited for {LOCK_WAIT_MS // 1_000} s, and {_named(seen[0])} that "
-                    "is alive had it each time: run the command again"
+                    f"{LOCK_PATH} is held by a coordinator that has given no sign of life for "
+                    f"{WATCHED_S:.0f} s: it is dead. `tidemark recover` frees the lock"
                 ) from held
-            if now_ms - said_ms >= _SAY_EVERY_MS:
-                said_ms = now_ms
-                self._say(f"waiting for the table's lock: {_named(seen[0])} holds it")
+            now_s = self._clock.monotonic_s()
+            if now_s - began_s >= LOCK_WAIT_S:
+                if holder is not None and holder.is_foreign and not takes_turns:
+                    raise held
+                raise AdoptionError(
+                    f"{LOCK_PATH} was waited for {LOCK_WAIT_S:.0f} s, and {_named(holder)} had it each time: "
+                    "run the command again"
+                ) from held
+            if now_s - said_s >= _SAY_EVERY_S:
+                said_s = now_s
+                self._say(f"waiting for the table's lock: {_named(holder)} holds it")
 
-    def _seen(self, lock: TableLock) -> _Sign:
-        """Who holds the lock, and the holder's sign of life. A coordinator's says nothing of others."""
-        holder = lock.holder()
-        is_coordinators = holder is not None and not holder.is_foreign and not holder.command
-        return holder, shown_sign(self._storage) if is_coordinators else ""
 
-
-def _refuse_dead(holder: LockHolder | None, held: LockHeldError) -> None:
-    if holder is None or holder.command:
-        return
-    if holder.is_foreign:
-        raise held
-    raise AdoptionError(
-        f"{LOCK_PATH} is held by a coordinator that has given no sign of life for "
-        f"{HOLDER_SILENT_MS // 1_000} s: it is dead. `tidemark recover` frees the lock"
-    ) from held
+def _is_coordinators(holder: LockHolder | None) -> bool:
+    return holder is not None and not holder.is_foreign and not holder.command
 
 
 def _named(holder: LockHolder | None) -> str:

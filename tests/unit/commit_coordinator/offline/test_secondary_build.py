@@ -162,7 +162,7 @@ class Beating(ManualClock):
 def test_a_pending_write_is_refused_by_name_once_its_writer_is_dead_or_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_alive: bool
 ) -> None:
-    monkeypatch.setattr(index_command, "PENDING_WAIT_MS", 3_000)
+    monkeypatch.setattr(index_command, "PENDING_WAIT_S", 3.0)
     new_table(tmp_path / "table").commit(rows(1, 3, 1))
     storage, clock = LocalStorage(tmp_path / "table"), Beating(2_000_000_000_000)
     pending_since(storage, "20330101000000000")
