@@ -54,7 +54,7 @@ class StrayWriter:
                     self._address, TABLE, kind.open.worker or _NAME, _MESSAGE_BYTES, _no_plan_is_read
                 )
                 try:
-                    services.report_service_failed(kind.open.number, _NAME, [])
+                    services.report_service_failed(kind.open.number, _NAME, 0, [])
                     return True
                 finally:
                     services.close()

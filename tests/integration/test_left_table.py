@@ -42,7 +42,7 @@ from tidemark.hudi_format.timeline.avro_records import (
     encode_commit_metadata,
     group_stats,
 )
-from tidemark.stream_writer.table_services.bins import BinReport, decode_report
+from tidemark.stream_writer.table_services.bins import BinReport, MergeFailed, decode_report
 from tidemark.stream_writer.table_services.process_engine import ProcessEngine
 from tidemark.stream_writer.table_services.services_loop import (
     BegunService,
@@ -116,7 +116,9 @@ class Handed:
         tickets = tuple(each.ticket for each in outcomes if each.ticket is not None)
         self.report = ServiceReport(encode_outcomes(tuple(outcomes)), tickets)
 
-    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
+    def report_service_failed(
+        self, number: int, reason: str, done: int, failures: Sequence[MergeFailed]
+    ) -> None:
         self.failures.append(reason)
 
     def give_service_back(self, number: int) -> None:

@@ -123,11 +123,12 @@ class Placement:
                 raise SuspendedError("the table's files are being listed anew: ask again")
             self._see_rows(wants)
             for want in wants:
-                left = want.records
+                left, path = want.records, want.partition_path
+                shut = {file_id for partition, file_id in self._failed if partition == path}
                 while left > 0:
                     share = want.arrow_bytes * left // want.records
                     file_id = f"{self._ids.uuid()}-0"
-                    lease = self._planner.lease(want.partition_path, left, share, file_id)
+                    lease = self._planner.lease(path, left, share, file_id, shut)
                     leases.append(lease)
                     left -= lease.records
         return leases
@@ -192,11 +193,17 @@ class Placement:
         with self._lock:
             self._held = groups
 
-    def merge_failed(self, groups: Iterable[GroupName], reason: str, now_ms: int) -> None:
-        """The merges of these file groups failed, and they are the cause of it."""
+    def merge_failed(self, reasons: Mapping[GroupName, str], now_ms: int) -> None:
+        """The merges of these file groups failed, and they are the cause of it. They get no inserts until one
+        succeeds.
+        """
         with self._lock:
-            failed = {group: FailedMerge.after(self._failed.get(group), reason, now_ms) for group in groups}
-            self._failed = {**self._failed, **failed}
+            failed = dict(self._failed)
+            for group, reason in reasons.items():
+                tries = failed[group].tries + 1 if group in failed else 1
+                oldest_ms = self._data.of(*group).oldest_log_ms
+                failed[group] = FailedMerge(tries, now_ms, reason, oldest_ms)
+            self._failed = failed
 
     def _is_news(self, what: str, at_ms: int) -> bool:
         """Whether it was not told before. Requested times are distinct."""
@@ -208,7 +215,7 @@ class Placement:
     def _forget_merged(self) -> None:
         """Another engine may have merged what we could not."""
         self._failed = {
-            group: failed for group, failed in self._failed.items() if self._data.of(*group).log_count
+            group: failed for group, failed in self._failed.items() if failed.is_of(self._data.of(*group))
         }
 
     def _put_index_logs(self, logs: Iterable[MetadataLogFile], at_ms: int) -> None:

@@ -6,13 +6,14 @@ import zlib
 from typing import Final
 
 from tidemark.commit.v1 import commit_pb2 as pb
-from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff, ServiceReport
+from tidemark.commit_coordinator.calls.service_handoff import FailedOperation, ServiceHandoff, ServiceReport
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.table_services.operations import decode_outcomes
 
 _REASON_CHARS_MAX: Final = 10_000
+_GROUP_REASON_CHARS_MAX: Final = 1_000
 
 
 class RefusedServiceError(CoordinatorError):
@@ -66,8 +67,12 @@ class ServiceCalls:
         """
         number, worker, taken = request.number, request.worker_id, False
         if request.failure:
-            reason, unmergeable = request.failure[:_REASON_CHARS_MAX], tuple(request.unmergeable)
-            taken = self._handoff.fail(number, worker, reason, unmergeable)
+            reason = request.failure[:_REASON_CHARS_MAX]
+            failed = tuple(
+                FailedOperation(found.number, found.reason[:_GROUP_REASON_CHARS_MAX], found.damaged)
+                for found in request.failed
+            )
+            taken = self._handoff.fail(number, worker, reason, failed, request.done)
         elif request.outcomes:
             taken = self._handoff.report(number, worker, self._report(request.outcomes))
         elif request.given_back:

@@ -52,14 +52,26 @@ class ServiceProgress:
 
 
 @dataclass(frozen=True)
+class FailedOperation:
+    """An operation of a plan, by its number, of which the file group is the cause that it failed
+    (``is_damaged``), or may be.
+    """
+
+    number: int
+    reason: str
+    is_damaged: bool
+
+
+@dataclass(frozen=True)
 class ServiceNews:
-    """What the loop has not seen yet: ``failure`` None for a report. ``unmergeable``: numbers of the
-    operations whose file groups are the cause of the failure.
+    """What the loop has not seen yet: ``failure`` None for a report. Of a failure: how many operations were
+    ``done`` in this try, and which ``failed`` because of their file groups, or perhaps because of them.
     """
 
     number: int
     failure: str | None
-    unmergeable: tuple[int, ...] = ()
+    failed: tuple[FailedOperation, ...] = ()
+    done: int = 0
 
 
 @dataclass
@@ -148,7 +160,9 @@ class ServiceHandoff:
                 self._news.append(ServiceNews(number, None))
             return True
 
-    def fail(self, number: int, worker: str, reason: str, unmergeable: tuple[int, ...] = ()) -> bool:
+    def fail(
+        self, number: int, worker: str, reason: str, failed: tuple[FailedOperation, ...] = (), done: int = 0
+    ) -> bool:
         """Takes the reason why the tasks failed; False if somebody else has the action, or it is not open.
         Nobody gets it before the loop offers it again.
         """
@@ -156,7 +170,7 @@ class ServiceHandoff:
             if self._held_by(number, worker) is None:
                 return False
             del self._open[number]
-            self._news.append(ServiceNews(number, reason, unmergeable))
+            self._news.append(ServiceNews(number, reason, failed, done))
             return True
 
     def give_back(self, number: int, worker: str) -> bool:

@@ -11,7 +11,7 @@ until its last megabyte is leased, then to the second one, then to a new group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,15 +76,27 @@ class FileGroupPlanner:
             measured = min(max(stored_bytes / arrow_bytes, 0.02), 2.0)
             self._ratio += _RATIO_WEIGHT * (measured - self._ratio)
 
-    def lease(self, partition: str, records: int, arrow_bytes: int, new_file_id: str) -> FileGroupLease:
-        """Leases room in the fullest group that has room for one record, else in a new ``new_file_id``.
+    def lease(
+        self,
+        partition: str,
+        records: int,
+        arrow_bytes: int,
+        new_file_id: str,
+        shut: Collection[str] = (),
+    ) -> FileGroupLease:
+        """Leases room in the fullest group that has room for one record and is not ``shut`` (file ids), else
+        in a new ``new_file_id``.
 
         ``records``, ``arrow_bytes``: the inserts that wait. The lease is for as many records as fit the
         group, but for at most four times those that wait (or 1,000 if that is more), and for at least one.
         """
         groups = self._partitions.setdefault(partition, {})
         per_record = max(arrow_bytes * self._ratio / max(records, 1), 1.0)
-        open_groups = [g for g in groups.values() if self._target - g.size >= per_record]
+        open_groups = [
+            group
+            for group in groups.values()
+            if self._target - group.size >= per_record and group.file_id not in shut
+        ]
         group = max(open_groups, key=lambda g: (g.size, g.file_id), default=None)
         if group is None:
             group = groups[new_file_id] = _Group(new_file_id, 0)

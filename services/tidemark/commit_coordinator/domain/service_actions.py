@@ -82,7 +82,8 @@ class SeenAction:
     ``offered``, ``reported``: its tasks were handed out; their report is held. ``decide_at_ms``: when other
     writers' clocks have passed its instant. ``lost``: why it is void. ``completed``: it is in the table, by
     ``by_other`` or by us at the time ``completion``. ``failures``: of its tasks or steps, in a row; the next
-    step is tried at ``retry_at_ms``, because of ``problem``.
+    step is tried at ``retry_at_ms``, because of ``problem``. ``of_groups``: it is void because of file groups
+    that are left out from now on.
     """
 
     offered: bool = False
@@ -95,6 +96,7 @@ class SeenAction:
     failures: int = 0
     retry_at_ms: int = 0
     problem: str = ""
+    of_groups: bool = False
 
 
 @dataclass
@@ -149,6 +151,22 @@ class SeenServices:
         seen = self.kind(kind)
         seen.failures += 1
         seen.problem, seen.not_before_ms = problem, now_ms + pause_ms(seen.failures)
+
+    def lose(self, number: int, reason: str) -> None:
+        """The action is void. If steps of it failed before, that is the reason: what else the table did
+        meanwhile came between only because of it.
+        """
+        noted = self.action(number)
+        noted.lost = f"{noted.problem}; meanwhile {reason}" if noted.failures else reason
+
+    def void(self, planned: ServicePlanned, reason: str, now_ms: int) -> None:
+        """The action is void. What is the fault of file groups, which are left out from now on, is not the
+        kind's: the next action comes at once.
+        """
+        of_groups = self.action(planned.service).of_groups
+        self.ended(planned, now_ms)
+        if not of_groups:
+            self.kind_failed(planned.kind, reason, now_ms)
 
     def ended(self, planned: ServicePlanned, now_ms: int) -> None:
         """The action is committed or void."""

@@ -71,20 +71,27 @@ class SliceStats:
 
 @dataclass(frozen=True, slots=True)
 class FailedMerge:
-    """The merge of a file group failed so many times, last because of ``reason``. It is tried again when
-    ``until_ms`` is over (Unix epoch).
+    """The merge of a file group failed so many times, last at ``at_ms`` (Unix epoch) because of ``reason``.
+    ``oldest_log_ms``: that of its slice then.
     """
 
     tries: int
-    until_ms: int
+    at_ms: int
     reason: str
+    oldest_log_ms: int | None = None
 
-    @classmethod
-    def after(cls, before: FailedMerge | None, reason: str, now_ms: int) -> FailedMerge:
-        """What is noted at a failure: the pause doubles from one to the next."""
-        tries = 1 if before is None else before.tries + 1
-        pause_ms = min(_MERGED_AGAIN_MS * 2 ** min(tries - 1, 16), _MERGED_AGAIN_MS_MAX)
-        return cls(tries, now_ms + pause_ms, reason)
+    @property
+    def until_ms(self) -> int:
+        """It is not tried again before this time (Unix epoch): the pause doubles from try to try."""
+        pause_ms = _MERGED_AGAIN_MS << min(self.tries - 1, 16)
+        return self.at_ms + min(pause_ms, _MERGED_AGAIN_MS_MAX)
+
+    def is_of(self, stats: SliceStats) -> bool:
+        """Whether the slice has still the log files that could not be merged. Another engine may have merged
+        them: then its oldest log file is newer, or there is none.
+        """
+        oldest = stats.oldest_log_ms
+        return oldest is not None and (self.oldest_log_ms is None or oldest <= self.oldest_log_ms)
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class TableSlices:
     @property
     def left_out(self) -> frozenset[GroupName]:
         """The groups that no compaction of ours takes with others."""
-        return self.held | self.failed.keys()
+        return self.held.union(self.failed)
 
 
 class SliceBook:

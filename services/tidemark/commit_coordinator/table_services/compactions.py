@@ -25,7 +25,7 @@ from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.listed_slices import listed_stats
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.table_services.chosen_groups import chosen_groups, due_groups
+from tidemark.commit_coordinator.table_services.chosen_groups import GroupChoice, due_groups
 from tidemark.commit_coordinator.table_services.handler import (
     DecidedAction,
     Dropped,
@@ -285,7 +285,7 @@ class CompactData(_Compaction):
 
     def __init__(self, config: DataCompactionConfig, placement: Placement) -> None:
         super().__init__(ServiceKind.COMPACT_DATA, DATA_ROOT, "", placement, is_on=config.enabled)
-        self._min_ms = config.min_interval_ms
+        self._min_ms, self._choice = config.min_interval_ms, GroupChoice()
         self._rule = DataCompactionRule(
             log_ratio=config.log_ratio,
             log_bytes=config.log_bytes,
@@ -320,7 +320,7 @@ class CompactData(_Compaction):
         view = view_of(context, step.timelines.data)
         held = view.under_plans()
         self._placement.hold(held)
-        groups = chosen_groups(slices, rule, instant_to_ms(instant), held, step.asked)
+        groups = self._choice.groups(slices, rule, context.clock.now_ms(), held, step.asked)
         if not groups:
             return self._document(context, None)
         left = (stats for stats in slices.data if stats.log_count and stats.group not in groups)

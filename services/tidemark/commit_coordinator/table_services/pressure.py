@@ -89,10 +89,12 @@ class ServicePressure:
 
     def _step_failures(self, state: FoldState, seen: SeenServices, kind: ServiceKind) -> int:
         """How often in a row a step of the kind's open action failed: an action that is decided is not void,
-        however often.
+        however often. What is the fault of file groups is no failure of the kind.
         """
         held = state.services.get(kind)
-        return 0 if held is None else seen.action(held.planned.service).failures
+        if held is None or (noted := seen.action(held.planned.service)).of_groups:
+            return 0
+        return noted.failures
 
     def _progress_ms(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> int:
         held = state.services.get(kind)

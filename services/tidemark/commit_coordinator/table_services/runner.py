@@ -76,8 +76,10 @@ class ServiceRules:
 NO_BACKPRESSURE: Final = Backpressure()
 
 Answer: TypeAlias = Callable[[int, str], None]
-NoteFailed: TypeAlias = Callable[[ServicePlanned, ServiceNews, int], None]
-"""(action, news of its tasks, Unix epoch ms): is called when an action is given up because of its tasks."""
+NoteFailed: TypeAlias = Callable[[ServicePlanned, ServiceNews, bool, int], bool]
+"""(action, how its tasks failed, whether it is given up now, Unix epoch ms) -> whether it is given up because
+of file groups, which the next actions leave out. Called at each failure of tasks.
+"""
 Show: TypeAlias = Callable[[FoldState, SeenServices, int], OwnServices]
 """(state, what was seen, Unix epoch ms) -> the services as operators see them."""
 
@@ -114,7 +116,7 @@ class ServiceRunner:
         self.ended: dict[ServiceKind, EndedAction] = {}
         self._wanted: dict[ServiceKind, list[Answer]] = {}
         self.show: Show = lambda *_: NO_SERVICES
-        self.note_failed: NoteFailed = lambda *_: None
+        self.note_failed: NoteFailed = lambda *_: False
         self._stale, self._listed_ms = False, 0
 
     def want(self, kind: ServiceKind, answer: Answer) -> None:
@@ -209,7 +211,7 @@ class ServiceRunner:
         except ActionLostError as error:
             assert planned is not None
             _log.warning("%s: %s", words_of(action), error)
-            _lose(seen, planned, str(error))
+            seen.lose(planned.service, str(error))
         except (OSError, HudiFormatError) as error:
             if isinstance(error, FencedOutError):
                 self._context.log.check_term()
@@ -279,11 +281,12 @@ class ServiceRunner:
         action = seen.action(number)
         action.offered = False
         _log.warning("the tasks of service action %d failed: %s", number, reason)
-        if action.failures >= TASK_TRIES_MAX:
+        is_last = action.failures >= TASK_TRIES_MAX
+        if is_last:
             action.lost, action.retry_at_ms = reason, 0
-            for held in state.services.values():
-                if held.planned.service == number:
-                    self.note_failed(held.planned, news, now_ms)
+        for held in state.services.values():
+            if held.planned.service == number:
+                action.of_groups = self.note_failed(held.planned, news, is_last, now_ms)
 
     def _wait_for_lock(self, action: ServiceAction, seen: SeenServices, reason: str) -> None:
         until_ms = self._context.clock.now_ms() + _LOCK_MS
@@ -344,7 +347,7 @@ class ServiceRunner:
 
     def _completed(self, planned: ServicePlanned, result: Completed | Dropped, seen: SeenServices) -> None:
         if isinstance(result, Dropped):
-            _lose(seen, planned, result.reason)
+            seen.lose(planned.service, result.reason)
             return
         noted = seen.action(planned.service)
         self._handoff.withdraw(planned.service)
@@ -376,16 +379,7 @@ class ServiceRunner:
         now_ms = self._context.clock.now_ms()
         _log.warning("service action %d (%s) is void: %s", planned.service, planned.kind, action.reason)
         self.ended[planned.kind] = EndedAction(planned, False, action.reason, now_ms)
-        seen.ended(planned, now_ms)
-        seen.kind_failed(planned.kind, action.reason, now_ms)
-
-
-def _lose(seen: SeenServices, planned: ServicePlanned, reason: str) -> None:
-    """The action is void. If steps of it failed before, that is the reason: what else the table did
-    meanwhile came between only because of it.
-    """
-    noted = seen.action(planned.service)
-    noted.lost = f"{noted.problem}; meanwhile {reason}" if noted.failures else reason
+        seen.void(planned, action.reason, now_ms)
 
 
 HANDLED_BY: Final[Mapping[type[ServiceAction], Callable[[ServiceRunner, Any, SeenServices], None]]] = {

@@ -45,6 +45,7 @@ _UNTAKEN_MS: Final = 60_000
 _BEHIND: Final = 2
 """Compaction is behind when a slice has so many times what triggers it."""
 _BEHIND_SHOWN: Final = 3
+_FAILED_SHOWN: Final = 3
 _ON_TIMELINE: Final = {
     ServiceKind.COMPACT_DATA: (True, Action.COMPACTION),
     ServiceKind.COMPACT_INDEX: (False, Action.COMPACTION),
@@ -83,7 +84,7 @@ class _OfSlices:
     """What the file slices say: (share of its trigger that the neediest group has reached, most log files of
     a shard, log bytes of the index as a share of its base bytes), and which groups are behind. ``held``: how
     many groups another engine planned to rewrite; these are left out of the rest, and so are those whose
-    merges ``failed`` (what is said of them).
+    merges ``failed`` (what is said of them). ``are_all_left_out``: there is no other one with log files.
     """
 
     data_reached: float = 0.0
@@ -92,6 +93,7 @@ class _OfSlices:
     behind: tuple[str, ...] = ()
     held: int = 0
     failed: str = ""
+    are_all_left_out: bool = False
 
 
 class ShownServices:
@@ -219,6 +221,8 @@ class ShownServices:
         if kind is ServiceKind.COMPACT_DATA:
             if (wait_ms := ended_ms + config.compact_data.min_interval_ms - now_ms) > 0:
                 return _soon(wait_ms)
+            if self._slices.are_all_left_out:
+                return "all file groups with log files are left out"
             reached = self._slices.data_reached
             return f"the file group that needs it most has reached {reached:.0%} of what triggers it"
         if kind is ServiceKind.COMPACT_INDEX:
@@ -274,19 +278,30 @@ class ShownServices:
                 *_behind("index ", slices.index, index.log_files),
             ),
             held=len(slices.held),
-            failed=_failed(slices),
+            failed=_failed(slices, now_ms),
+            are_all_left_out=bool(left_out) and not any(file_slice.log_count for file_slice in ours),
         )
 
 
-def _failed(slices: TableSlices) -> str:
-    """What is said of file groups whose merges failed; "" where there are none."""
+def _failed(slices: TableSlices, now_ms: int) -> str:
+    """What is said of file groups whose merges failed, those that are tried again first; "" where there are
+    none.
+    """
     if not slices.failed:
         return ""
-    (partition, file_id), failed = max(slices.failed.items(), key=lambda failed: failed[1].until_ms)
-    return (
-        f"{len(slices.failed)} file groups are left out, because they could not be merged: "
-        f"{partition}/{file_id}: {failed.reason}"
+    named = sorted(slices.failed.items(), key=lambda failed: (failed[1].until_ms, failed[0]))
+    texts = [
+        f"{partition}/{file_id} ({failed.reason}; next try in {max(failed.until_ms - now_ms, 0) // 1_000} s)"
+        for (partition, file_id), failed in named[:_FAILED_SHOWN]
+    ]
+    count = len(named)
+    who = (
+        "1 file group is left out, because it"
+        if count == 1
+        else f"{count} file groups are left out, because they"
     )
+    more = f", and {count - _FAILED_SHOWN} more" if count > _FAILED_SHOWN else ""
+    return f"{who} could not be merged: {', '.join(texts)}{more}"
 
 
 def _earlier(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -20,8 +21,17 @@ BIN_BYTES: Final = 256 << 20
 _WORTH_A_PROCESS: Final = 16 << 20
 # What opening and parsing a small file costs, as bytes that are read in that time.
 _FILE_BYTES: Final = 64 << 10
-CHILD_DIED: Final = "ChildDied"
-"""The name of the error of an operation whose process died."""
+
+
+class Blame(StrEnum):
+    """Whether an operation's file group is the cause of its failure."""
+
+    NONE = "none"
+    """No: the disk is full, a service does not answer, the action is over."""
+    PERHAPS = "perhaps"
+    """It may be the machine as well: a sector cannot be read, memory was refused, the process died."""
+    GROUP = "group"
+    """Yes: its files are damaged, or of a kind that is not served."""
 
 
 class NumberedOperation(msgspec.Struct, frozen=True):
@@ -52,19 +62,15 @@ class MergeBin(msgspec.Struct, frozen=True):
 
 
 class MergeFailed(msgspec.Struct, frozen=True):
-    """The error of an operation: its class, its text, and what the kind of error asks for."""
+    """The error of an operation: its class, its text, what the kind of error asks for, and whether the file
+    group is the cause.
+    """
 
     ordinal: int
     error: str
     message: str
     kind: ErrorKind | None = None
-
-    @property
-    def is_of_the_group(self) -> bool:
-        """Whether the file group is the cause: its files are damaged or of a kind that is not served, or the
-        process died of them. What a disk refuses may be merged when there is room.
-        """
-        return self.error == CHILD_DIED or self.kind in (ErrorKind.CORRUPT, ErrorKind.INVALID)
+    blame: Blame = Blame.NONE
 
 
 class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):

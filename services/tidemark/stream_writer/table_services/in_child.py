@@ -18,8 +18,8 @@ import msgspec
 
 from tidemark.hudi_format.table_services.operations import MergeOutcome
 from tidemark.stream_writer.table_services.bins import (
-    CHILD_DIED,
     BinReport,
+    Blame,
     ChildMessage,
     MergeBin,
     MergeFailed,
@@ -128,7 +128,8 @@ def _death(child: Child, ordinal: int, silence_s: float, errors: IO[bytes]) -> M
     said = errors.read().decode(errors="replace").strip()
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
     hint = f", or said nothing for {silence_s:.0f} s" if code == -9 else ""
-    return MergeFailed(ordinal, CHILD_DIED, f"the process of the merge ended {how}{hint}: {said}")
+    text = f"the process of the merge ended {how}{hint}: {said}"
+    return MergeFailed(ordinal, "ChildDied", text, blame=Blame.PERHAPS)
 
 
 def _environment() -> dict[str, str]:

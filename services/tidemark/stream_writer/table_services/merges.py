@@ -6,9 +6,11 @@ has left its outcome with the file. So a bin may be run again, and twice at once
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -26,9 +28,11 @@ from tidemark.hudi_format.table_services.merging.bounds import MergeBounds, Merg
 from tidemark.hudi_format.table_services.merging.data_group import RowRules, merge_data_group
 from tidemark.hudi_format.table_services.merging.index_shard import merge_index_shard
 from tidemark.hudi_format.table_services.operations import MergeOutcome, base_name
-from tidemark.stream_writer.table_services.bins import MergeBin, MergeFailed, NumberedOperation
+from tidemark.stream_writer.table_services.bins import Blame, MergeBin, MergeFailed, NumberedOperation
 
 Emit = Callable[[MergeOutcome | MergeFailed], None]
+# What a disk says to every write, and to a large file sooner than to a small one.
+_OF_THE_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def merge_bin(work: MergeBin, storage: Storage, files: ServiceFiles, emit: Emit) -> None:
@@ -40,10 +44,22 @@ def merge_bin(work: MergeBin, storage: Storage, files: ServiceFiles, emit: Emit)
         try:
             emit(_merged(work, storage, files, rules, numbered))
         except Exception as error:
-            failed = MergeFailed(numbered.ordinal, type(error).__name__, in_words(error), kind_of(error))
-            emit(failed)
-            if failed.kind is ErrorKind.FENCED:
+            name, kind = type(error).__name__, kind_of(error)
+            emit(MergeFailed(numbered.ordinal, name, in_words(error), kind, blame_of(error)))
+            if kind is ErrorKind.FENCED:
                 return
+
+
+def blame_of(error: Exception) -> Blame:
+    """Whether the file group of the merge is the cause of this error."""
+    kind = kind_of(error)
+    # A decoder that got no memory says that the bytes are damaged.
+    if kind in (ErrorKind.CORRUPT, ErrorKind.INVALID) and not isinstance(error.__cause__, MemoryError):
+        return Blame.GROUP
+    if kind in (ErrorKind.RETRYABLE, ErrorKind.FENCED):
+        return Blame.NONE
+    is_of_the_disk = isinstance(error, OSError) and error.errno in _OF_THE_DISK
+    return Blame.NONE if is_of_the_disk else Blame.PERHAPS
 
 
 def _row_rules(storage: Storage, work: MergeBin) -> RowRules:

@@ -21,12 +21,16 @@ from tidemark.hudi_format.table_services.operations import (
 )
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
+from tidemark.stream_writer.table_services.bins import Blame, MergeFailed
 from tidemark.stream_writer.table_services.services_loop import BegunService, PlannedService
 
 # Added to the wait of `next_service`: after the wait the coordinator still has to answer.
 _LONG_POLL_MARGIN_S: Final = 5.0
 # A worker that stops does not wait longer for a coordinator that may be gone: the lease ends by itself, too.
 _GIVE_BACK_S: Final = 2.0
+# A request has at most 4 MiB. What is not named now is when the rest is merged.
+_NAMED_MAX: Final = 1_000
+_NAMED_CHARS_MAX: Final = 500
 
 PlanReader = Callable[[commit_pb2.BeginServiceResponse], CompactionPlan]
 """Reads the plan that an answer names; it is given the answer. Raises HudiFormatError, WriterError."""
@@ -67,9 +71,13 @@ class GrpcServices:
         document = zlib.compress(encode_outcomes(tuple(outcomes)))
         call(self._stub.ReportService, self._report(number, done=len(outcomes), outcomes=document))
 
-    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
-        request = self._report(number, failure=reason)
-        request.unmergeable.extend(unmergeable)
+    def report_service_failed(
+        self, number: int, reason: str, done: int, failures: Sequence[MergeFailed]
+    ) -> None:
+        request = self._report(number, done=done, failure=reason)
+        for failed in [failed for failed in failures if failed.blame is not Blame.NONE][:_NAMED_MAX]:
+            text = f"{failed.error}: {failed.message}"[:_NAMED_CHARS_MAX]
+            request.failed.add(number=failed.ordinal, reason=text, damaged=failed.blame is Blame.GROUP)
         call(self._stub.ReportService, request)
 
     def give_service_back(self, number: int) -> None:

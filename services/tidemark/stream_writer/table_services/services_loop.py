@@ -22,6 +22,7 @@ from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer.errors import EngineFailedError
 from tidemark.stream_writer.failpoints import WriterFailpoint
 from tidemark.stream_writer.table_services.bins import (
+    Blame,
     MergeBin,
     MergeFailed,
     NumberedOperation,
@@ -80,8 +81,10 @@ class ServiceCoordinator(Protocol):
         """Reports all operations as done."""
         ...
 
-    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
-        """Reports that the action cannot be done now, and which operations fail whatever the disk is like."""
+    def report_service_failed(
+        self, number: int, reason: str, done: int, failures: Sequence[MergeFailed]
+    ) -> None:
+        """Reports that the action cannot be done now, how many operations are done, and which failed."""
         ...
 
     def give_service_back(self, number: int) -> None:
@@ -171,27 +174,33 @@ class ServicesLoop:
         size = sum(map(weight, plan.operations)) >> 20
         _log.info("%d operations of about %d MiB in %d bins", len(plan.operations), size, len(waiting))
         done: dict[int, MergeOutcome] = {}
+        failures: list[MergeFailed] = []
         with self._kept(planned.number, done) as lost:
             while waiting and not stop.is_set() and not lost.is_set():
                 tasks = self._tasks(begun.share)
                 wave, waiting = waiting[:tasks], waiting[tasks:]
-                failures = self._run_wave(begun, wave, done)
+                failures += self._run_wave(begun, wave, done)
                 self._reached(WriterFailpoint.MERGES_WAVE)
                 if any(failed.kind is ErrorKind.FENCED for failed in failures):
                     _log.info("the action is over: %s", failures[0].message)
                     return False
-                if failures:
-                    if not stop.is_set():
-                        self._failed(planned.number, failures)
-                    return False
+                # What a file group may be the cause of keeps no other group from being merged. So one try
+                # shows all that fail, and that others are done.
+                if any(failed.blame is Blame.NONE for failed in failures):
+                    break
                 if waiting:
                     begun = self._coordinator.begin_service(planned.number)
+        if failures:
+            if not stop.is_set():
+                self._failed(planned.number, failures, len(done))
+            return False
         if waiting or lost.is_set():
             # Somebody else goes on: what is merged stays prepared.
             return False
         missing = sorted(set(range(len(plan.operations))) - done.keys())
         if missing:
-            self._failed(planned.number, [MergeFailed(missing[0], "NotTried", "its process left it out")])
+            left_out = MergeFailed(missing[0], "NotTried", "its process left it out")
+            self._failed(planned.number, [left_out], len(done))
             return False
         self._coordinator.report_service(planned.number, [done[number] for number in sorted(done)])
         self._reached(WriterFailpoint.MERGES_REPORTED)
@@ -233,14 +242,13 @@ class ServicesLoop:
         _log.info("%d operations are done, peak memory %d MiB", len(done), peak >> 20)
         return [failed for report in reports for failed in report.failures]
 
-    def _failed(self, number: int, failures: Sequence[MergeFailed]) -> None:
+    def _failed(self, number: int, failures: Sequence[MergeFailed], done: int) -> None:
         for failed in failures:
             _log.error("operation %d failed: %s: %s", failed.ordinal, failed.error, failed.message)
         first = failures[0]
         which = f"{len(failures)} operations failed, first number {first.ordinal}"
         reason = f"{which}, {first.error}: {first.message}"
-        unmergeable = sorted(failed.ordinal for failed in failures if failed.is_of_the_group)
-        self._coordinator.report_service_failed(number, reason[:_REASON_CHARS_MAX], unmergeable)
+        self._coordinator.report_service_failed(number, reason[:_REASON_CHARS_MAX], done, failures)
 
     @contextmanager
     def _kept(self, number: int, done: dict[int, MergeOutcome]) -> Iterator[threading.Event]:

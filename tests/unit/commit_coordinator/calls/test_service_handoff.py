@@ -16,6 +16,7 @@ from tidemark.commit_coordinator.calls.service_calls import (
 )
 from tidemark.commit_coordinator.calls.service_handoff import (
     LEASE_MS,
+    FailedOperation,
     OfferedService,
     ServiceHandoff,
     ServiceNews,
@@ -125,8 +126,16 @@ def test_after_a_failure_the_loop_decides_when_the_action_is_offered_again(hando
 def test_a_failure_names_the_operations_whose_file_groups_are_its_cause(handoff: ServiceHandoff) -> None:
     calls = ServiceCalls(handoff, "ledger", 1 << 20)
     handoff.wait_for_work("a", 0)
-    calls.report(pb.ReportServiceRequest(worker_id="a", number=1, failure="damaged", unmergeable=[4, 2]))
-    assert handoff.take_news() == [ServiceNews(1, "damaged", (4, 2))]
+    failed = [
+        pb.FailedOperation(number=4, reason="a block is damaged", damaged=True),
+        pb.FailedOperation(number=2, reason="no memory" + 2_000 * "!"),
+    ]
+    calls.report(pb.ReportServiceRequest(worker_id="a", number=1, failure="why", failed=failed, done=9))
+    (news,) = handoff.take_news()
+    damaged, perhaps = news.failed
+    assert (news.number, news.failure, news.done) == (1, "why", 9)
+    assert damaged == FailedOperation(4, "a block is damaged", True)
+    assert (perhaps.number, perhaps.is_damaged, len(perhaps.reason)) == (2, False, 1_000)
 
 
 def test_an_action_that_is_given_back_is_free_at_once_and_only_its_holder_gives_it(

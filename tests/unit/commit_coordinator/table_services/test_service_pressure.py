@@ -101,6 +101,18 @@ def test_tagging_waits_for_a_compaction_that_somebody_works_on_and_not_for_one_w
     assert world.pressure.now.rest == 0.0
 
 
+def test_an_action_that_is_given_up_because_of_file_groups_ends_no_waiting_for_the_others() -> None:
+    world = World()
+    world.commits(30)
+    world.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
+    world.workers.add(PLANNED.service)
+    for _ in range(FAILING):
+        world.seen.step_failed(PLANNED.service, "a log file is damaged", 0)
+    world.seen.action(PLANNED.service).of_groups = True
+    world.passes(5)
+    assert world.pressure.now.rest == 1.0
+
+
 def test_figures_that_a_rewind_made_old_change_nothing() -> None:
     world = World()
     world.commits(30)

@@ -12,7 +12,7 @@ from tidemark.commit_coordinator.calls.service_handoff import ServiceProgress
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.domain.backpressure import Backpressure, BackpressureLevel
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
-from tidemark.commit_coordinator.domain.slice_stats import FailedMerge, SliceStats, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRules, ServiceRunner
 from tidemark.commit_coordinator.table_services.shown import PlanStats, ShownServices, plan_stats
 from tidemark.config.table_services_model import ArchiveConfig, TableServicesConfig
@@ -258,19 +258,6 @@ def test_groups_with_twice_the_log_files_are_behind_and_looked_for_every_two_sec
     world.slices = TableSlices()
     assert world.now(NOW_MS + 1_999).behind == behind
     assert world.now(NOW_MS + 2_000).behind == []
-
-
-def test_groups_that_could_not_be_merged_are_named_with_the_reason_and_not_behind() -> None:
-    world = World()
-    slices = tuple(SliceStats("p", f"f{n}", 9, 80 + n, 9, NOW_MS) for n in range(2))
-    failed = {("p", "f1"): FailedMerge(1, NOW_MS + 1, "a.log: a block is damaged")}
-    world.slices = TableSlices(slices, failed=failed)
-    (behind,) = world.now().behind
-    assert behind.startswith("file group p f0 has 80 log files")
-    (text,) = world.of(ServiceKind.COMPACT_DATA).held_back
-    assert text == (
-        "1 file groups are left out, because they could not be merged: p/f1: a.log: a block is damaged"
-    )
 
 
 def test_groups_that_another_engine_planned_to_rewrite_are_left_to_it_and_not_behind() -> None:

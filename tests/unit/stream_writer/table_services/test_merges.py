@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -26,6 +27,13 @@ from tests.unit.hudi_format.file_group.test_slice_reader import (
 from tests.unit.hudi_format.metadata_tables import IndexedTable
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.errors import (
+    CorruptFileError,
+    FencedOutError,
+    FileMissingError,
+    UnsupportedTableError,
+    damage_in,
+)
 from tidemark.hudi_format.key_digest import key_digest
 from tidemark.hudi_format.publication.locate import open_publication, service_files_of
 from tidemark.hudi_format.publication.port import Term
@@ -36,6 +44,7 @@ from tidemark.hudi_format.table_services.operations import MergeOperation, Merge
 from tidemark.stream_writer.table_services import in_child
 from tidemark.stream_writer.table_services.bins import (
     BinReport,
+    Blame,
     MergeBin,
     MergeFailed,
     NumberedOperation,
@@ -43,7 +52,7 @@ from tidemark.stream_writer.table_services.bins import (
 )
 from tidemark.stream_writer.table_services.child import ORPHANED, read_message, write_message
 from tidemark.stream_writer.table_services.in_child import run_in_child
-from tidemark.stream_writer.table_services.merges import merge_bin
+from tidemark.stream_writer.table_services.merges import blame_of, merge_bin
 
 NOW = "20260102000000000"
 OUTPUT = f"eu/{FILE_ID}_0-0-0_{NOW}.parquet"
@@ -239,3 +248,26 @@ def test_messages_have_lengths(tmp_path: Path) -> None:
         pipe.seek(0)
         assert [read_message(pipe) for _ in range(4)] == [b"abc", b"", None, None]
     assert BinReport(()).failures == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "blame"),
+    [
+        (CorruptFileError("a block"), Blame.GROUP),
+        (UnsupportedTableError("a block of that kind", "Compact with Hudi"), Blame.GROUP),
+        (OSError(errno.EIO, "Input/output error"), Blame.PERHAPS),
+        (MemoryError(), Blame.PERHAPS),
+        (TypeError("a mistake"), Blame.PERHAPS),
+        (FileMissingError("f"), Blame.NONE),
+        (FencedOutError("gone"), Blame.NONE),
+        *[(OSError(code, "no"), Blame.NONE) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)],
+    ],
+)
+def test_which_errors_a_file_group_is_the_cause_of(error: Exception, blame: Blame) -> None:
+    assert blame_of(error) is blame
+
+
+def test_a_decoder_that_got_no_memory_does_not_prove_that_the_bytes_are_damaged() -> None:
+    with pytest.raises(CorruptFileError) as caught, damage_in("f", "a block"):
+        raise MemoryError
+    assert blame_of(caught.value) is Blame.PERHAPS

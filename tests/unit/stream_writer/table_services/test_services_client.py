@@ -24,6 +24,7 @@ from tidemark.hudi_format.table_services.operations import (
     encode_plan,
 )
 from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_writer.table_services.bins import Blame, MergeFailed
 from tidemark.stream_writer.table_services.services_client import GrpcServices, read_plan
 from tidemark.stream_writer.table_services.services_loop import BegunService, PlannedService
 
@@ -83,7 +84,12 @@ def test_an_action_is_asked_for_and_begun(client: GrpcServices, servicer: Servic
 def test_progress_outcomes_and_failures_are_told_apart(client: GrpcServices, servicer: Servicer) -> None:
     client.keep_service(3, 7)
     client.report_service(3, [OUTCOME])
-    client.report_service_failed(3, "disk full", [2, 5])
+    failures = (
+        MergeFailed(2, "CorruptFileError", "a block is damaged", ErrorKind.CORRUPT, Blame.GROUP),
+        MergeFailed(4, "OSError", "disk full"),
+        MergeFailed(5, "ChildDied", "by signal 9" + 9_000 * "!", blame=Blame.PERHAPS),
+    )
+    client.report_service_failed(3, "disk full", 7, failures)
     client.give_service_back(3)
     progress, report, failure, back = servicer.reports
     assert [each.given_back for each in servicer.reports] == [False, False, False, True]
@@ -91,7 +97,25 @@ def test_progress_outcomes_and_failures_are_told_apart(client: GrpcServices, ser
     assert (progress.number, progress.done, progress.outcomes, progress.failure) == (3, 7, b"", "")
     assert decode_outcomes(zlib.decompress(report.outcomes), "report") == (OUTCOME,)
     assert (failure.failure, failure.outcomes) == ("disk full", b"")
-    assert list(failure.unmergeable) == [2, 5]
+    assert failure.done == 7
+    damaged, perhaps = failure.failed
+    assert (damaged.number, damaged.reason, damaged.damaged) == (
+        2,
+        "CorruptFileError: a block is damaged",
+        True,
+    )
+    assert (perhaps.number, perhaps.reason[:22], perhaps.damaged) == (5, "ChildDied: by signal 9", False)
+    assert len(perhaps.reason) == 500
+
+
+def test_a_failure_of_all_groups_of_a_large_action_is_no_larger_than_a_request_may_be(
+    client: GrpcServices, servicer: Servicer
+) -> None:
+    failures = [MergeFailed(n, "E", 600 * "\u20ac", blame=Blame.GROUP) for n in range(10_000)]
+    client.report_service_failed(3, "why", 0, failures)
+    (failure,) = servicer.reports
+    assert [each.number for each in failure.failed] == list(range(1_000))
+    assert failure.ByteSize() < 2 << 20
 
 
 def test_a_plan_that_is_not_the_named_one_is_refused() -> None:

@@ -14,8 +14,8 @@ from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer.errors import EngineFailedError
 from tidemark.stream_writer.table_services import services_loop
 from tidemark.stream_writer.table_services.bins import (
-    CHILD_DIED,
     BinReport,
+    Blame,
     MergeBin,
     MergeFailed,
     decode_bin,
@@ -47,7 +47,8 @@ class Coordinator:
         self.begun, self.kept = 0, list[int]()
         self.reported: list[list[int]] = []
         self.failed: list[str] = []
-        self.unmergeable: list[list[int]] = []
+        self.failures: list[list[MergeFailed]] = []
+        self.done: list[int] = []
         self.given_back: list[int] = []
         self.keep: Callable[[], None] = lambda: None
         self.begins: RpcError | None = None
@@ -72,9 +73,12 @@ class Coordinator:
     def report_service(self, number: int, outcomes: Sequence[MergeOutcome]) -> None:
         self.reported.append([each.ordinal for each in outcomes])
 
-    def report_service_failed(self, number: int, reason: str, unmergeable: Sequence[int]) -> None:
+    def report_service_failed(
+        self, number: int, reason: str, done: int, failures: Sequence[MergeFailed]
+    ) -> None:
         self.failed.append(reason)
-        self.unmergeable.append(list(unmergeable))
+        self.failures.append(list(failures))
+        self.done.append(done)
 
     def give_service_back(self, number: int) -> None:
         self.given_back.append(number)
@@ -148,20 +152,29 @@ def test_a_failed_operation_fails_the_action_with_its_reason() -> None:
     assert len(engine.waves) == 1, "what is behind the failure waits for the next try"
     (reason,) = coordinator.failed
     assert "1 operations failed, first number 1, OSError: [Errno 28] No space left" in reason
-    assert coordinator.unmergeable == [[]], "there may be room at the next try"
+    assert coordinator.done == [1]
     assert coordinator.reported == []
 
 
-def test_operations_whose_files_are_the_cause_of_the_failure_are_named() -> None:
-    failures = (
-        MergeFailed(2, "CorruptFileError", "a block is damaged", ErrorKind.CORRUPT),
-        MergeFailed(0, "UnsupportedTableError", "a block of that kind", ErrorKind.INVALID),
-        MergeFailed(1, "OSError", "[Errno 5] Input/output error"),
-        MergeFailed(3, CHILD_DIED, "by signal 9"),
-    )
-    coordinator = Coordinator(plan_of(MIB, MIB, MIB, MIB))
-    assert not run_once(coordinator, Engine(run=lambda _: BinReport((), failures)))
-    assert coordinator.unmergeable == [[0, 2, 3]]
+def test_what_file_groups_are_the_cause_of_keeps_no_other_group_from_being_merged() -> None:
+    """So one try shows all of them, each with its own reason, and that the others can be merged."""
+
+    def run(work: MergeBin) -> BinReport:
+        (number,) = (each.ordinal for each in work.operations)
+        if number in failures:
+            return BinReport((), (failures[number],))
+        return BinReport((outcome(number),))
+
+    failures = {
+        1: MergeFailed(1, "CorruptFileError", "a block is damaged", ErrorKind.CORRUPT, Blame.GROUP),
+        3: MergeFailed(3, "OSError", "[Errno 5] Input/output error", None, Blame.PERHAPS),
+    }
+    coordinator, engine = Coordinator(plan_of(*[300 * MIB] * 5)), Engine(slots=1, run=run)
+    assert not run_once(coordinator, engine)
+    assert len(engine.waves) == 5
+    assert coordinator.failures == [[failures[1], failures[3]]]
+    assert coordinator.done == [3]
+    assert coordinator.reported == []
 
 
 def test_spark_that_gives_up_or_leaves_something_out_fails_the_action() -> None:

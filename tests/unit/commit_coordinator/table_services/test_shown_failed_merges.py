@@ -1,0 +1,37 @@
+"""What operators see of file groups that cannot be merged."""
+
+from __future__ import annotations
+
+from tests.unit.commit_coordinator.table_services.test_shown_services import NOW_MS, World
+from tidemark.commit_coordinator.domain.slice_stats import FailedMerge, SliceStats, TableSlices
+from tidemark.epoch_protocol.service_entries import ServiceKind
+
+
+def test_groups_that_could_not_be_merged_are_named_each_with_its_reason_and_are_not_behind() -> None:
+    world = World()
+    slices = tuple(SliceStats("p", f"f{n}", 9, 80 + n, 9, NOW_MS) for n in range(2))
+    failed = {("p", "f1"): FailedMerge(1, NOW_MS - 1_000, "a.log: a block is damaged")}
+    world.slices = TableSlices(slices, failed=failed)
+    (behind,) = world.now().behind
+    assert behind.startswith("file group p f0 has 80 log files")
+    (text,) = world.of(ServiceKind.COMPACT_DATA).held_back
+    assert text == (
+        "1 file group is left out, because it could not be merged: "
+        "p/f1 (a.log: a block is damaged; next try in 599 s)"
+    )
+    reached = "the file group that needs it most has reached 200% of what triggers it"
+    assert world.of(ServiceKind.COMPACT_DATA).not_due == reached
+
+
+def test_of_many_groups_that_could_not_be_merged_three_are_named() -> None:
+    world = World()
+    slices = tuple(SliceStats("p", f"f{n}", 9, 80 + n, 9, NOW_MS) for n in range(5))
+    failed = {("p", f"f{n}"): FailedMerge(5 - n, NOW_MS - 610_000, f"why {n}") for n in range(5)}
+    world.slices = TableSlices(slices, failed=failed)
+    shown = world.of(ServiceKind.COMPACT_DATA)
+    (text,) = shown.held_back
+    assert text == (
+        "5 file groups are left out, because they could not be merged: p/f4 (why 4; next try in 0 s), "
+        "p/f3 (why 3; next try in 590 s), p/f2 (why 2; next try in 1790 s), and 2 more"
+    )
+    assert shown.not_due == "all file groups with log files are left out"
