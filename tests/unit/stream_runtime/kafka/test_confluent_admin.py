@@ -187,6 +187,32 @@ def test_a_client_whose_controller_died_is_replaced(what: str, code: int, monkey
     assert fresh.asked == [what]
 
 
+class Fenced(AtController):
+    """A lone broker that the controller leaves out until it was asked to create a topic `late` times."""
+
+    def __init__(self, late: int) -> None:
+        super().__init__()
+        self._late = late
+
+    def create_topics(self, _: Any, **__: Any) -> dict[Any, Future[Any]]:
+        is_out = self.asked.count("create") < self._late
+        self._ends = KafkaException(ClientError(ClientError.INVALID_REPLICATION_FACTOR)) if is_out else None
+        return super().create_topics(_)
+
+
+@pytest.mark.parametrize(("late", "is_made"), [(3, True), (1_000, False)])
+def test_brokers_that_do_not_count_yet_are_waited_for(
+    late: int, is_made: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Heartbeats come late on a busy machine. The wait has an end: there may be too few for ever."""
+    broker = Fenced(late)
+    monkeypatch.setattr(ConfluentAdmin, "_new_client", lambda _: broker)
+    admin = ConfluentAdmin(SETTINGS, ManualClock())
+    with nullcontext() if is_made else pytest.raises(KafkaUnavailableError, match="creating topic t"):
+        admin.create_topics([TopicSpec("t", 2)])
+    assert broker.asked.count("create") == 4 if is_made else 10 < broker.asked.count("create") < 1_000
+
+
 class Brokers:
     """Of `count` brokers the first `late` that are asked do not know the topic yet."""
 

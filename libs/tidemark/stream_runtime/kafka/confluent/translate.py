@@ -40,7 +40,6 @@ _REFUSED_SETTING: Final = frozenset(
         ClientError._INVALID_ARG,
         ClientError.INVALID_CONFIG,
         ClientError.INVALID_PARTITIONS,
-        ClientError.INVALID_REPLICATION_FACTOR,
         ClientError.INVALID_TRANSACTION_TIMEOUT,
         ClientError.POLICY_VIOLATION,
     }
@@ -87,6 +86,9 @@ UNAVAILABLE: Final = frozenset(
         ClientError._TIMED_OUT,
         ClientError._TIMED_OUT_QUEUE,
         ClientError._TRANSPORT,
+        # Fewer brokers than replicas. One that has just started, or whose heartbeats come late, does not
+        # count for a while ("all brokers are currently fenced").
+        ClientError.INVALID_REPLICATION_FACTOR,
         ClientError.REQUEST_TIMED_OUT,
     }
 )
