@@ -200,7 +200,8 @@ class AssignerMetrics(AssignerObserver):
         }
         for tier, (stat, bound) in bounds.items():
             held.add_metric([tier], stats.get(stat, 0.0))
-            limit.add_metric([tier], bound)
+            # The disk may have less than `state.disk`.
+            limit.add_metric([tier], stats.get(f"{stat}_max", bound))
         entries = make.gauge_family(
             "tier_entries", "Entries of a tier; of rocksdb its own estimate", ["tier"]
         )

@@ -138,7 +138,7 @@ class RunWorld(World):
         if self.draw.random() < 0.5:
             for _ in range(self.draw.choice([1, 6])):
                 self.check_uncommitted()
-        if self.draw.random() < 0.2 and self.owner.index._runs.evict():
+        if self.draw.random() < 0.2 and self.owner.index._runs.evict(self.owner.index._runs.disk.limit()):
             self.check_uncommitted()
 
     def check_uncommitted(self) -> None:
@@ -256,7 +256,7 @@ class RunWorld(World):
         assert self.faults is not None
         self.faults.kill_in = self.draw.choice([None, None, 0, 1])
         try:
-            if self.owner.index._runs.evict():
+            if self.owner.index._runs.evict(self.owner.index._runs.disk.limit()):
                 self.reached["evicted"] += 1
         except KilledError:
             self.reached["killed while evicting"] += 1
@@ -389,7 +389,7 @@ class RunWorld(World):
     def disk_for(self, share: float) -> None:
         """The disk has room for so much more of the greatest copy of a base file."""
         index = self.owner.index
-        used = index._rocks.disk_bytes() + index._runs.disk_bytes
+        used = index._rocks.disk_bytes() + index._runs.disk.run_bytes
         shards = [shard for shard in index._held.openings() if self.is_there(shard)]
         more = share * max(map(copy_bytes, shards), default=0)
         object.__setattr__(self.limits, "disk_bytes", max(round((used + more) * 4 / 3), 1))

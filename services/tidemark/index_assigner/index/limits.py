@@ -83,15 +83,15 @@ class IndexLimits:
 
     @property
     def disk_for_runs(self) -> int:
-        """Bytes on disk above which no more runs are loaded: the rest is for promotions and RocksDB's
-        compactions.
-        """
-        return self.disk_bytes * 3 // 4
+        """Bytes on disk above which no more runs are loaded, if the disk has `state.disk`."""
+        return share_of_runs(self.disk_bytes)
 
-    @property
-    def disk_spare(self) -> int:
-        """The rest."""
-        return self.disk_bytes - self.disk_for_runs
+
+def share_of_runs(disk_bytes: int) -> int:
+    """Bytes of these above which no more runs are loaded: the rest is for promotions and RocksDB's
+    compactions.
+    """
+    return disk_bytes * 3 // 4
 
 
 def limits_of(state: StateConfig) -> IndexLimits:

@@ -21,7 +21,6 @@ from tidemark.index_assigner.domain.locations import Int32Array
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.hot_cache import HOT, HotCache
-from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import ENTRY, TOMBSTONE, EntryArray
@@ -38,7 +37,7 @@ _KEY_BYTES_AT_ONCE: Final = 1 << 21
 
 
 class Promotion:
-    """Promotes lanes, and keeps the cache folder to `state.disk`."""
+    """Promotes lanes, and keeps the cache folder to `state.disk` and to what the disk has."""
 
     def __init__(
         self,
@@ -47,10 +46,9 @@ class Promotion:
         hot: HotCache,
         tombstones: TombstoneStore,
         runs: RunTier,
-        limits: IndexLimits,
     ) -> None:
         self._rocks, self._store, self._hot = rocks, store, hot
-        self._tombstones, self._runs, self._limits = tombstones, runs, limits
+        self._tombstones, self._runs = tombstones, runs
 
     def promote(self, held: HeldLane, through: int, completion: str | None) -> None:
         """Promotes one lane's entries up to ledger offset ``through``.
@@ -124,23 +122,27 @@ class Promotion:
             yield self._tombstones.merged(keys, tombstones)
 
     def fits(self) -> bool:
-        """Whether RocksDB and the run files are within `state.disk`."""
-        return self._rocks.disk_bytes() + self._runs.disk_bytes <= self._limits.disk_bytes
+        """Whether RocksDB and the run files are within `state.disk`, and within what the disk has."""
+        return self._fits(self._runs.disk.limit())
+
+    def _fits(self, limit: int) -> bool:
+        return self._runs.disk.over(limit) <= 0
 
     def make_room(self, held: set[ShardId]) -> bool:
         """Deletes run files, those used least lately first, then shards that are not open here, until all
         fits; returns False when it still does not.
         """
-        while not self.fits():
-            if not self._runs.evict():
-                return self._drop_foreign_shards(held)
+        limit = self._runs.disk.limit()
+        while not self._fits(limit):
+            if not self._runs.evict(limit):
+                return self._drop_foreign_shards(held, limit)
         return True
 
-    def _drop_foreign_shards(self, held: set[ShardId]) -> bool:
+    def _drop_foreign_shards(self, held: set[ShardId], limit: int) -> bool:
         for number in stored_shards(self._rocks):
             if number not in held:
                 self._store.drop(number)
-                if self.fits():
+                if self._fits(limit):
                     return True
         return False
 

@@ -22,8 +22,9 @@ from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.change_tier import ChangeTier
 from tidemark.index_assigner.index.copies import Copies, copy_bytes
+from tidemark.index_assigner.index.disk_room import DiskRoom
 from tidemark.index_assigner.index.key_ranges import RangeTable
-from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.limits import IndexLimits, share_of_runs
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import WarmProgress
@@ -59,7 +60,7 @@ class RunTier:
     ) -> None:
         """``is_open``: whether this opening of a shard is the present one. ``ids``: as for `ChangeTier`."""
         self._is_open = is_open
-        self._rocks, self._locations, self._limits, self._loads = rocks, locations, limits, loads
+        self._rocks, self._locations, self._loads = rocks, locations, loads
         self._folder = RunFolder(rocks.path / RUNS_FOLDER)
         self._used: dict[str, int] = {}
         self._mapped = MappedPages(limits.mapped_bytes)
@@ -68,7 +69,7 @@ class RunTier:
         self._ticks = count(1)
         self._cold: dict[ShardId, OpenShard] = {}
         self._loading: tuple[OpenShard, Load] | None = None
-        self._published_bytes = self._folder.disk_bytes()
+        self.disk = DiskRoom(rocks, self._folder, limits, self._loading_bytes)
         self._wanted: set[ShardId] = set()
         self._plan_in, self._is_waited_for = 0, False
         self.loaded = self.evicted = 0
@@ -87,7 +88,7 @@ class RunTier:
             self._copies.unmap(number)
             if self._folder.size(own) and self._copies.map(number, life):
                 self._used[own] = next(self._ticks)
-            self._published_bytes = self._folder.disk_bytes()
+            self.disk.measure()
 
     def close(self, numbers: Iterable[ShardId]) -> None:
         """Ends the mappings of these shards and the load of one of them; published files stay."""
@@ -153,7 +154,7 @@ class RunTier:
         """Loads those of these shards, which have no run, for which a look-up of these keys waits; returns
         whether there are any. No change run is made before the first look-up that waits for nothing.
         """
-        waited = waited_for(asked, self._free())
+        waited = waited_for(asked, self.disk.free(self.disk.limit()))
         self._is_waited_for = bool(waited)
         self.want(waited)
         if waited:
@@ -231,7 +232,7 @@ class RunTier:
             self.changes.failed(shard, load.error)
         else:
             self.changes.publish(shard, load)
-        self._published_bytes = self._folder.disk_bytes()
+        self.disk.measure()
 
     def _publish(self, shard: OpenShard, load: Load) -> None:
         # RocksDB first: after a loss of power a run must not be ahead of the entries that lie over it.
@@ -241,7 +242,7 @@ class RunTier:
         except OSError as error:
             self._failed(shard, error)
             return
-        self._published_bytes = self._folder.disk_bytes()
+        self.disk.measure()
         self._copies.unmap(shard.number)
         if self._copies.map(shard.number, shard.life):
             self._used[load.name] = next(self._ticks)
@@ -264,7 +265,7 @@ class RunTier:
         if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
             self._tried([shard.number])
             return
-        room = self._room(copy_bytes(shard))
+        room = self._room(copy_bytes(shard), self.disk.limit())
         if room is not None:
             self._tried([shard.number])
             self._start(shard, room, None)
@@ -275,8 +276,8 @@ class RunTier:
 
     def _start_part(self) -> None:
         """Loads those ranges of one shard that are worth a place on the disk, and makes room for them."""
-        table = self._copies.table(self._cold.values())
-        worth = table.worth_a_place(self._free() + self._copies.held_bytes())
+        limit, table = self.disk.limit(), self._copies.table(self._cold.values())
+        worth = table.worth_a_place(self.disk.free(limit) + self._copies.held_bytes())
         gains = {number: self._copies.gain(number, table, worth) for number in self._cold}
         shard = self._cold[max(gains, key=lambda number: gains[number])]
         if gains[shard.number] < 0:
@@ -286,14 +287,13 @@ class RunTier:
         self._tried([shard.number])
         mine = table.shards == shard.number
         size = float(table.sizes[mine & worth].sum())
-        self._evict_ranges(table, ~mine & ~worth, size - self._free())
-        if self._free() < size and (former := self._copies.name(shard.number)) is not None:
+        self._evict_ranges(table, ~mine & ~worth, size - self.disk.free(limit))
+        if self.disk.free(limit) < size and (former := self._copies.name(shard.number)) is not None:
             self._copies.unmap(shard.number)
             self._remove(former)
         wanted = self._copies.blocks_in(shard, table.ranges[mine & worth])
         # Sizes are estimates: what a copy takes beyond its own is left of the other quarter.
-        room = min(self._free() + self._limits.disk_spare, self._folder.free_bytes())
-        self._start(shard, room, wanted)
+        self._start(shard, self.disk.free(limit) + self.disk.spare(limit), wanted)
 
     def _tried(self, numbers: Iterable[ShardId]) -> None:
         for number in numbers:
@@ -308,61 +308,61 @@ class RunTier:
         self._loading = shard, load
         self._loads.start(load)
 
-    def _room(self, needed: int) -> int | None:
+    def _room(self, needed: int, limit: int) -> int | None:
         """Bytes that a run may take which needs so many; None when there are fewer. Runs of shards that are
         not open here make room; those of open ones by ranges (`_start_part`).
         """
-        while (room := self._free()) < needed:
+        while (room := self.disk.free(limit)) < needed:
             if not self._evict_closed():
                 return None
         return room
 
     def _room_for_changes(self, needed: int) -> int | None:
-        """As `_room` for a change run, which frees RocksDB: it may take half of the other quarter."""
-        spare = min(self._limits.disk_spare // 2, self._folder.free_bytes() - self._free())
-        if self._room(needed - spare) is None:
-            missing = needed - spare - self._free()
-            if missing > self._copies.held_bytes():
-                return None
+        """As `_room` for a change run, which frees RocksDB: it may take half of the other quarter, and key
+        ranges make room as well. Nothing leaves where all of it were too little.
+        """
+        limit = self.disk.limit()
+        spare = self.disk.spare(limit) // 2
+        closed = self._folder.taken_bytes(self._closed())
+        if self.disk.free(limit) + spare + closed + self._copies.held_bytes() < needed:
+            return None
+        self._room(needed - spare, limit)
+        # Pages that a range shares with others stay: where its bytes were too few, more ranges leave.
+        while (missing := needed - spare - self.disk.free(limit)) > 0:
             table = self._copies.table()
-            self._evict_ranges(table, table.held, missing)
-        return room if (room := self._free() + spare) >= needed else None
-
-    def _free(self) -> int:
-        """Bytes that runs may take beside those that there are: by `state.disk`, and by the disk itself."""
-        allowed = self._limits.disk_for_runs - self._rocks.disk_bytes() - self._published_bytes
-        return min(allowed, self._folder.free_bytes())
+            if not self._evict_ranges(table, table.held, missing):
+                return None
+        return self.disk.free(limit) + spare
 
     # ------------------------------------------------------------------ disk
 
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes of all run files, of the one being written as well."""
-        return self._published_bytes + (self._loading[1].size if self._loading is not None else 0)
+    def _loading_bytes(self) -> int:
+        return self._loading[1].size if self._loading is not None else 0
 
-    def evict(self) -> bool:
+    def evict(self, limit: int) -> bool:
         """Deletes what is needed least: damaged files, else runs of shards that are not open, else the key
         ranges that are used least. False: nothing is left. Change runs go with their shards alone.
         """
         if self._folder.damaged():
             self._folder.remove_damaged()
-            self._published_bytes = self._folder.disk_bytes()
+            self.disk.measure()
             return True
         self.end_load()
         if self._evict_closed():
             return True
-        over = self._rocks.disk_bytes() + self._published_bytes - self._limits.disk_bytes
         table = self._copies.table()
-        return self._evict_ranges(table, table.held, max(over, 1))
+        return self._evict_ranges(table, table.held, max(self.disk.over(limit), 1))
 
     def _evict_closed(self) -> bool:
         """Deletes the run of a shard that is not open: the one that was used least lately."""
-        opened = {self._copies.name(number) for number in self._copies.shards()}
-        names = [name for name in self._folder.names() if not is_change(name) and name not in opened]
-        if names:
+        if names := self._closed():
             self._remove(min(names, key=lambda run: self._used.get(run, 0)))
             self.evicted += 1
         return bool(names)
+
+    def _closed(self) -> list[str]:
+        opened = {self._copies.name(number) for number in self._copies.shards()}
+        return [name for name in self._folder.names() if not is_change(name) and name not in opened]
 
     def _evict_ranges(self, table: RangeTable, among: BoolArray, size: float) -> bool:
         """Gives at least so many bytes back, the least used ranges first; False: there are none."""
@@ -371,13 +371,13 @@ class RunTier:
         for name in self._copies.evict(table, among, size):
             self._remove(name)
             self.evicted += 1
-        self._published_bytes = self._folder.disk_bytes()
+        self.disk.measure()
         return True
 
     def _remove(self, name: str) -> None:
         self._folder.remove(name)
         self._used.pop(name, None)
-        self._published_bytes = self._folder.disk_bytes()
+        self.disk.measure()
 
     def stats(self) -> dict[str, float]:
         """Counters and sizes: name -> value. ``run_damaged_shard_<n>``: a file of shard n was set aside."""
@@ -385,8 +385,8 @@ class RunTier:
         damaged = {shard_of(name) for name in self._folder.damaged()}
         return {
             **self._copies.stats(),
-            "run_bytes": self.disk_bytes,
-            "run_bytes_max": self._limits.disk_for_runs,
+            "run_bytes": self.disk.run_bytes,
+            "run_bytes_max": share_of_runs(self.disk.limit()),
             **self._mapped.stats(),
             **self.changes.stats(),
             "runs_loaded": self.loaded,

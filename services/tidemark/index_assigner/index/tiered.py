@@ -105,7 +105,7 @@ class TieredIndex:
         tiers = self._store, self._hot, self._runs, self._tombstones, self._slices
         self._reads = TierReads(rocks, stored, *tiers, clock, tier_read)
         self._tier_read = tier_read
-        self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, self._runs, limits)
+        self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, self._runs)
         self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock, keys)
         self._replaced = ReplacedGroups(storage, locations)
         self._answered: Counter[str] = Counter()
@@ -342,10 +342,11 @@ class TieredIndex:
 
     def _too_large(self) -> None:
         _log.warning(
-            "%s takes %d bytes with nothing but the record index's uncompacted changes in it: raise "
-            "`state.disk`, or compact the metadata table",
+            "%s takes %d bytes with nothing but the record index's uncompacted changes in it, limit %d: "
+            "raise `state.disk`, free space on the disk, or compact the metadata table",
             self._rocks.path,
             self._rocks.disk_bytes(),
+            self._runs.disk.limit(),
         )
 
     def warm(self, start: bool) -> WarmProgress:
@@ -385,7 +386,7 @@ class TieredIndex:
             "hot_bytes": self._hot.nbytes,
             "hot_bytes_max": self._limits.hot_cache,
             "rocksdb_bytes": self._rocks.disk_bytes(),
-            "rocksdb_bytes_max": self._limits.disk_bytes,
+            "rocksdb_bytes_max": self._runs.disk.limit(),
             "rocksdb_entries": self._rocks.entries(),
             **self._runs.stats(),
             "run_entries_lacking": self._runs.lacking(self._held.shards()),

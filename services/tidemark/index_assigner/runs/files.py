@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -131,15 +132,19 @@ class RunFolder:
             return 0
 
     def disk_bytes(self) -> int:
-        """Bytes that all files in the folder take on the disk, holes left out."""
-        return sum(self._sizes())
+        """Bytes that published files and damaged ones take on the disk, holes left out."""
+        return sum(map(_taken, [*self.path.glob(f"*{RUN_SUFFIX}"), *self.path.glob(f"*{ASIDE_SUFFIX}")]))
+
+    def taken_bytes(self, names: Iterable[str]) -> int:
+        """Bytes that these published files take on the disk, holes left out."""
+        return sum(_taken(self.path / f"{name}{RUN_SUFFIX}") for name in names)
 
     def free_bytes(self) -> int:
-        """Bytes on the disk that new files may take: three quarters of what is free there. RocksDB lies on
-        the same disk, and ends the process when a write of it fails.
+        """Bytes that are free on the disk for this process's user; `sys.maxsize` where the file system does
+        not say.
         """
         disk = os.statvfs(self.path)
-        return disk.f_bavail * disk.f_frsize * 3 // 4
+        return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
 
     def open(self, name: str) -> int:
         """A descriptor of a published file for reading. Raises RunDamagedError when it is not there, or the
@@ -152,22 +157,20 @@ class RunFolder:
         except OSError as error:
             raise RunDamagedError(f"{name}{RUN_SUFFIX} cannot be opened: {error}") from error
 
-    def _sizes(self) -> Iterator[int]:
-        for file in self.path.iterdir():
-            try:
-                stat = file.stat()
-            except FileNotFoundError:
-                continue
-            # What is being written may not have its place on the disk yet.
-            written = file.suffix == RUN_SUFFIX
-            yield min(stat.st_size, stat.st_blocks * _SECTOR) if written else stat.st_size
-
     def _sync(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _taken(file: Path) -> int:
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return 0
+    return min(stat.st_size, stat.st_blocks * _SECTOR)
 
 
 def holes(descriptor: int, size: int) -> Iterator[tuple[int, int]]:

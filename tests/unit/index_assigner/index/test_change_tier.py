@@ -308,7 +308,7 @@ def test_a_delete_of_another_writer_finds_the_former_place_in_the_change_run(ass
 def test_the_disk_limit_takes_no_change_run_before_its_shard(assigners, table) -> None:
     one = updated(assigners, table)
     expected = groups(one)
-    while one.index._runs.evict():
+    while one.index._runs.evict(one.index._runs.disk.limit()):
         pass
     assert len(change_files(one)) == 1
     assert groups(one) == expected

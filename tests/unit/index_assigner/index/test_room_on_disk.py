@@ -59,7 +59,7 @@ def look(one: Assigner, keys: Sequence[str], times: int = 1) -> float:
         one.index._hot.drop_shards([ShardId(0)])
         found = one.ask(keys)
         assert {key: each.group for key, each in found.items()} == {key: GROUPS.get(key) for key in keys}
-        assert one.index._runs.disk_bytes <= one.limits.disk_bytes
+        assert one.index._runs.disk.run_bytes <= one.limits.disk_bytes
     return sum(each.tier is Tier.RUN for each in found.values()) / len(keys)
 
 

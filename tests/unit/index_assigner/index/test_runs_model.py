@@ -55,6 +55,7 @@ def test_random_sequences_with_run_files_are_answered_as_the_model_says(
     reached: Counter[str] = Counter()
     for seed in range(WORLDS):
         play(folder / str(seed), seed, monkeypatch, reached, 25, tight=seed >= WORLDS - TIGHT_WORLDS)
+    play(folder / "restored", 30, monkeypatch, reached, 25, tight=False)
     wanted = {
         *("run serves", "given back", "damaged", "flipped", "evicted", "killed while loading"),
         *("taken over", "changes lost", "former version beside a change run"),
