@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.dropped_fields import dropped_fields
 from tidemark.epoch_protocol.entries import TAG_OF_COUNT, Stage
-from tidemark.index_assigner.index.limits import limits_of
+from tidemark.index_assigner.index.limits import limits_of, share_of_runs
 from tidemark.index_assigner.shuffle.dead_letters import REASON_STAT
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.index_assigner.slots.observer import AssignerObserver
@@ -194,7 +194,7 @@ class AssignerMetrics(AssignerObserver):
             "uncommitted": ("uncommitted_bytes", limits.uncommitted),
             "hot": ("hot_bytes", limits.hot_cache),
             "rocksdb": ("rocksdb_bytes", limits.disk_bytes),
-            "run": ("run_bytes", limits.disk_for_runs),
+            "run": ("run_bytes", share_of_runs(limits.disk_bytes)),
             "run_mapped": ("run_mapped_bytes", limits.mapped_bytes),
             "slice_deletes": ("delete_bytes", limits.slice_deletes),
         }

@@ -29,7 +29,7 @@ from typing import Final
 
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.platform.broker_files import new_kafka_id
-from tidemark.stream_runtime.platform.class_data import identity
+from tidemark.stream_runtime.platform.class_data import identity, keep_newest
 from tidemark.stream_runtime.platform.jars import cache_dir
 
 NAMES: Final = "meta.properties"
@@ -85,7 +85,8 @@ class BrokerFormat:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = self._folder / f"{self._stem}-{_checksum(snapshot)}.checkpoint"
             _write(file, snapshot)
-            _make_room(file)
+            # The one that was just written stays, whatever the times say.
+            keep_newest((one for one in self._folder.glob("*.checkpoint") if one != file), KEPT_MAX - 1)
 
     def _kept(self) -> bytes | None:
         with contextlib.suppress(OSError):
@@ -149,11 +150,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _make_room(written: Path) -> None:
-    """Deletes the oldest files beside the one that was just written, which stays whatever the times say."""
-    others = [file for file in written.parent.glob("*.checkpoint") if file != written]
-    others.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    for file in others[KEPT_MAX - 1 :]:
-        file.unlink(missing_ok=True)

@@ -78,7 +78,7 @@ def recording(
         size = partial.stat().st_size if partial.is_file() else 0
         if 0 < size <= ARCHIVE_BYTES_MAX:
             partial.rename(folder / f"{stem}-{size}.jsa")
-            _make_room(folder, name)
+            keep_newest(folder.glob(f"{name}-*.jsa"), KEPT_MAX)
     finally:
         del variables[RECORD_VARIABLE]
         partial.unlink(missing_ok=True)
@@ -97,9 +97,10 @@ def _whole(folder: Path, stem: str) -> Path | None:
     return next(found, None)
 
 
-def _make_room(folder: Path, name: str) -> None:
-    of_name = sorted(folder.glob(f"{name}-*.jsa"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    for file in of_name[KEPT_MAX:]:
+def keep_newest(files: Iterable[Path], count: int) -> None:
+    """Deletes all of these files but so many that were changed last."""
+    by_age = sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    for file in by_age[count:]:
         file.unlink(missing_ok=True)
 
 

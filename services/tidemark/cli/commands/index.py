@@ -187,7 +187,7 @@ def _asked(client: AdminClient, clock: Clock, output: Output, say: Callable[[_Pr
             at_rest = progress.loaded
         else:
             say(whole)
-            changes.check(progress)
+            changes.check(progress, shards)
             clock.sleep(_ASK_EVERY_S)
         progress = _answered(client, clock, output, not progress.left, _BUSY_S)
 
@@ -199,18 +199,17 @@ class _Changes:
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._since_s = clock, clock.monotonic_s()
-        self._shards, self._entries = (-1, -1, -1), -1
+        self._seen, self._entries = (-1, -1, -1), -1
 
-    def check(self, progress: Warmth) -> None:
-        """Raises CliError where nothing has changed for `_STILL_S`."""
-        shards, now_s = (progress.shards, progress.loaded, progress.left), self._clock.monotonic_s()
-        if shards != self._shards or progress.entries > self._entries:
-            self._shards, self._entries, self._since_s = shards, progress.entries, now_s
+    def check(self, progress: Warmth, shards: int) -> None:
+        """Raises CliError where nothing has changed for `_STILL_S`. ``shards``: of the table."""
+        seen, now_s = (progress.shards, progress.loaded, progress.left), self._clock.monotonic_s()
+        if seen != self._seen or progress.entries > self._entries:
+            self._seen, self._entries, self._since_s = seen, progress.entries, now_s
         elif now_s - self._since_s >= _STILL_S:
-            unheld = max(progress.table_shards - progress.shards, 0)
             raise CliError(
-                f"nothing changed for {_STILL_S:.0f} s: {progress.loaded} of {progress.shards + unheld} "
-                f"shards are loaded, {progress.left} are left, no assigner holds {unheld}. `tidemark status` "
+                f"nothing changed for {_STILL_S:.0f} s: {progress.loaded} of {shards} shards are loaded, "
+                f"{progress.left} are left, no assigner holds {shards - progress.shards}. `tidemark status` "
                 "and the assigners' logs say what they do; run the command again"
             )
 

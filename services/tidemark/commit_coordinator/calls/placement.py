@@ -169,16 +169,13 @@ class Placement:
             if not self._is_news("index" if is_index else "data", at_ms):
                 return
             book = self._index if is_index else self._data
-            done = list(done)
-            if not is_index:
-                merged = {(outcome.partition_path, outcome.file_id) for outcome in done}
-                self._failed = {group: at for group, at in self._failed.items() if group not in merged}
             for outcome in done:
                 known = book.of(outcome.partition_path, outcome.file_id)
                 slice_ = known.compacted(outcome.base_bytes, outcome.log_count, outcome.log_bytes, at_ms)
                 book.put(slice_)
                 if not is_index:
                     self._planner.compacted(*slice_.group, slice_.size)
+            self._forget_merged()
 
     def listed(self, slices: Iterable[SliceStats], *, is_index: bool) -> None:
         """A plan listed these groups: their stats are exact now, whatever other writers did meanwhile."""
@@ -213,7 +210,7 @@ class Placement:
         return True
 
     def _forget_merged(self) -> None:
-        """Another engine may have merged what we could not."""
+        """Forgets failures of log files that are merged now, by us or by another engine."""
         self._failed = {
             group: failed for group, failed in self._failed.items() if failed.is_of(self._data.of(*group))
         }

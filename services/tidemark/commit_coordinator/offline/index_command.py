@@ -24,6 +24,7 @@ from tidemark.hudi_format.validation import UNSAFE_PENDING
 from tidemark.ledger_client.table_identity import known_ledger_id
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.retry import Deadline
 
 TRIES_MAX: Final = 20
 PENDING_WAIT_S: Final = 120.0
@@ -62,11 +63,11 @@ class IndexCommand:
         self.say, self.hit = say, hit
         self._times = InstantGenerator(clock)
 
-    def wait_for(self, pending: Sequence[Instant], until_s: float) -> None:
+    def wait_for(self, pending: Sequence[Instant], deadline: Deadline) -> None:
         """Waits a moment, without the lock, while the writers of these instants are alive. Raises
-        AdoptionError for one that is not, and from ``until_s`` (`Clock.monotonic_s`) on.
+        AdoptionError for one that is not, and once the deadline is over.
         """
-        now_ms, is_over = self.clock.now_ms(), self.clock.monotonic_s() >= until_s
+        now_ms, is_over = self.clock.now_ms(), deadline.is_over
         publication = open_publication(self.storage, self.clock, self._ids)
         refuse_pending(
             [one for one in pending if is_over or not is_alive(publication, one.requested, now_ms)]
@@ -135,7 +136,7 @@ class _AtRest:
 
     def take(self, last: Last[T]) -> T:
         command, by = self._command, self._by
-        until_s = command.clock.monotonic_s() + PENDING_WAIT_S
+        deadline = Deadline(command.clock, PENDING_WAIT_S)
         for _ in range(TRIES_MAX):
             self._alive()
             seen = last.look(self._alive)
@@ -144,17 +145,17 @@ class _AtRest:
                 if _is_as_of(seen, timelines[0]) and last.is_next(timelines[1]):
                     return last.act(timelines)
             self._asks = True
-            self._wait_for_pending(until_s)
+            self._wait_for_pending(deadline)
         with command.locked(by, self._alive):
             timelines = command.timelines()
             refuse_pending(timelines[0].pending(*UNSAFE_PENDING))
             last.look(self._alive)
             return last.act(timelines)
 
-    def _wait_for_pending(self, until_s: float) -> None:
+    def _wait_for_pending(self, deadline: Deadline) -> None:
         while pending := self._command.timelines()[0].pending(*UNSAFE_PENDING):
             self._alive()
-            self._command.wait_for(pending, until_s)
+            self._command.wait_for(pending, deadline)
 
     def _alive(self, done: int = 0, left: int = 0) -> None:
         self._by.beat()

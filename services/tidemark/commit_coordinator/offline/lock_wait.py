@@ -27,6 +27,7 @@ from tidemark.hudi_format.errors import LockHeldError
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH, LockHolder, TableLock
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.retry import Deadline
 
 LOCK_WAIT_S: Final = 120.0
 _TRY_MS: Final = 1_000
@@ -48,7 +49,7 @@ class LockWait:
         with it for all of `LOCK_WAIT_S`; LockHeldError where one writer of another engine has it for all
         that time; what `TableLock.try_acquire` raises.
         """
-        began_s = said_s = self._clock.monotonic_s()
+        deadline, quiet = Deadline(self._clock, LOCK_WAIT_S), Deadline(self._clock, _SAY_EVERY_S)
         first = holder = lock.holder()
         takes_turns, watch = False, SignWatch(self._storage, self._clock)
         while True:
@@ -67,16 +68,15 @@ class LockWait:
                     f"{LOCK_PATH} is held by a coordinator that has given no sign of life for "
                     f"{WATCHED_S:.0f} s: it is dead. `tidemark recover` frees the lock"
                 ) from held
-            now_s = self._clock.monotonic_s()
-            if now_s - began_s >= LOCK_WAIT_S:
+            if deadline.is_over:
                 if holder is not None and holder.is_foreign and not takes_turns:
                     raise held
                 raise AdoptionError(
                     f"{LOCK_PATH} was waited for {LOCK_WAIT_S:.0f} s, and {_named(holder)} had it each time: "
                     "run the command again"
                 ) from held
-            if now_s - said_s >= _SAY_EVERY_S:
-                said_s = now_s
+            if quiet.is_over:
+                quiet = Deadline(self._clock, _SAY_EVERY_S)
                 self._say(f"waiting for the table's lock: {_named(holder)} holds it")
 
 

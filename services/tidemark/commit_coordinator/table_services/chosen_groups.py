@@ -9,12 +9,12 @@ and is tried again alone, with growing pauses.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service_handoff import ServiceNews
 from tidemark.commit_coordinator.domain.service_actions import TASK_TRIES_MAX
-from tidemark.commit_coordinator.domain.slice_stats import GroupName, SliceStats, TableSlices
+from tidemark.commit_coordinator.domain.slice_stats import GroupName, TableSlices
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.errors import HudiFormatError, in_words
 from tidemark.hudi_format.table_services.operations import decode_plan
@@ -55,7 +55,7 @@ class GroupChoice:
         """The groups of the next plan. What another engine planned to rewrite (``held``) is left to it. It
         needs a compaction more and more, and would take the place of all others.
         """
-        found = [stats.group for stats in _due(slices, rule, now_ms) if stats.group not in held]
+        found = [group for group in _due(slices, rule, now_ms) if group not in held]
         others = [group for group in found if group not in slices.failed]
         failed = {group: slices.failed[group] for group in found if group in slices.failed}
         waiting = [group for group, merge in failed.items() if asked or merge.until_ms <= now_ms]
@@ -66,10 +66,11 @@ class GroupChoice:
         return set(others[: rule.max_groups])
 
 
-def _due(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> Iterator[SliceStats]:
-    scored = ((rule.score(stats, now_ms), stats) for stats in slices.data)
-    due = [(score, stats) for score, stats in scored if score >= 1.0]
-    yield from (stats for _, stats in sorted(due, key=lambda found: (-found[0], found[1].group)))
+def _due(slices: TableSlices, rule: DataCompactionRule, now_ms: int) -> list[GroupName]:
+    """The groups that need a compaction, those that need it most first."""
+    scored = ((rule.score(stats, now_ms), stats.group) for stats in slices.data)
+    due = [(score, group) for score, group in scored if score >= 1.0]
+    return [group for _, group in sorted(due, key=lambda found: (-found[0], found[1]))]
 
 
 class FailedMerges:

@@ -77,6 +77,7 @@ from tidemark.hudi_format.table_services.records import (
 )
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.clean_records import encode_clean_metadata, encode_clean_plan
+from tidemark.stream_runtime.retry import Deadline
 
 LOOK_S: Final = 0.04
 """How long one look through the folders may take, in seconds."""
@@ -171,15 +172,15 @@ class _Clean:
 
     def _look(self, step: LockedStep) -> Looked:
         """Goes on where the last look ended, for as long as one step may take."""
-        storage, clock = step.context.storage, step.context.clock
+        storage = step.context.storage
         partitions, replaced = self._partitions(step)
-        until_s = clock.monotonic_s() + LOOK_S
+        deadline = Deadline(step.context.clock, LOOK_S)
         files: dict[str, Collection[str]] = {}
         ahead = [partition for partition in partitions if partition >= self._next_partition] or partitions
         first = self._next_partition
         taken = 0
         for partition in ahead:
-            if taken and clock.monotonic_s() >= until_s:
+            if taken and deadline.is_over:
                 break
             taken += 1
             files |= looked_at(storage, self._folder, [partition], replaced).files

@@ -10,6 +10,7 @@ from typing import Final
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.table_services.handler import LockedStep
 from tidemark.hudi_format.table_services.dead_instants import leftovers
+from tidemark.stream_runtime.retry import Deadline
 
 _FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
 
@@ -30,10 +31,9 @@ def delete_side_file(context: Context, path: str) -> None:
 
 def delete_side_files(step: LockedStep, for_s: float) -> None:
     """Deletes what is left now, one at least and none after so many seconds. Raises LockLostError."""
-    clock = step.context.clock
-    until_s = clock.monotonic_s() + for_s
+    deadline = Deadline(step.context.clock, for_s)
     for path in left_side_files(step):
         step.context.lock.check()
         delete_side_file(step.context, path)
-        if clock.monotonic_s() >= until_s:
+        if deadline.is_over:
             return

@@ -50,11 +50,11 @@ class KeyColumn:
             chunks[-2:] = [joined]
         self._set(chunks)
 
-    def equal(self, positions: Int64Array, keys: Keys) -> BoolArray:
-        """Whether the key at each position is the one in ``keys``; both have the same length."""
+    def equal(self, positions: Int64Array, keys: Keys, at: Int64Array) -> BoolArray:
+        """Whether the key at each position is the one in ``keys`` at the place that ``at`` has for it."""
         # In the order of positions each chunk is read once, and all keys are compared at once.
         order = np.argsort(positions)
-        same = pc.equal(self.selected(positions[order]), keys.take(pa.array(order)))
+        same = pc.equal(self.selected(positions[order]), keys.take(pa.array(at[order])))
         equal = np.empty(len(positions), np.bool_)
         equal[order] = same.to_numpy(zero_copy_only=False)
         return equal

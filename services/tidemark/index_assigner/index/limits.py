@@ -81,11 +81,6 @@ class IndexLimits:
         """Bytes for changes that several units of a partitioned index are filled with."""
         return self.memory_bytes // 128 if self.is_partitioned else 0
 
-    @property
-    def disk_for_runs(self) -> int:
-        """Bytes on disk above which no more runs are loaded, if the disk has `state.disk`."""
-        return share_of_runs(self.disk_bytes)
-
 
 def share_of_runs(disk_bytes: int) -> int:
     """Bytes of these above which no more runs are loaded: the rest is for promotions and RocksDB's

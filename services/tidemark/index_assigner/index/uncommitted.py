@@ -84,7 +84,7 @@ class LaneEntries:
     def _find(self, keys: Keys, hashes: Int64Array) -> tuple[Int64Array, Int64Array]:
         def same(asked: Int64Array, slots: Int64Array) -> BoolArray:
             """Keys are compared wherever hashes are equal, always: two keys may share one."""
-            return self._keys.equal(slots - self._base, keys.take(pa.array(asked)))
+            return self._keys.equal(slots - self._base, keys, asked)
 
         return self._newest.find(hashes, self._hashes_of, same)
 
