@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from testing.objects.store import NoSuchUploadError, ObjectStore, PreconditionFailedError, Upload, Where
@@ -245,6 +245,9 @@ class ObjectTerm:
     def keep_pending(self, path: str) -> None:
         self._store.touch(path, create=False)
 
+    def now_ms(self) -> int:
+        return _now_ms(self._store, f"{ROOT}/now-{self._term.offset}", self._here)
+
     def written_ms(self, path: str) -> int | None:
         info = self._store.stat(path)
         return None if info is None else info.mtime_ms
@@ -260,6 +263,9 @@ class ObjectTerm:
             if upload.tag.startswith("term-") and upload.tag != _term_tag(self._term)
         ]
         return sum(map(self._store.abort, older))
+
+    def remove_dead_commands(self, is_over: Callable[[], bool]) -> int:
+        return 0  # commands work on a file system alone
 
 
 class ObjectPublication:
@@ -307,6 +313,9 @@ class ObjectPublication:
         term = TermId(NO_TERM.offset, ledger)
         place = ObjectLockPlace(self._store, self._ids, term, in_term=False)
         yield TableLock(place, self._clock, term, join_path(self._store.base_uri, LOCK_PATH))
+
+    def now_ms(self) -> int:
+        return _now_ms(self._store, f"{ROOT}/now-{self._ids.uuid()}")
 
     def written_ms(self, path: str) -> int | None:
         info = self._store.stat(path)
@@ -428,3 +437,12 @@ def _read(store: Storage, path: str) -> bytes | None:
         return bytes(store.read(path))
     except FileMissingError:
         return None
+
+
+def _now_ms(store: ObjectStore, path: str, where: Where | None = None) -> int:
+    with _fenced(path):
+        store.replace(path, b"", where)
+    written = store.stat(path)
+    store.delete(path)
+    assert written is not None
+    return written.mtime_ms

@@ -95,6 +95,7 @@ CHANGES = {
     "adopt",
     "replace",
     "remove_older",
+    "remove_dead_commands",
 }
 """The repeatable calls that change something. A term is begun once, and its lock has tests of its own."""
 

@@ -279,6 +279,22 @@ def test_a_pending_file_stays_as_it_was_made_and_tells_when_it_was_kept(table: T
     assert (table.publication.written_ms(beat) or 0) >= (first or 0)
 
 
+def test_the_storage_tells_its_own_time(table: Table) -> None:
+    """By which the age of a pending file is told, whatever clocks there are elsewhere."""
+    term, beat = table.begin(), ".hoodie/.heartbeat/1"
+    term.put_pending(beat, b"")
+    before = term.written_ms(beat) or 0
+    table.clock.advance(3_600.0)
+    now_ms = [term.now_ms(), table.publication.now_ms(), term.now_ms()]
+    assert before <= now_ms[0] <= now_ms[1] <= now_ms[2]
+    term.keep_pending(beat)
+    assert now_ms[2] <= (term.written_ms(beat) or 0)
+    table.begin()
+    with pytest.raises(FencedOutError):
+        term.now_ms()
+    table.publication.now_ms()
+
+
 def test_a_document_is_replaced(table: Table) -> None:
     term = table.begin()
     for content in (b"1", b"22"):

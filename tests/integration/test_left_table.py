@@ -1,28 +1,43 @@
-"""A table that nobody compacted for many commits is brought back: its merges take a bounded memory, however
-many log files there are, and commits go on meanwhile.
+"""A table that nobody served for many commits is brought back. Merges in processes of their own take a
+bounded memory, though the log files have many times what a merge may hold, and a native writer goes on
+committing meanwhile. What is superseded is cleaned then, and both timelines are archived.
+
+The rows of one partition are in blocks as Hudi on Spark writes them (Avro), which merges hold with their
+rows; those of the other are in ours (Parquet), which they read twice. Of the index a merge holds little here.
 
 TIDEMARK_LEFT_COMMITS says how many commits (`make left-table`: 20 000).
 """
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import os
+import random
+import struct
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Sequence
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import fastavro
 import pyarrow as pa
 import pytest
 
+from tests.interop import native_commit
 from tests.interop.native_commit import NativeWriter, shard_logs
 from tests.interop.native_plan import CommitPlan, locate
 from tests.service_actions import ServedTable
 from tests.unit.commit_coordinator.table_services.story import ORDERING, SCHEMA, Story
 from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.config.table_services_model import (
+    ArchiveConfig,
+    CleanConfig,
     DataCompactionConfig,
     IndexCompactionConfig,
     TableServicesConfig,
@@ -30,12 +45,18 @@ from tidemark.config.table_services_model import (
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.commit.markers import delete_markers
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
 from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.operations import MergeOutcome, decode_plan, encode_outcomes
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -53,17 +74,64 @@ from tidemark.stream_writer.table_services.services_loop import (
 
 _log = logging.getLogger(__name__)
 COMMITS: Final = int(os.environ.get("TIDEMARK_LEFT_COMMITS", "120"))
+KEYS: Final = 500
+ROWS: Final = 60
+"""Of each commit: about 30 in each partition."""
 TOLD_EVERY: Final = 1_000
 # For one kind of merge: behind 15 000 commits it took 175 s (docs/table-services.md).
 MERGED_S: Final = 900.0 + COMMITS / 5
 TASK_MEMORY: Final = 32 << 20
 # An interpreter with Arrow takes 80 MiB before it merges anything.
 PEAK_MAX: Final = (96 << 20) + 2 * TASK_MEMORY
+ACTIONS_MAX: Final = 20 + COMMITS // 100
 CONFIG: Final = TableServicesConfig(
     compact_index=IndexCompactionConfig(log_files=1, min_interval_ms=0),
     compact_data=DataCompactionConfig(log_files=1, min_interval_ms=0),
+    clean=CleanConfig(retain_ms=1),
+    archive=ArchiveConfig(min=2, max=2, batch=1),
     task_memory_bytes=TASK_MEMORY,
 )
+NOISE: Final = max((4 * TASK_MEMORY) // (COMMITS * ROWS), 16)
+"""Bytes of each row that no codec makes smaller: in all commits four times the memory of a merge."""
+AVRO: Final = "us"
+"""The partition with blocks as Spark writes them."""
+
+
+class LeftStory(Story):
+    """Whose rows hardly get smaller."""
+
+    def named(self, n: int) -> str:
+        noise = random.Random(f"{n} {self.commits}").randbytes(NOISE)
+        return f"{super().named(n)} {b64encode(noise).decode()}"
+
+
+@cache
+def parsed(avro: str) -> Any:
+    return fastavro.parse_schema(json.loads(avro))
+
+
+def log_bytes(
+    schema: TableSchema,
+    instant: str,
+    rows: pa.Table,
+    deletes: Deletes,
+    partition_path: str,
+    ordering: OrderingField | None,
+) -> bytes:
+    """As `data_log_bytes`; with an Avro block where Spark would write one."""
+    if partition_path != AVRO or not rows.num_rows:
+        return data_log_bytes(schema, instant, rows, deletes, partition_path, ordering)
+    content = io.BytesIO()
+    content.write(struct.pack(">ii", 3, rows.num_rows))
+    for row in rows.to_pylist():
+        record = io.BytesIO()
+        fastavro.schemaless_writer(record, parsed(schema.avro_with_meta_json), row)
+        content.write(struct.pack(">i", record.tell()) + record.getvalue())
+    headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema.avro_with_meta_json}
+    block = frame_block(BlockType.AVRO_DATA, headers, content.getvalue())
+    if not len(deletes):
+        return block
+    return block + data_log_bytes(schema, instant, None, deletes, partition_path, ordering)
 
 
 class Measured(ProcessEngine):
@@ -84,7 +152,7 @@ class Measured(ProcessEngine):
         end_s = time.monotonic() + MERGED_S
         while thread.is_alive():
             assert time.monotonic() < end_s, f"{len(bins)} merges, {self.commits_beside} commits beside them"
-            self._story.commit((*range(5, 25), 200 + self.commits_beside))
+            self._story.commit((*range(5, 10), KEYS + self.commits_beside))
             self.commits_beside += 1
             time.sleep(0.05)
         thread.join()
@@ -163,25 +231,65 @@ class QuickWriter(NativeWriter):
         return instant
 
 
-def test_a_table_that_was_left_is_brought_back_with_flat_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    story = Story(tmp_path / "table")
-    story.commit(range(60))
+def left(tmp_path: Path) -> Story:
+    """A table of so many commits. Keys come, change, go and come back, so that the index changes, too."""
+    story = LeftStory(tmp_path / "table")
+    story.commit(range(ROWS))
     story.writer = QuickWriter(story)
     began_s = time.monotonic()
     for number in range(COMMITS):
         if number % TOLD_EVERY == 0:
             _log.info("%d of %d commits after %.0f s", number, COMMITS, time.monotonic() - began_s)
-        # Keys come and go, so that the index changes, too.
-        gone = 100 + (number - 50) % 90
+        first = 7 * number
+        gone = (first + KEYS // 2) % KEYS
         deletes = (gone,) if f"k{gone}" in story.live else ()
-        story.commit([*range(number % 7, 60), 100 + number % 90], deletes=deletes)
+        story.commit([(first + n) % KEYS for n in range(ROWS)], deletes=deletes)
+    return story
+
+
+def check_that_the_rows_do_not_fit(story: Story) -> None:
+    """What is to be merged has many times what a merge may hold. In the partition with Avro blocks that is so
+    with each key's newest row alone, too: those rows have to go to disk.
+    """
+    planned = story.served.state.services[ServiceKind.COMPACT_DATA].planned
+    operations = decode_plan(story.storage.read(planned.plan_path), planned.plan_path).operations
+    assert min(each.log_bytes for each in operations) > 1.5 * TASK_MEMORY
+    assert sum(each.log_bytes for each in operations) > 3.5 * TASK_MEMORY
+    newest = sum(len(name) for region, _, name in story.live.values() if region == AVRO)
+    held = MergeBounds(TASK_MEMORY, Path()).held_bytes
+    assert newest > held / 2 or COMMITS > 120
+
+
+def tidied(story: Story) -> None:
+    """What came meanwhile is merged, too, and then cleaned and archived as far as it goes: behind the newest
+    index compaction but one, which savepoints of the writes behind it may need.
+    """
+    served = story.served
+    for _ in range(2):
+        story.pass_by(10.0)
+        story.commit((1, 2))
+        served.list_files()
+        assert served.act(ServiceKind.COMPACT_DATA), served.dropped
+        assert served.act(ServiceKind.COMPACT_INDEX), served.dropped
+    story.later()
+    served.list_files()
+    for kind in (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX, ServiceKind.ARCHIVE):
+        actions = sum(takewhile(bool, (served.act(kind) for _ in range(ACTIONS_MAX))))
+        assert 0 < actions < ACTIONS_MAX, served.dropped
+
+
+def test_a_table_that_was_left_is_brought_back_with_flat_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(native_commit, "data_log_bytes", log_bytes)
+    story = left(tmp_path)
     story.served = ServedTable(story.path, SCHEMA, story.clock, CONFIG)
     for kind in (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA):
         began_s = time.monotonic()
         assert story.served.plan(kind), story.served.dropped
+        if kind is ServiceKind.COMPACT_DATA:
+            check_that_the_rows_do_not_fit(story)
         # The instants of other processes are above the plan's.
         story.clock.advance(10.0)
         handed, engine = Handed(story.served, kind), Measured(story)
@@ -195,6 +303,13 @@ def test_a_table_that_was_left_is_brought_back_with_flat_memory(
         took_s = time.monotonic() - began_s
         _log.info("%d commits, %s: %.1f s, peak memory %d MiB", COMMITS, kind, took_s, peak >> 20)
         assert peak < PEAK_MAX
-    story.check()
     # What was left is merged; what came meanwhile lies on top of it.
-    assert story.log_files() <= 2 * engine.commits_beside + 8
+    assert story.log_files() <= 2 * engine.commits_beside
+    story.check()
+    tidied(story)
+    story.check()
+    assert story.log_files() == 0
+    assert story.index_log_files() < 10
+    assert len(story.table_files()) < 30
+    for root in (DATA_ROOT, METADATA_TABLE_ROOT):
+        assert len(load_timeline(story.storage, root).instants) < 12, root

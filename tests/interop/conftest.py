@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from xdist.remote import Producer
 
+from tests.interop.drawn_cases import skip_all_but_the_drawn, told
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_judge
 from tests.longest_first import Together, in_this_order
@@ -36,8 +37,17 @@ LONGEST_FIRST = (
 WITH_ONE_FIXTURE = ("test_timeline_with_hudi", "test_hash_parity")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Last: drawn are cases of those that -k and -m leave."""
     in_this_order(items, LONGEST_FIRST)
+    skip_all_but_the_drawn(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = terminalreporter.stats
+    for line in told(each for outcome in ("passed", "failed", "error") for each in reports.get(outcome, ())):
+        terminalreporter.write_line(line)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:

@@ -37,7 +37,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition of Spark SQL. `faults`: what Hudi is known to get wrong in it; rows may be missing then."""
+    """A condition of Spark SQL. `faults`: what Hudi is known to get wrong in it; rows may be missing then.
+    Such a condition stands alone, so that it excuses no row that another one would lose.
+    """
 
     sql: str
     faults: frozenset[str] = field(default_factory=frozenset)
@@ -200,10 +202,11 @@ class Zoo:
             return self._atom(self._random.choice(list(self._columns)))
         first = self.filter(depth - 1)
         if how == 6:
-            return Filter(f"NOT ({first.sql})", first.faults)
+            return first if first.faults else Filter(f"NOT ({first.sql})")
         second = self.filter(depth - 1)
         word = "AND" if how < 9 else "OR"
-        return Filter(f"({first.sql}) {word} ({second.sql})", first.faults | second.faults)
+        faulty = (each for each in (first, second) if each.faults)
+        return next(faulty, Filter(f"({first.sql}) {word} ({second.sql})"))
 
     def _atom(self, name: str) -> Filter:
         operators = ["=", "<", "<=", ">", ">=", "<>", "<=>", "IN", "IS NULL", "IS NOT NULL", "BETWEEN"]
@@ -216,6 +219,8 @@ class Zoo:
             return self._like(name)
         count = {"IN": self._random.randrange(1, 4), "BETWEEN": 2}.get(operator, 1)
         values = [self._literal_value(name) for _ in range(count)]
+        if operator == "IN":
+            values = [each for each in values if _asks_for_nan(each)] or values
         texts = [self._columns[name].literal(value) for value in values]
         faults = frozenset({NOT_A_NUMBER}) if any(_asks_for_nan(value) for value in values) else frozenset()
         if operator == "IN":

@@ -95,8 +95,8 @@ class HudiJudge:
             table, {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "false"}
         )
         condition = frame[key_column] == key
-        rows, files_read = self._rows_and_files(frame.where(condition))
-        _, files_in_table = self._rows_and_files(everything.select(key_column))
+        rows, files_read = self.rows_and_files(frame.where(condition))
+        _, files_in_table = self.rows_and_files(everything.select(key_column))
         return Lookup(rows, files_read, files_in_table)
 
     def record_locations(self, table: Path, keys: Sequence[str]) -> dict[str, Location]:
@@ -200,6 +200,17 @@ class HudiJudge:
         finally:
             self.spark.sql(f"drop table {name}")
 
+    def rows_and_files(self, frame: Any) -> tuple[Rows, int]:
+        """The rows of a frame, and how many files the scans for them read."""
+        self.spark.conf.set("spark.sql.adaptive.enabled", "false")
+        try:
+            rows = [row.asDict(recursive=True) for row in frame.collect()]
+            leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
+            scans = [leaves.apply(each) for each in range(leaves.size())]
+            return rows, sum(scan.metrics().apply("numFiles").value() for scan in scans)
+        finally:
+            self.spark.conf.unset("spark.sql.adaptive.enabled")
+
     # -- inside
 
     def _call(self, procedure: str, arguments: Mapping[str, str], settings: Mapping[str, str]) -> Rows:
@@ -240,16 +251,6 @@ class HudiJudge:
         target = self._scratch / f"given-{next(self._serial)}.parquet"
         pq.write_table(rows, target)
         return target
-
-    def _rows_and_files(self, frame: Any) -> tuple[Rows, int]:
-        self.spark.conf.set("spark.sql.adaptive.enabled", "false")
-        try:
-            rows = [row.asDict(recursive=True) for row in frame.collect()]
-            leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
-            scans = [leaves.apply(each) for each in range(leaves.size())]
-            return rows, sum(scan.metrics().apply("numFiles").value() for scan in scans)
-        finally:
-            self.spark.conf.unset("spark.sql.adaptive.enabled")
 
     def _metadata_records(self, table: Path) -> list[tuple[str, Location]]:
         frame = self._frame(table / ".hoodie" / "metadata", {}).where("type = 5")

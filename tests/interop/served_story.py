@@ -22,8 +22,10 @@ from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import DATA_ROOT, ArchivedTimeline, load_timeline
 from tidemark.stream_runtime.clock import SystemClock
 
-every_case = pytest.mark.skipif(
-    os.environ.get("TIDEMARK_SERVICES") != "all", reason="`make services-interop` runs every case"
+every_case = pytest.mark.every_case
+"""`make services-interop` runs all of these, `make interop` a few that it draws (`drawn_cases.py`)."""
+takes_minutes = pytest.mark.skipif(
+    os.environ.get("TIDEMARK_SERVICES") != "all", reason="it takes minutes: `make services-interop` runs it"
 )
 
 MOR, COW = TableType.MERGE_ON_READ, TableType.COPY_ON_WRITE
@@ -138,14 +140,19 @@ def spark_upserts_beside_us(judge: HudiJudge, story: Story, *keys: int) -> None:
 
 
 def goes_on_behind_a_death(
-    judge: HudiJudge, story: Story, kind: ServiceKind, upsert: Callable[..., None], spark_writes: bool
+    judge: HudiJudge,
+    story: Story,
+    kind: ServiceKind,
+    upsert: Callable[..., None],
+    spark_writes: bool,
+    successor: Callable[[Story, ServiceKind], None] = go_on,
 ) -> None:
     """Somebody died within our action: readers are right, also if Spark writes before a successor ends it."""
     readers_are_right(judge, story)
     if spark_writes:
         upsert(judge, story, 1, 2, 60)
         readers_are_right(judge, story)
-    go_on(story, kind)
+    successor(story, kind)
     holds(judge, story)
     story.commit((2, 61), deletes=(4,))
     upsert(judge, story, 3, 62)
@@ -158,11 +165,11 @@ def holds(judge: HudiJudge, story: Story) -> None:
 
 
 def readers_are_right(judge: HudiJudge, story: Story) -> None:
-    """As `holds`, while an action is half done: `verify` would report its files."""
+    """As `holds` without hudi-rs, while an action is half done."""
     rows = story.rows()
     assert_same_rows(judge.snapshot(story.path), rows, "Spark snapshot through the metadata table")
     assert_same_rows(judge.snapshot(story.path, metadata=False), rows, "Spark snapshot by listing")
-    assert_record_index_is_data(judge, story.path, verify=False)
+    assert_record_index_is_data(judge, story.path)
 
 
 def keys_since(story: Story, commit: int) -> set[str]:

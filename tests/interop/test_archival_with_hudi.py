@@ -1,14 +1,15 @@
 """Both timelines archived by our handler, and Hudi on Spark on top, also when a coordinator died in the
 middle, and behind a savepoint. Replaced file groups: Spark replaces them, we clean and archive. Increments
-across archived instants.
+across archived instants, and files of the archive that we merged into the next level.
 
-All of it is `make services-interop` (TIDEMARK_SERVICES=all).
+All of it is `make services-interop` (TIDEMARK_SERVICES=all); `make interop` draws a few such cases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 from pyspark.errors import IllegalArgumentException
@@ -38,6 +39,7 @@ from tests.interop.served_story import (
     story_of,
 )
 from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
+from tests.interop.test_spark_behind_our_cleans import ANY_TIME, INLINE_SERVICES
 from tests.interop.verdict import (
     assert_same_rows,
     assert_table_holds,
@@ -47,8 +49,18 @@ from tests.interop.verdict import (
 from tests.service_actions import DiedError
 from tests.unit.commit_coordinator.table_services.story import ARROW, Story
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.table_config import TableType
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.table_services import archiving
+from tidemark.hudi_format.table_services.archiving import newest_manifest
+from tidemark.hudi_format.timeline import (
+    DATA_ROOT,
+    METADATA_TABLE_ROOT,
+    Action,
+    ArchivedInstant,
+    ArchivedTimeline,
+    load_timeline,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, every_case]
 
@@ -65,10 +77,17 @@ STEPS = [
 @pytest.mark.parametrize("spark_writes", [False, True], ids=["spark-reads", "spark-writes"])
 @pytest.mark.parametrize("root", [DATA_ROOT, METADATA_TABLE_ROOT])
 @pytest.mark.parametrize(("step", "nth"), STEPS)
+@pytest.mark.parametrize("table_type", TableType)
 def test_a_coordinator_dies_and_spark_goes_on(
-    judge: HudiJudge, tmp_path: Path, root: str, step: CoordinatorFailpoint, nth: int, spark_writes: bool
+    judge: HudiJudge,
+    tmp_path: Path,
+    table_type: TableType,
+    root: str,
+    step: CoordinatorFailpoint,
+    nth: int,
+    spark_writes: bool,
 ) -> None:
-    story = old_story(tmp_path)
+    story = old_story(tmp_path, table_type)
     if root == METADATA_TABLE_ROOT:
         act(story, ARCHIVE)
     story.served.dies_at(step, nth)
@@ -204,6 +223,94 @@ def test_increments_and_time_travel_across_archived_instants(
     with pytest.raises(IllegalArgumentException, match="ensure sufficient commits are retained"):
         judge.as_of(story.path, then)
     assert hudi_rs_snapshot(story.path, as_of=then) == [], "it says nothing"
+
+
+ARCHIVES_BY_TWOS: Final = {
+    **INLINE_SERVICES,
+    "hoodie.clean.automatic": "false",
+    "hoodie.compact.inline.max.delta.commits": "1",
+    "hoodie.timeline.compaction.batch.size": "2",
+}
+"""Two files of a level of the archive become one of the next: Hudi's option is ten by default."""
+
+
+@pytest.mark.parametrize("table_type", TableType)
+def test_hudi_reads_archive_files_that_we_merged_and_merges_them_again(
+    judge: HudiJudge, tmp_path: Path, table_type: TableType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Levels by two files instead of ten: we merge to level 1, Hudi to level 2, and then we on top of it."""
+    monkeypatch.setattr(archiving, "FILES_OF_A_LEVEL", 2)
+    story = story_of(tmp_path, table_type)
+    begin = str(load_timeline(story.storage).completed()[0].completion)
+    story.commit((1, 30))
+    then, rows = newest_completion(story), story.rows()
+    written: dict[str, bytes] = {}
+    for n in range(2):
+        story.commit((1 + n,), deletes=(8 + 3 * n,))
+        act(story, INDEX)
+        story.commit((2 + n, 31 + n))
+        story.commit((n,))
+        act(story, INDEX)
+        written |= active(story)
+        act(story, ARCHIVE)
+        act(story, ARCHIVE)
+    assert levels(story, DATA_ROOT) == levels(story, METADATA_TABLE_ROOT) == [1]
+    gone = {instant: text for instant, text in written.items() if instant not in active(story)}
+    spark = spark_of(judge, story)
+    assert shown(spark) == gone.keys()
+    ours = contents(story)
+    assert {row.requested: row.metadata for row in ours} == gone
+    assert keys_of(judge.incremental(story.path, begin)) == keys_since(story, 1)
+    assert_same_rows(judge.as_of(story.path, then), rows, "Spark at an instant of the merged file")
+    holds(judge, story)
+
+    spark_upserts_beside_us(judge, story, 1, 2, 40)
+    holds(judge, story)
+    for n in range(6):
+        spark.write(story.changed((n, 50 + n)), "upsert", **ARCHIVES_BY_TWOS)
+        if 2 in levels(story, DATA_ROOT):
+            break
+    assert 2 in levels(story, DATA_ROOT), "Hudi merges our file with its own"
+    theirs = contents(story)
+    assert theirs[: len(ours)] == ours
+    assert len(theirs) > len(ours)
+    assert shown(spark) == archived(story)
+    assert keys_of(judge.incremental(story.path, begin)) == keys_since(story, 1)
+    holds(judge, story)
+
+    for n in range(2):
+        story.commit((n, 60 + n))
+        story.commit((n + 2,), deletes=(n + 6,))
+        compact(story)
+        may_act(story, ARCHIVE, ARCHIVE)
+    assert contents(story)[: len(theirs)] == theirs
+    assert len(contents(story)) > len(theirs)
+    assert shown(spark) == archived(story)
+    holds(judge, story)
+    spark.close()
+    spark_upserts_beside_us(judge, story, 3, 70)
+    holds(judge, story)
+
+
+def active(story: Story) -> dict[str, bytes]:
+    """Requested time of each completed instant of the data table's active timeline -> what its file holds."""
+    completed = load_timeline(story.storage).completed()
+    return {each.requested: story.storage.read(instant_path(each)) for each in completed}
+
+
+def levels(story: Story, root: str) -> list[int]:
+    """The levels of the files that a timeline's archive has, by the newest manifest."""
+    return sorted(file.level or 0 for file in newest_manifest(story.storage, root).files)
+
+
+def contents(story: Story) -> list[ArchivedInstant]:
+    """All rows of the data table's archive, with metadata and plans, in order of their requested times."""
+    return ArchivedTimeline(story.storage, DATA_ROOT).instants()
+
+
+def shown(spark: SparkOperations) -> set[str]:
+    """The commits that Hudi finds in the archive."""
+    return {row["commit_time"] for row in spark.shows("show_archived_commits", limit=1000, **ANY_TIME)}
 
 
 def keys_of(rows: Rows) -> set[str]:

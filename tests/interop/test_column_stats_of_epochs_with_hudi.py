@@ -62,7 +62,7 @@ def check(judge: HudiJudge, life: LivedTable, filters: Mapping[str, set[str]]) -
         for skips in ("true", "false"):
             settings = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": skips}
             frame = judge._frame(Path(life.storage.base_uri), settings).where(condition)
-            rows, files = judge._rows_and_files(frame)
+            rows, files = judge.rows_and_files(frame)
             assert {each["id"] for each in rows} == keys, (condition, skips)
             found.append(files)
         read, listed = read + found[0], listed + found[1]

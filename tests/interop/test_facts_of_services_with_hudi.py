@@ -1,7 +1,7 @@
 """What hudi_format/TABLE_SERVICES.md says of Hudi, our services rely on, and no other test shows: what Hudi
 writes or deletes by itself, and what it makes of a table when a rule is broken.
 
-All of it is `make services-interop` (TIDEMARK_SERVICES=all).
+All of it is `make services-interop` (TIDEMARK_SERVICES=all); `make interop` draws a few such cases.
 """
 
 from __future__ import annotations

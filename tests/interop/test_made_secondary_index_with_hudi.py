@@ -53,7 +53,7 @@ def looked_up(judge: HudiJudge, table: Path, condition: str) -> tuple[set[str], 
     """The keys that Spark finds by the index, as a scan does, and the number of files that it opened."""
     options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
     frame = judge._frame(table, options).where(condition).select("id", "note")
-    found, files = judge._rows_and_files(frame)
+    found, files = judge.rows_and_files(frame)
     scanned = judge.filtered(table, condition, skipping=False)
     keys = {row["id"] for row in found}
     assert keys == {row["id"] for row in scanned}, condition

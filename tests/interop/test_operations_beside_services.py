@@ -7,6 +7,7 @@ outcome others must not change meanwhile.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,15 +19,19 @@ from tests.input_model import DELETE_FIELD, SCHEMA, InputModel
 from tests.interop.judge import HudiJudge
 from tests.interop.operated_table import BATCH, OperatedTable
 from tests.interop.piped_table import PipedTable
-from tests.interop.served_story import CLEANS, DATA, INDEX, every_case
+from tests.interop.served_story import CLEANS, DATA, INDEX, takes_minutes
 from tests.interop.spark_operations import SparkOperations
+from tests.interop.verdict import assert_same_rows
 from tests.pipeline import Pipeline
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
+from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.table_status.services import ServiceKindState
+from tidemark.table_verification.remembering import verify_and_remember
+from tidemark.table_verification.verify import verify_table
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, every_case]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, takes_minutes]
 
 SHARDS: Final = 4
 RESTLESS: Final = {
@@ -50,11 +55,19 @@ OPERATIONS: Final[tuple[Callable[[OperatedTable], None], ...]] = (
 
 
 class ServedTable(OperatedTable):
-    """Services rest while files are compared with each other: `verify` would report those of an action."""
+    """`verify` looks while services act. They rest where files are listed here, and opened only then: cleans
+    keep them for seconds.
+    """
 
     def agrees(self) -> None:
+        storage = LocalStorage(self.table.path)
+        changed = verify_and_remember(storage, full=False, say=lambda _: None, wait=time.sleep)
+        full = verify_table(storage, lambda _: None, wait=time.sleep)
+        for found in (changed, full):
+            assert found.agrees, found.findings
+            assert found.rows == found.entries == len(self.model.rows)
         with self.at_rest():
-            super().agrees()
+            assert_same_rows(self.judge.snapshot(self.table.path), self.expected(), "Spark snapshot")
 
     def compacted(self) -> bool:
         with self.at_rest():

@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.judge import HudiJudge
 from tests.interop.read_table import ReadTable
-from tests.interop.served_story import every_case
+from tests.interop.served_story import takes_minutes
 from tests.interop.spark_operations import SparkOperations
 from tests.interop.verdict import assert_record_index_is_data
 from tests.unit.index_rebuilds import KilledError, held_term, killed_at, rebuild
@@ -36,8 +36,8 @@ STEPS = list(RebuildFailpoint)
             TableType.MERGE_ON_READ,
             [RebuildFailpoint.AFTER_EACH_SHARD_FILE, RebuildFailpoint.AFTER_INDEX_SWITCHED],
         ),
-        pytest.param(TableType.MERGE_ON_READ, STEPS, marks=every_case),
-        pytest.param(TableType.COPY_ON_WRITE, STEPS, marks=every_case),
+        pytest.param(TableType.MERGE_ON_READ, STEPS, marks=takes_minutes),
+        pytest.param(TableType.COPY_ON_WRITE, STEPS, marks=takes_minutes),
     ],
     ids=["representative", "every-step-mor", "every-step-cow"],
 )

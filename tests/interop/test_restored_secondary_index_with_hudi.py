@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.interop.judge import HudiJudge
-from tests.interop.served_story import every_case
+from tests.interop.served_story import takes_minutes
 from tests.interop.test_secondary_index_of_epochs_with_hudi import LITERALS, Asked, Town
 from tidemark.commit_coordinator.commit import unfinished_index
 from tidemark.hudi_format.index_definitions import read_index_definitions
@@ -37,9 +37,9 @@ _STEPS: Final = 6
     ("table_type", "is_older"),
     [
         (MOR, False),
-        pytest.param(MOR, True, marks=every_case),
-        pytest.param(COW, False, marks=every_case),
-        pytest.param(COW, True, marks=every_case),
+        pytest.param(MOR, True, marks=takes_minutes),
+        pytest.param(COW, False, marks=takes_minutes),
+        pytest.param(COW, True, marks=takes_minutes),
     ],
 )
 def test_sparks_next_write_builds_it_anew(
@@ -59,14 +59,14 @@ def test_sparks_next_write_builds_it_anew(
     asked.spark.close()
 
 
-@pytest.mark.parametrize("table_type", [pytest.param(each, marks=every_case) for each in (MOR, COW)])
+@pytest.mark.parametrize("table_type", [pytest.param(each, marks=takes_minutes) for each in (MOR, COW)])
 def test_it_is_taken_out_where_nobody_builds_it(
     judge: HudiJudge, tmp_path: Path, table_type: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = restored(judge, tmp_path, table_type, is_older=False)
     waits(asked)
     life = asked.life
-    monkeypatch.setattr(unfinished_index, "NOBODY_BUILDS_MS", 0)
+    monkeypatch.setattr(unfinished_index, "NOBODY_BUILDS_S", 0)
     life.settle()
     assert NAME not in read_index_definitions(life.storage)
     finds_all_rows(asked, "the epoch behind the index that was taken out")

@@ -198,7 +198,7 @@ class Asked:
     def _look_up(self, condition: str) -> tuple[set[str], int]:
         options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
         frame = self._judge._frame(self.path, options).select("id", *self._columns)
-        rows, files = self._judge._rows_and_files(frame.where(condition).select("id"))
+        rows, files = self._judge.rows_and_files(frame.where(condition).select("id"))
         return {row["id"] for row in rows}, files
 
 

@@ -1,7 +1,7 @@
 """What our services write down for Hudi, beside the rows, and what Hudi on Spark makes of it: where its
 incremental clean looks, which savepoints and times it refuses, what its procedures show.
 
-All of it is `make services-interop` (TIDEMARK_SERVICES=all).
+All of it is `make services-interop` (TIDEMARK_SERVICES=all); `make interop` draws a few such cases.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 looks up and reads increments, upserts and deletes, compacts, cleans, archives, takes its newest commit back,
 restores to a savepoint. Then we commit, and the service acts again. Everybody agrees each time.
 
-All of it is `make services-interop` (TIDEMARK_SERVICES=all).
+All of it is `make services-interop` (TIDEMARK_SERVICES=all); `make interop` draws a few such cases.
 """
 
 from __future__ import annotations

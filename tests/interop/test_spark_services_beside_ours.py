@@ -1,7 +1,7 @@
 """Spark's own services at the same time as ours: between our plan and our decision, across a plan of Spark's
 that is carried out later, and both at once. One of the two does it, or both, and everybody agrees.
 
-All of it is `make services-interop` (TIDEMARK_SERVICES=all).
+All of it is `make services-interop` (TIDEMARK_SERVICES=all); `make interop` draws a few such cases.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Compactions and cleans by our handlers, and Hudi on Spark on top: it reads, finds every key, upserts,
-compacts, cleans and restores, also when a coordinator died in the middle.
+compacts, cleans and restores, also when a coordinator died in the middle, on the way forward or back, or
+while it rolled dead writes of others back.
 
-`make interop` does one table with all services; `make services-interop` (TIDEMARK_SERVICES=all) every kind by
-itself, each step at which a coordinator may die, and savepoints.
+`make interop` does one table with all services and a few drawn cases; `make services-interop`
+(TIDEMARK_SERVICES=all) every kind by itself, each step at which a coordinator may die, and savepoints.
 """
 
 from __future__ import annotations
@@ -20,16 +21,24 @@ from tests.interop.served_story import (
     CLEANS,
     COMPACTIONS,
     COW,
+    INDEX,
+    MOR,
+    ROLLBACK,
     act,
     archived,
     compact,
+    dead_write,
     every_case,
+    free_lock,
+    go_on,
     goes_on_behind_a_death,
     holds,
+    is_merge_on_read,
     may_act,
     old_story,
     spark_of,
     spark_upserts,
+    spark_upserts_beside_us,
     story_of,
 )
 from tests.interop.spark_operations import SparkOperations
@@ -39,6 +48,7 @@ from tests.unit.commit_coordinator.table_services.story import Story
 from tests.unit.commit_coordinator.table_services.test_service_handlers import crashes
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 
@@ -128,22 +138,130 @@ def test_sparks_own_services_on_top_of_ours(judge: HudiJudge, tmp_path: Path) ->
     holds(judge, story)
 
 
-@every_case
-@pytest.mark.parametrize(("kind", "failpoint"), crashes())
-@pytest.mark.parametrize("spark_writes", [False, True], ids=["spark-reads", "spark-writes"])
-def test_a_coordinator_dies_and_spark_goes_on(
-    judge: HudiJudge, tmp_path: Path, kind: ServiceKind, failpoint: CoordinatorFailpoint, spark_writes: bool
-) -> None:
-    story = story_of(tmp_path)
+def with_work(path: Path, table_type: TableType, kind: ServiceKind) -> Story:
+    """A table with three commits, in which the kind finds something to do."""
+    story = story_of(path, table_type)
     if kind in CLEANS:
         for compaction in COMPACTIONS:
-            act(story, compaction)
+            if compaction is INDEX or is_merge_on_read(story):
+                act(story, compaction)
         story.commit((1,))
         time.sleep(0.01)
+    return story
+
+
+spark_writes_too = pytest.mark.parametrize("spark_writes", [False, True], ids=["spark-reads", "spark-writes"])
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("table_type", "kind", "failpoint"),
+    [
+        *((MOR, kind, point) for kind, point in crashes()),
+        *((COW, kind, point) for kind, point in crashes() if kind in (INDEX, *CLEANS)),
+    ],
+)
+@spark_writes_too
+def test_a_coordinator_dies_and_spark_goes_on(
+    judge: HudiJudge,
+    tmp_path: Path,
+    table_type: TableType,
+    kind: ServiceKind,
+    failpoint: CoordinatorFailpoint,
+    spark_writes: bool,
+) -> None:
+    story = with_work(tmp_path, table_type, kind)
     story.served.dies_at(failpoint.value)
     with pytest.raises(DiedError):
         story.served.act(kind)
     goes_on_behind_a_death(judge, story, kind, spark_upserts, spark_writes)
+
+
+def takes_back(story: Story, kind: ServiceKind) -> None:
+    """A successor takes the action back, too: nothing of it is left, and the next one does the work."""
+    instant = story.served.state.services[kind].planned.instant
+    story.served.begin()
+    story.served.take_back(kind)
+    free_lock(story)
+    assert files_of(story, instant) == []
+    act(story, kind)
+
+
+def files_of(story: Story, instant: str) -> list[str]:
+    """The paths of all files that have the instant in their names."""
+    return [info.path for info in story.storage.walk("") if instant in info.name]
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("table_type", "kind"),
+    [*((MOR, kind) for kind in (*COMPACTIONS, *CLEANS)), *((COW, kind) for kind in (INDEX, *CLEANS))],
+)
+@pytest.mark.parametrize(
+    ("spark_writes", "successor"),
+    [(False, takes_back), (False, go_on), (True, go_on)],
+    ids=["spark-reads-and-taken-back", "spark-reads", "spark-writes"],
+)
+def test_a_coordinator_dies_while_it_takes_an_action_back_and_spark_goes_on(
+    judge: HudiJudge,
+    tmp_path: Path,
+    table_type: TableType,
+    kind: ServiceKind,
+    spark_writes: bool,
+    successor: Callable[[Story, ServiceKind], None],
+) -> None:
+    """The base files and what tasks prepared are gone, the instant is pending. Spark carries a pending
+    compaction of the metadata table and a pending clean out; then the successor finds its action done.
+    """
+    is_compaction = kind in COMPACTIONS
+    story = with_work(tmp_path, table_type, kind)
+    story.served.dies_at("after_each_service_file" if is_compaction else "after_service_inflight")
+    with pytest.raises(DiedError):
+        story.served.act(kind)
+    instant = story.served.state.services[kind].planned.instant
+    bases = [path for path in files_of(story, instant) if path.endswith((".parquet", ".hfile"))]
+    assert bool(bases) == is_compaction
+    story.served.begin()
+    story.served.dies_at(CoordinatorFailpoint.IN_TAKE_BACK)
+    with pytest.raises(DiedError):
+        story.served.take_back(kind)
+    left = files_of(story, instant)
+    assert {path.rpartition(".")[2] for path in left} == {"requested", "inflight"}, left
+    goes_on_behind_a_death(judge, story, kind, spark_upserts, spark_writes, successor)
+    compact(story)
+    may_act(story, kind)
+    holds(judge, story)
+
+
+@every_case
+@pytest.mark.parametrize("table_type", TableType)
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize(
+    ("upsert", "spark_writes"),
+    [(spark_upserts, False), (spark_upserts, True), (spark_upserts_beside_us, True)],
+    ids=["spark-reads", "spark-rolls-back", "spark-writes-beside-us"],
+)
+def test_a_coordinator_dies_behind_a_rollback_and_spark_goes_on(
+    judge: HudiJudge,
+    tmp_path: Path,
+    table_type: TableType,
+    nth: int,
+    upsert: Callable[..., None],
+    spark_writes: bool,
+) -> None:
+    """Of two dead writes one is rolled back, or both. A single writer of Hudi's rolls the other one back."""
+    story = story_of(tmp_path, table_type)
+    dead = [dead_write(story) for _ in range(2)]
+    story.served.dies_at(CoordinatorFailpoint.AFTER_EACH_ROLLBACK, nth)
+    with pytest.raises(DiedError):
+        story.served.act(ROLLBACK)
+    free_lock(story)
+    timeline = load_timeline(story.storage)
+    assert [timeline.contains(instant) for instant in dead] == [False, nth == 1]
+    goes_on_behind_a_death(judge, story, ROLLBACK, upsert, spark_writes)
+    assert [files_of(story, instant) for instant in dead] == [[], []]
+    compact(story)
+    holds(judge, story)
 
 
 @every_case

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -70,23 +70,7 @@ class TableSchema:
         Without `table_name` the table's name comes from the record's name (`<table>_record`, or the name as
         it is). Raises `SchemaError`.
         """
-        try:
-            avro = json.loads(avro_json)
-        except ValueError as error:
-            raise SchemaError(f"the schema is no JSON: {error}") from error
-        if (
-            not isinstance(avro, dict)
-            or avro.get("type") != "record"
-            or not isinstance(avro.get("fields"), list)
-        ):
-            raise SchemaError("the schema has to be an Avro record with a list of fields")
-        name = table_name or str(avro.get("name", "")).rpartition(".")[2].removesuffix(_RECORD_SUFFIX)
-        fields = [
-            field_from_avro(field, _name_in(field))
-            for field in avro["fields"]
-            if _name_in(field) not in _HIDDEN
-        ]
-        return cls.from_arrow(name, pa.schema(fields))
+        return _of_avro(avro_json, table_name)
 
     @classmethod
     def from_arrow(cls, table_name: str, arrow: pa.Schema) -> TableSchema:
@@ -172,6 +156,22 @@ class TableSchema:
 
 
 _HIDDEN: Final = {*META_COLUMNS, OPERATION_FIELD}
+
+
+@lru_cache(maxsize=8)
+def _of_avro(avro_json: str, table_name: str | None) -> TableSchema:
+    """Every attempt, task and log block brings the text along, and it hardly ever changes."""
+    try:
+        avro = json.loads(avro_json)
+    except ValueError as error:
+        raise SchemaError(f"the schema is no JSON: {error}") from error
+    if not isinstance(avro, dict) or avro.get("type") != "record" or not isinstance(avro.get("fields"), list):
+        raise SchemaError("the schema has to be an Avro record with a list of fields")
+    name = table_name or str(avro.get("name", "")).rpartition(".")[2].removesuffix(_RECORD_SUFFIX)
+    fields = [
+        field_from_avro(field, _name_in(field)) for field in avro["fields"] if _name_in(field) not in _HIDDEN
+    ]
+    return TableSchema.from_arrow(name, pa.schema(fields))
 
 
 def _name_in(avro_field: Any) -> str:

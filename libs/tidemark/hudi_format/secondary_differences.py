@@ -40,18 +40,21 @@ def sorted_keys(rows: Iterable[pa.StringArray], scratch: Path) -> Iterator[Entri
 
 
 def secondary_differences(
-    rows: Iterator[Entries], stored: Iterable[StoredEntries], scratch: Path
+    rows: Iterator[Entries],
+    stored: Iterable[StoredEntries],
+    scratch: Path,
+    alive: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[pa.StringArray, pa.StringArray]]:
     """(missing, extra) composite keys, some at a time and each pair in their order.
 
     `rows`: what the live rows say, each key once and in the order of keys. `stored`: the entries of all
     groups, those of a group oldest first; no key is in two groups. `scratch`: an empty folder of the
-    caller's. Raises CorruptFileError.
+    caller's. `alive` is called before each piece of the stored ones that is sorted. Raises CorruptFileError.
     """
     found = SortedEntries(scratch, "stored", _HELD_BYTES)
     for part in stored:
         found.add(_marked(part))
-    for of_rows, of_index in windows([rows, found.batches()]):
+    for of_rows, of_index in windows([rows, found.batches(alive)]):
         index = of_index.live().keys
         missing = of_rows.keys.filter(pc.invert(pc.is_in(of_rows.keys, value_set=index)))
         extra = index.filter(pc.invert(pc.is_in(index, value_set=of_rows.keys)))

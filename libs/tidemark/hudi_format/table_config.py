@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from tidemark.hudi_format import table_keys as keys
@@ -128,6 +129,12 @@ def read_properties(storage: Storage, root: str = ".hoodie") -> dict[str, str]:
 
 
 def _checked(data: bytes, path: str) -> dict[str, str]:
+    return dict(_parsed(data, path))
+
+
+@lru_cache(maxsize=8)
+def _parsed(data: bytes, path: str) -> Mapping[str, str]:
+    """Every attempt and every command reads the file again, and it hardly ever changes."""
     properties = parse_properties(data.decode("latin-1"), path)
     name = properties.get(keys.NAME)
     if not name:

@@ -4,12 +4,13 @@ listing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import CorruptFileError
-from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
@@ -17,7 +18,7 @@ from tidemark.hudi_format.metadata_table.partitions_in_use import partitions_in_
 from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
-from tidemark.hudi_format.timeline import Action, Timeline
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline, load_timeline
 from tidemark.hudi_format.timeline.clean_records import decode_clean_metadata
 from tidemark.table_verification.commit_check import NamedFiles
 from tidemark.table_verification.findings import Findings, Kind
@@ -45,10 +46,11 @@ def list_committed(storage: Storage, timeline: Timeline, findings: Findings) -> 
     """Lists all base and log files of the data table whose instant the timeline calls committed.
 
     A file whose instant is not on the timeline is an orphan, which is a finding: once the timeline's first
-    instant is newer, readers would take the orphan's instant for an archived commit. A file that is newer
-    than the timeline is ignored: its write began after the timeline was listed.
+    instant is newer, readers would take the orphan's instant for an archived commit. A file whose write began
+    after the timeline was listed is ignored: it is newer than the timeline, or its instant is there by now.
     """
     files: dict[str, dict[str, int]] = {}
+    unknown: dict[str, str] = {}
     ignored = 0
     newest = max(timeline.times(), default="")
     for top in storage.list(""):
@@ -62,10 +64,29 @@ def list_committed(storage: Storage, timeline: Timeline, findings: Findings) -> 
             elif timeline.contains(parsed.instant) or parsed.instant > newest:
                 ignored += 1
             else:
-                findings.add_one(
-                    Kind.ORPHAN_FILE, f"{info.path}: the timeline has no instant {parsed.instant}"
-                )
-    return CommittedFiles(files, ignored)
+                unknown[info.path] = parsed.instant
+    orphans = _orphans(storage, unknown, DATA_ROOT)
+    for path in orphans:
+        findings.add_one(Kind.ORPHAN_FILE, f"{path}: the timeline has no instant {unknown[path]}")
+    return CommittedFiles(files, ignored + len(unknown) - len(orphans))
+
+
+def _orphans(storage: Storage, unknown: Mapping[str, str], *roots: str) -> list[str]:
+    """Those of the files (path -> instant) that are there although no timeline with these roots has their
+    instant now either.
+
+    A table service chooses its instant when it is planned, and its first file appears when it is decided:
+    instants of epochs lie in between. So a file of one that began since the timelines were listed is in the
+    middle of them, and not newer. When an action is taken back its files go first, and then its instant.
+    """
+    if not unknown:
+        return []
+    now = [load_timeline(storage, root) for root in roots]
+
+    def is_known(instant: str) -> bool:
+        return any(timeline.contains(instant) for timeline in now)
+
+    return [path for path, instant in unknown.items() if not is_known(instant) and storage.exists(path)]
 
 
 def cleaned_files(storage: Storage, timeline: Timeline) -> frozenset[str]:
@@ -97,9 +118,11 @@ def check_listing(
 
     Listed files of instants that are not committed are ignored. While a clean is pending, missing files
     that no reader needs are ignored as well: the clean may have deleted them. Files that are not listed are
-    no difference where a completed clean names them (``cleaned``): they are to be deleted. Returns how many.
+    no difference where a completed clean names them (``cleaned``), or where another engine carried a
+    compaction's plan of Tidemark's out with a base file of its own: they are to be deleted. Returns how many.
     """
     to_be_deleted = 0
+    compactions = frozenset(instant.requested for instant in timeline.completed(Action.COMPACTION))
 
     def counts(name: str) -> bool:
         parsed = parse_data_file(name)
@@ -109,9 +132,10 @@ def check_listing(
         if not listed.is_listed(partition):
             findings.add_one(Kind.PARTITION_NOT_LISTED, partition or "(the table's folder)")
         known = listed.files(partition)
+        compacted = cache(partial(_compacted_slices, known, compactions))
         for name, size in sorted(of_partition.items()):
             where = join_path(partition, name)
-            if name not in known and where in cleaned():
+            if name not in known and (where in cleaned() or _slice_of(name) in compacted()):
                 to_be_deleted += 1
             elif name not in known:
                 findings.add_one(Kind.FILE_NOT_LISTED, where)
@@ -125,6 +149,22 @@ def check_listing(
         for name in sorted(missing):
             findings.add_one(Kind.FILE_MISSING, join_path(partition, name))
     return to_be_deleted
+
+
+def _compacted_slices(listed: Iterable[str], compactions: Collection[str]) -> frozenset[tuple[str, str]]:
+    """(file id, instant) of the listed base files that a compaction made.
+
+    Of such a slice there may be a second base file for a while: Tidemark's coordinator died within the
+    compaction, and Spark carried the plan out. The coordinator's file goes when its successor ends the
+    action. A second one that a write left, by a task that Spark repeated, is deleted by nobody.
+    """
+    slices = (_slice_of(name) for name in listed)
+    return frozenset(of_it for of_it in slices if of_it is not None and of_it[1] in compactions)
+
+
+def _slice_of(name: str) -> tuple[str, str] | None:
+    of_it = BaseFileName.parse(name)
+    return None if of_it is None else (of_it.file_id, of_it.instant)
 
 
 def check_named(
@@ -173,8 +213,8 @@ class MetadataFiles:
     def list(cls, storage: Storage, validity: InstantValidity, findings: Findings) -> MetadataFiles:
         """Lists the files; adds those whose instant is on no timeline to ``findings``."""
         newest = max(validity.data.times() + validity.metadata.times(), default="")
-
         names: dict[str, list[str]] = {}
+        unknown: dict[str, str] = {}
         for partition in partitions_in_use(storage):
             listed = storage.list(join_path(METADATA_TABLE_PATH, partition.name))
             names[partition.name] = [info.name for info in listed]
@@ -182,7 +222,9 @@ class MetadataFiles:
                 parsed = parse_data_file(info.name)
                 if parsed is None or parsed.instant > newest or _is_known(parsed.instant, validity):
                     continue
-                findings.add_one(Kind.ORPHAN_FILE, f"{info.path}: no timeline has {parsed.instant}")
+                unknown[info.path] = parsed.instant
+        for path in _orphans(storage, unknown, DATA_ROOT, METADATA_TABLE_ROOT):
+            findings.add_one(Kind.ORPHAN_FILE, f"{path}: no timeline has {unknown[path]}")
         return cls(names, lambda files: metadata_slices(files, validity))
 
 

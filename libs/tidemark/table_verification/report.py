@@ -62,7 +62,7 @@ def lines(result: Verification) -> Iterator[str]:
     if result.ignored_files:
         yield f"ignored   {result.ignored_files} files of writes that have not ended"
     if result.to_be_deleted:
-        yield f"cleaned   {result.to_be_deleted} files of committed cleans are still to be deleted"
+        yield f"cleaned   {result.to_be_deleted} files that nobody lists are still to be deleted"
     for warning in result.warnings:
         yield f"WARNING   {warning}"
     for kind in Kind:

@@ -26,7 +26,7 @@ from tidemark.hudi_format.secondary_differences import (
     sorted_keys,
     stored_entries,
 )
-from tidemark.hudi_format.secondary_index_scan import RowEntries
+from tidemark.hudi_format.secondary_slices import RowEntries
 from tidemark.hudi_format.table_config import TableConfig
 from tidemark.table_verification.findings import EXAMPLES_MAX, Findings, Kind
 

@@ -9,9 +9,11 @@ data instant is one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage
@@ -24,7 +26,7 @@ from tidemark.hudi_format.timeline import (
     Timeline,
     parse_file_name,
 )
-from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata
+from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
 from tidemark.table_verification.findings import Findings, Kind
 
 _BEFORE_COMPLETED: Final = (State.REQUESTED, State.INFLIGHT)
@@ -106,7 +108,15 @@ def _check_metadata_commits(storage: Storage, validity: InstantValidity, finding
 
 
 def _rolled_back(storage: Storage, data: Timeline) -> frozenset[str]:
-    """The instants that completed rollbacks name. Hudi may leave their commits in the metadata table."""
+    """The instants that rollbacks name, also those that have not ended. Hudi may leave their commits in the
+    metadata table.
+    """
     paths = [instant_path(rollback) for rollback in data.completed(Action.ROLLBACK)]
     records = [decode_rollback_metadata(storage.read(path), path) for path in paths]
-    return frozenset(instant for record in records for instant, _ in record.rolled_back)
+    named = {instant for record in records for instant, _ in record.rolled_back}
+    for rollback in data.pending(Action.ROLLBACK):
+        path = instant_path(Instant(rollback.requested, Action.ROLLBACK, State.REQUESTED))
+        # Hudi passes over a plan whose writer died while it wrote it, and makes another one.
+        with suppress(CorruptFileError, FileMissingError):
+            named.add(decode_rollback_plan(storage.read(path), path).instant_to_rollback)
+    return frozenset(named)

@@ -88,9 +88,9 @@ class Verification:
 
     ``as_of``: completion time of the newest verified instant. ``since``: that of the state from which the
     run went on; None for a full run. ``ignored_files``: data files of writes that have not ended.
-    ``to_be_deleted``: data files that a completed clean names and that are still there. ``warnings``: what is
-    no difference, but makes readers slow. ``state``: for the next run; None when there are differences, and
-    for a partitioned index.
+    ``to_be_deleted``: data files that nobody lists and that go: a completed clean names them, or another
+    engine made the same slice. ``warnings``: what is no difference, but makes readers slow. ``state``: for
+    the next run; None when there are differences, and for a partitioned index.
     """
 
     path: str

@@ -221,7 +221,7 @@ def test_commands_that_end_what_is_open_are_refused_while_the_table_is_served(
     assert (files_of(tmp_path / "table"), production.called) == (before, [])
 
 
-@pytest.mark.parametrize("method", ["Flush", "Status", "Pause", "Resume"])
+@pytest.mark.parametrize("method", ["Flush", "Status", "ListEpochs", "ListServices"])
 def test_the_table_itself_is_commanded_whatever_its_path_is_called(
     production: Production, method: str, tmp_path: Path
 ) -> None:

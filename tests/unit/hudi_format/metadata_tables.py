@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from tidemark.hudi_format.hfile import write_hfile
+from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.metadata_table import (
     FileChange,
     MetadataTableSnapshot,
@@ -72,11 +74,14 @@ def plain(found: RecordIndexEntries) -> dict[str, int | None]:
 
 @dataclass
 class IndexedTable:
-    """`live` is what the committed changes add up to."""
+    """`live` is what the committed changes add up to. `java_order`: base files of the record index are sorted
+    as those of Hudi on Spark, by UTF-16 units.
+    """
 
     shards: int = 2
     storage: InMemoryStorage = field(default_factory=InMemoryStorage)
     live: dict[str, int] = field(default_factory=dict)
+    java_order: bool = False
 
     def __post_init__(self) -> None:
         definition = TableDefinition(
@@ -153,12 +158,17 @@ class IndexedTable:
     def write_bases(self, instant: str, content: Mapping[str, int]) -> None:
         """A base file of the instant for each shard."""
         for shard in range(self.shards):
-            mine = {key: number for key, number in sorted(content.items()) if self.shard_of(key) == shard}
-            found = entries(mine)
+            keys = sorted(content, key=_utf16 if self.java_order else None)
+            found = entries({key: content[key] for key in keys if self.shard_of(key) == shard})
             values = encode_values(found.location_ids, found.locations, found.instant_ms)
             name = f"record-index-{shard:04d}-0_{shard}-0-0_{instant}.hfile"
-            data = write_hfile(found.keys, values, metadata_record_schema())
-            self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", data)
+            self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", self._base_file(found.keys, values))
+
+    def _base_file(self, keys: pa.Array, values: pa.Array) -> bytes:
+        if not self.java_order:
+            return write_hfile(keys, values, metadata_record_schema())
+        with patch.object(hfile_writer, "_checked_keys", _unchecked):
+            return write_hfile(keys, values, metadata_record_schema())
 
     def index_content(self) -> dict[str, int | None]:
         """The record index as a fresh snapshot has it, proven against its own lookups."""
@@ -174,6 +184,15 @@ class IndexedTable:
             located = [answers.locations[each] for each in answers.location_ids[:-2]]
             assert located == [found.locations[each] for each in found.location_ids]
         return content
+
+
+def _utf16(key: str) -> bytes:
+    return key.encode("utf-16-be")
+
+
+def _unchecked(keys: pa.Array, values: pa.Array) -> pa.Array:
+    """As our writer takes them, but for the order, which it refuses."""
+    return keys.cast(pa.large_binary())
 
 
 def archive_instants(storage: InMemoryStorage, instants: Collection[str], root: str = ".hoodie") -> None:

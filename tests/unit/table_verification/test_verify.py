@@ -9,14 +9,18 @@ import pytest
 
 from tests.unit.table_files import existing_table, new_table, orders
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
+from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import RecordLocation, ShardId
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType, update_properties
 from tidemark.hudi_format.table_keys import METADATA_PARTITIONS
+from tidemark.hudi_format.timeline import Action, load_timeline
+from tidemark.hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 from tidemark.table_verification.compare_all import KeysByShard
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.verify import Verification, verify_table
@@ -298,6 +302,20 @@ def test_metadata_commit_without_data_instant_is_found(table: Path):
     result = verified(table)
     assert result.findings.counts[Kind.METADATA_COMMIT_ALONE] == 1
     assert f"the table has no instant {instant}" in result.findings.examples[Kind.METADATA_COMMIT_ALONE][0]
+
+
+def test_metadata_commit_of_an_instant_that_a_rollback_takes_back_is_no_difference(table: Path):
+    """Hudi may leave it there, and may die before its rollback is completed."""
+    damage = Damage(table)
+    instant = damage.index("k4", damage.location_of("k4"))
+    action = load_timeline(damage.storage).completed()[-1].action.value
+    by, rollback = Unfenced(damage.storage), damage.times.next()
+    plan = encode_rollback_plan(RollbackPlan(instant_to_rollback=instant, action=action, requests=()))
+    create_inflight(by, create_requested(by, rollback, Action.ROLLBACK, plan))
+    for info in damage.storage.list(".hoodie/timeline"):
+        if info.name.startswith(instant):
+            damage.remove(info.path)
+    assert kinds(verified(table)) == {}
 
 
 def test_data_commit_without_metadata_commit_is_found(table: Path):

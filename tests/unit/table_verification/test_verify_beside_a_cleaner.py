@@ -1,19 +1,23 @@
-"""Verification beside a cleaner: what it took is no difference, what it takes now is looked at again."""
+"""Verification beside a cleaner and other services: what was cleaned is no difference, what is cleaned now is
+looked at again, and files of an action that begins now are no orphans.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.table_files import new_table, orders
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table
-from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Listing
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.verify import UndecidedError, Verification, verify_table
 
@@ -115,6 +119,54 @@ def test_files_that_go_in_every_look_leave_it_undecided(tmp_path: Path):
         verify_table(storage, say, wait=waited.append)
     assert waited == sorted(waited)
     assert sum(waited) >= 60.0, "an archive action may remove files for half a minute"
+
+
+class ActionMeanwhile(LocalStorage):
+    """Another process has a file of an action appear in a folder just before it is listed, once; the action's
+    instant was chosen before the newest one. If it `is_taken_back`, all of it is gone right after that.
+    """
+
+    def __init__(self, path: Path, folder: str, root: str, is_taken_back: bool) -> None:
+        super().__init__(path)
+        self._folder: str | None = folder
+        self._root, self._is_taken_back = root, is_taken_back
+        self._instant = str(int(Damage(path).snapshot.data_timeline.completed()[0].requested) + 1)
+
+    def walk(self, path: str) -> Listing:
+        return self._listed(path, super().walk)
+
+    def list(self, path: str) -> Listing:
+        return self._listed(path, super().list)
+
+    def _listed(self, path: str, listing: Callable[[str], Listing]) -> Listing:
+        if path != self._folder:
+            return listing(path)
+        self._folder, us = None, Unfenced(self)
+        requested = create_requested(us, self._instant, Action.COMPACTION, root=self._root)
+        inflight = create_inflight(us, requested, root=self._root)
+        name = f"{path}/00000000-0000-4000-8000-000000000000-0_0-0-0_{self._instant}.parquet"
+        self.create(name, b"whole")
+        found = listing(path)
+        assert name in [info.path for info in found]
+        if self._is_taken_back:
+            for gone in (name, *(instant_path(each, self._root) for each in (inflight, requested))):
+                self.delete(gone)
+        return found
+
+
+FOLDERS = [(DAYS[0], DATA_ROOT), (RECORD_INDEX_FOLDER, METADATA_TABLE_ROOT)]
+
+
+@pytest.mark.parametrize("is_taken_back", [False, True])
+@pytest.mark.parametrize(("folder", "root"), FOLDERS)
+def test_files_of_an_action_that_begins_meanwhile_are_no_orphans(
+    tmp_path: Path, folder: str, root: str, is_taken_back: bool
+):
+    path = tmp_path / "table"
+    changed_table(path, TableType.MERGE_ON_READ)
+    storage, said = ActionMeanwhile(path, folder, root, is_taken_back), list[str]()
+    assert verify_table(storage, said.append).agrees
+    assert not [text for text in said if "looking again" in text]
 
 
 def test_a_difference_that_stays_is_told_although_files_go(tmp_path: Path):

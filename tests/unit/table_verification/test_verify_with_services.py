@@ -11,6 +11,7 @@ from testing.terms import begin_term
 from tests.unit.table_files import existing_table, orders
 from tests.unit.table_verification.compacting import Faults, Services
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table
+from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import ShardId
@@ -204,11 +205,38 @@ def test_files_of_a_clean_that_is_not_swept_are_to_be_deleted(table: Path) -> No
     services.clean(old, sweeps=False)
     result = again(table)
     assert (result.agrees, result.to_be_deleted) == (True, len(old))
-    assert f"cleaned   {len(old)} files of committed cleans are still to be deleted" in list(lines(result))
+    assert f"cleaned   {len(old)} files that nobody lists are still to be deleted" in list(lines(result))
     services.sweep(old[:1])
     assert again(table).to_be_deleted == len(old) - 1
     services.sweep(old[1:])
     assert (again(table).agrees, again(table).to_be_deleted) == (True, 0)
+
+
+def test_a_base_file_of_a_compaction_that_spark_carried_out_too_is_to_be_deleted(table: Path) -> None:
+    """Ours is there, its coordinator died, and Spark wrote and listed one of its own for the same slice."""
+    instant, storage = Services(table).compact_data(), LocalStorage(table)
+    theirs = next(path for path in Damage(table).files(log=False) if instant in path)
+    name = BaseFileName.parse(theirs.rpartition("/")[2])
+    assert name is not None
+    ours = theirs.replace(name.write_token, "9-9-9")
+    assert ours != theirs
+    storage.create(ours, storage.read(theirs))
+    result = again(table)
+    assert (result.agrees, result.to_be_deleted) == (True, 1)
+    storage.delete(ours)
+    storage.create(ours.replace(name.file_id, f"0{name.file_id[1:-2]}-7"), storage.read(theirs))
+    assert again(table).findings.counts[Kind.FILE_NOT_LISTED] == 1
+
+
+def test_a_second_base_file_of_a_slice_that_a_write_made_is_a_finding(table: Path) -> None:
+    """A retried task of Spark left it: it goes with no compaction, and nobody deletes it."""
+    instant, storage = Services(table).compact_data(), LocalStorage(table)
+    listed = next(path for path in Damage(table).files(log=False) if instant not in path)
+    name = BaseFileName.parse(listed.rpartition("/")[2])
+    assert name is not None
+    storage.create(listed.replace(name.write_token, "9-9-9"), storage.read(listed))
+    result = again(table)
+    assert (result.findings.counts.get(Kind.FILE_NOT_LISTED), result.to_be_deleted) == (1, 0)
 
 
 def test_file_that_no_clean_names_is_still_missing_in_the_list(table: Path) -> None:
@@ -247,10 +275,12 @@ def test_archival_that_is_cut_anywhere_is_no_difference(table: Path, is_index: b
     bounds = ArchiveBounds(least=2)
     if is_index:
         going = plan_metadata_archive(
-            metadata, data, bounds, in_slices=lambda _: (), with_logs=tuple
+            metadata, data, bounds, in_slices=lambda _: (), under_slices=tuple, with_logs=tuple
         ).instants
     else:
-        going = plan_data_archive(data, metadata, bounds, is_gone=lambda _: True, with_logs=tuple).instants
+        going = plan_data_archive(
+            data, metadata, bounds, is_gone=lambda _: True, lies_behind=lambda _: False, with_logs=tuple
+        ).instants
     names = tuple(ArchivedName(each.requested, str(each.completion), each.action.value) for each in going)
     assert names
     plan, term, found = ArchivePlan(is_index, names), begin_term(storage), []

@@ -99,6 +99,10 @@ class SliceFiles:
             parts = [contents[name] for name in order]
         return LogContent.concat(parts, self.columns).of_keys(keys)
 
+    def whole_log(self, file_slice: FileSlice, name: str) -> LogContent:
+        """The content of one of its log files."""
+        return self._log(join_path(file_slice.partition_path, name))[1]
+
     def log(self, file_slice: FileSlice, name: str, keys: pa.Array) -> LogContent:
         """The content of one of its log files; of a large one only what is about these keys."""
         return _about(*self._log(join_path(file_slice.partition_path, name)), keys)

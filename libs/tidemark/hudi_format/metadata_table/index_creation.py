@@ -10,6 +10,7 @@ from dataclasses import replace
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.archived_bases import put_back_bases
 from tidemark.hudi_format.metadata_table.bootstrap import OPERATION_BULK_INSERT_PREPPED
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
 from tidemark.hudi_format.metadata_table.delta_commit import delta_commit_metadata
@@ -59,9 +60,11 @@ def complete_build(
 
     The completed file comes first, and the other two, which archival reads, behind it: an instant that a
     killed run left pending would be rolled back by the next engine, while its folder may be another one
-    already. What such runs left of their instants is made whole before.
+    already. What such runs left of their instants is made whole before, and base files that the build would
+    hide are kept in force (`archived_bases`).
     """
     end_killed_builds(storage)
+    put_back_bases(storage, instant)
     metadata = CommitMetadata(extra_metadata={SCHEMA_KEY: commit_schema()})
     if logs:
         metadata = delta_commit_metadata(instant, logs, bases=bases)

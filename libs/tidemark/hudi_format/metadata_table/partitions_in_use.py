@@ -20,7 +20,7 @@ from tidemark.hudi_format.metadata_table.partitions.files import FILES
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataPartition
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.base import Names, Storage, join_path
 from tidemark.hudi_format.table_config import read_table_config
 
 NEEDED: Final[tuple[MetadataPartition[Any, Any], ...]] = (FILES, RECORD_INDEX)
@@ -56,6 +56,11 @@ def partition_names(storage: Storage) -> list[str]:
     names = [name for name in storage.names(METADATA_TABLE_PATH) if not name.startswith(".")]
     unread = _unread(storage, names, in_use)
     return [name for name in names if name not in unread]
+
+
+def partition_files(storage: Storage) -> dict[str, Names]:
+    """Each of these folders, also of a partition that we do not know, with the names in it."""
+    return {name: storage.names(join_path(METADATA_TABLE_PATH, name)) for name in partition_names(storage)}
 
 
 def _unread(storage: Storage, folders: Iterable[str], in_use: set[str]) -> set[str]:

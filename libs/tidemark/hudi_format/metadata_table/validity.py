@@ -15,12 +15,15 @@ the metadata listing, would count although its data commit is not complete.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.timeline import Action, Timeline
 
+_LOG: Final = ".log."
 # Actions of the metadata table that merge or remove files: files that were listed while one of them ran are
 # no consistent view.
 SERVICE_ACTIONS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
@@ -62,6 +65,13 @@ class InstantValidity:
             return found.is_completed
         archived = self.metadata.is_archived(instant) and not self.data.contains(instant)
         return archived or self.is_valid(instant)
+
+    def bases(self, names: Iterable[str]) -> Iterator[BaseFileName]:
+        """The base files that count, of the names in a partition's folder. Names of logs are not parsed."""
+        for name in names:
+            parsed = None if _LOG in name else parse_data_file(name)
+            if isinstance(parsed, BaseFileName) and self.is_valid_base(parsed.instant):
+                yield parsed
 
     def shows(self, file_name: str) -> bool:
         """Whether a file of the metadata table counts. A name that is no base or log file does not."""

@@ -11,26 +11,28 @@ Under the lock one rename puts a staged folder in place, whatever it holds; so t
 large folder as for a small one. Whoever takes the lock of a silent command over renames the command's folder
 away first, and every step that makes a file fails from then on: it passes that folder.
 
-A killed command leaves its folder, which the next one deletes when it has not changed for `DEAD_MS`.
+A killed command leaves its folder. When it gave no sign of life for ten minutes, the next command deletes it,
+or the coordinator when it looks for files to clean.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from tidemark.hudi_format.errors import FencedOutError, FileMissingError
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication.folder_lock import folder_lock
-from tidemark.hudi_format.publication.folders import command_beat, command_dir
-from tidemark.hudi_format.publication.table_lock import TableLock
+from tidemark.hudi_format.publication.folders import (
+    COMMAND_DEAD_MS,
+    command_beat,
+    command_dir,
+    remove_dead_commands,
+)
+from tidemark.hudi_format.publication.table_lock import COMMAND_SILENT_MS, TableLock
 from tidemark.hudi_format.publication.tickets import NO_TERM, TermId
 from tidemark.hudi_format.storage.base import FileContent, FolderStorage, Storage, join_path, parent_of
-from tidemark.hudi_format.storage.documents import ROOT
-
-DEAD_MS: Final = 600_000
-_PREFIX: Final = "command-"
 
 
 class PosixCommand:
@@ -46,7 +48,10 @@ class PosixCommand:
         self._taken = 0
 
     def stage(self, path: str, data: FileContent) -> None:
-        self._under.publish(self._folder, self._staged(path), data, overwrite=True)
+        try:
+            self._under.publish(self._folder, self._staged(path), data, overwrite=True)
+        except FencedOutError as error:
+            raise self._ended() from error
 
     def discard(self, folder: str) -> None:
         self._under.delete_tree(self._staged(folder))
@@ -69,31 +74,28 @@ class PosixCommand:
 
     def beat(self) -> None:
         self._under.touch(self._beat, create=False)
+        if not self._under.exists(self._beat):
+            raise self._ended()
 
     def end(self) -> None:
         """Deletes the command's folder with all that is left in it."""
         self._under.delete_tree(self._folder)
 
     def remove_dead(self) -> int:
-        """Deletes the folders of commands that gave no sign of life for `DEAD_MS`, by the storage's clock;
+        """Deletes what commands left that gave no sign of life for ten minutes, by the storage's clock;
         returns the number of files.
         """
         mine = self._under.stat(self._beat)
-        now_ms = 0 if mine is None else mine.mtime_ms
-        count = 0
-        for info in self._under.list(ROOT):
-            if info.is_dir and info.name.startswith(_PREFIX) and info.path != self._folder:
-                beaten = self._under.stat(command_beat(info.name.removeprefix(_PREFIX))) or info
-                if now_ms - beaten.mtime_ms > DEAD_MS:
-                    count += self._under.delete_tree(info.path)
-        return count
+        return 0 if mine is None else remove_dead_commands(self._under, mine.mtime_ms)
 
     def _staged(self, path: str) -> str:
         return join_path(self._folder, "staged", path)
 
     def _ended(self) -> FencedOutError:
         return FencedOutError(
-            f"{self._folder} is gone: this command held the lock, was silent, and another process ended it"
+            f"{self._folder} is gone: another process took this command for dead, and ended it. It gave no "
+            f"sign of life for {COMMAND_DEAD_MS // 1_000} s, or for {COMMAND_SILENT_MS // 1_000} s while it "
+            "held the table's lock. Run it again"
         )
 
 

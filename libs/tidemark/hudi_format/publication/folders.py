@@ -9,10 +9,12 @@
             laid-<number>/                many files that are published at once (`laid_out`)
             service-<number>/             tasks of the service action prepare files in it (`staged`)
             voided-<number>/              the same folder when the action is closed
+            now                           its time is the storage's at the last look for dead commands
         terms/fresh-<term>-<nonce>/   a new folder, before it is renamed into the term's folder
         ended/<term>/                 folders of terms that a successor ended
-        command-<nonce>/              a command that works beside a coordinator (`beside`)
-        ended/command-<nonce>/        the same folder of a command that was silent while it held the lock
+        command-<nonce>/              a command that works beside a coordinator (`beside`), or asks for the
+                                      storage's time
+        ended/command-<nonce>/        the same folder of a command that was silent for too long
 
 A successor renames the folders of all older terms away before it does anything else. Folders inside a term's
 folder are made by a rename only, which fails when the term's folder is gone. So a coordinator that was
@@ -23,15 +25,18 @@ its own term's, so what is prepared stays, and tasks that know the former path a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError, FileMissingError
-from tidemark.hudi_format.storage.base import FolderStorage, join_path
+from tidemark.hudi_format.storage.base import FileInfo, FolderStorage, join_path
 from tidemark.hudi_format.storage.documents import ROOT
 
 TERMS: Final = f"{ROOT}/terms"
 ENDED: Final = f"{ROOT}/ended"
+COMMAND_DEAD_MS: Final = 600_000
+"""A command gives a sign of life more often than that."""
+_COMMAND: Final = "command-"
 
 
 def term_dir(term: int) -> str:
@@ -92,6 +97,53 @@ def end_command(storage: FolderStorage, command: str) -> None:
     storage.make_dir(ENDED)
     _rename_away(storage, command_dir(command), join_path(ENDED, f"command-{command}"))
     storage.sync_dir(ROOT)
+
+
+def has_commands(storage: FolderStorage) -> bool:
+    """Whether any command is at work, or left something."""
+    return any(info.name.startswith(_COMMAND) for folder in (ROOT, ENDED) for info in storage.list(folder))
+
+
+def remove_dead_commands(
+    storage: FolderStorage, now_ms: int, is_over: Callable[[], bool] = lambda: False
+) -> int:
+    """Deletes what commands left that gave no sign of life for `COMMAND_DEAD_MS`, and what is left of those
+    that somebody ended; returns the number of files. ``now_ms``: by the storage's clock. ``is_over`` is asked
+    after each file: what is left then is for the next call.
+
+    What cannot be ended or deleted keeps no other: the first OSError is raised behind all of them.
+
+    Each is ended first: one that was only suspended, and goes on now, puts no folder in place of which a part
+    is deleted already.
+    """
+    refused: list[OSError] = []
+    for info in storage.list(ROOT):
+        if info.is_dir and info.name.startswith(_COMMAND):
+            try:
+                _end_if_dead(storage, info, now_ms)
+            except OSError as error:
+                refused.append(error)
+    count = 0
+    for ended in [info.path for info in storage.list(ENDED) if info.name.startswith(_COMMAND)]:
+        try:
+            for file in storage.walk(ended):
+                storage.delete(file.path)
+                count += 1
+                if is_over():
+                    return count
+            storage.delete_tree(ended)
+        except OSError as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+    return count
+
+
+def _end_if_dead(storage: FolderStorage, folder: FileInfo, now_ms: int) -> None:
+    command = folder.name.removeprefix(_COMMAND)
+    beaten = storage.stat(command_beat(command)) or folder
+    if now_ms - beaten.mtime_ms > COMMAND_DEAD_MS:
+        end_command(storage, command)
 
 
 def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, nonce: str) -> str:

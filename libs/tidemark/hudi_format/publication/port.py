@@ -32,14 +32,15 @@ C6  `close_attempt` may answer `NotBefore`. Until it answers `Settled` the insta
     heartbeat, and is not rolled back.
 C7  A listing shows every file whose making was acknowledged before the listing began. Deletions can be
     repeated.
-C8  No caller sees staging folders, times of files, or renames.
+C8  No caller sees staging folders or renames. Of times of files callers see those of pending files and of
+    instants (`written_ms`), and compare them with each other, and with `now_ms`.
 
 All methods may raise OSError. Then the caller does not know whether the call took effect, and makes it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -214,6 +215,12 @@ class Term(Publisher, Protocol):
         """Sets the time of a pending file to now. Never makes the file."""
         ...
 
+    def now_ms(self) -> int:
+        """Now, by the clock of `written_ms`: the time of a file that is written for this. Raises
+        `FencedOutError` when the term is over.
+        """
+        ...
+
     def written_ms(self, path: str) -> int | None:
         """When a file or folder was last written or kept, in milliseconds since the Unix epoch by the
         storage's clock; None when it is not there.
@@ -229,6 +236,13 @@ class Term(Publisher, Protocol):
     def remove_older(self, keep: Collection[int] = ()) -> int:
         """Deletes what terms before this one left behind for publishing, except what is prepared for the
         service actions ``keep``; returns the number of files.
+        """
+        ...
+
+    def remove_dead_commands(self, is_over: Callable[[], bool]) -> int:
+        """Deletes what killed commands beside the coordinator prepared; returns the number of files.
+        ``is_over`` is asked after each file: what is left then is for the next call. Raises `FencedOutError`
+        when the term is over, and OSError for what cannot be deleted.
         """
         ...
 
@@ -266,7 +280,9 @@ class Command(Protocol):
         ...
 
     def beat(self) -> None:
-        """Gives a sign of life: who holds the lock and gives none for long is ended."""
+        """Gives a sign of life: who gives none for long is ended, the sooner while it holds the lock. Raises
+        `FencedOutError` once that has happened.
+        """
         ...
 
 
@@ -299,4 +315,8 @@ class Publication(Protocol):
         """When a pending file was last written or kept, in milliseconds since the Unix epoch by the storage's
         clock; None when it is not there.
         """
+        ...
+
+    def now_ms(self) -> int:
+        """Now, by the clock of `written_ms`: the time of a file that is written for this."""
         ...

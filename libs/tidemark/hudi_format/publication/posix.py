@@ -17,9 +17,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication import folders
 from tidemark.hudi_format.publication.folder_lock import (
@@ -140,11 +140,19 @@ class PosixTerm:
     def written_ms(self, path: str) -> int | None:
         return _written_ms(self._storage, path)
 
+    def now_ms(self) -> int:
+        return _now_ms(self._storage, self._folder)
+
     def replace(self, path: str, data: FileContent) -> None:
         self._storage.publish(self._folder, path, data, overwrite=True)
 
     def remove_older(self, keep: Collection[int] = ()) -> int:
         return folders.remove_ended(self._storage, self._term.offset, keep)
+
+    def remove_dead_commands(self, is_over: Callable[[], bool]) -> int:
+        if not folders.has_commands(self._storage):
+            return 0
+        return folders.remove_dead_commands(self._storage, self.now_ms(), is_over)
 
 
 class PosixPublication:
@@ -179,7 +187,25 @@ class PosixPublication:
     def written_ms(self, path: str) -> int | None:
         return _written_ms(self._storage, path)
 
+    def now_ms(self) -> int:
+        # As a command of its own: what a process that is killed here leaves goes with those of commands.
+        nonce = self._ids.uuid()
+        self._storage.create(folders.command_beat(nonce), b"")
+        try:
+            return _now_ms(self._storage, folders.command_dir(nonce))
+        finally:
+            self._storage.delete_tree(folders.command_dir(nonce))
+
 
 def _written_ms(storage: FolderStorage, path: str) -> int | None:
     info = storage.stat(path)
     return None if info is None else info.mtime_ms
+
+
+def _now_ms(storage: FolderStorage, folder: str) -> int:
+    path = join_path(folder, "now")
+    storage.publish(folder, path, b"", overwrite=True)
+    written_ms = _written_ms(storage, path)
+    if written_ms is None:
+        raise FencedOutError(f"{folder} is gone: another process ended this one")
+    return written_ms

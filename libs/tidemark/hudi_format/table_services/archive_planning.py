@@ -9,10 +9,22 @@ What stays behind has to be newer than what went, whatever its kind: Hudi takes 
 when it is newer than the first instant of *any* kind on the active timeline, and counts its log files to the
 newest slice (docs/hudi-beside.md). A pending instant therefore stops archival. So does a completed restore or
 indexing, which Hudi never archives; behind it only instants go of which no log file is left.
+
+A log file belongs to the newest base file that was requested before the log file's write completed. Readers
+without the archive (hudi-rs) know of an archived write only when it was requested. Example: a write is
+requested at 1, a compaction at 2, the write completes at 3. Its rows are behind the compaction, and once it
+is archived such a reader looks for them before it. So it stays until its file groups are compacted again.
+
+A build of an index puts an instant `0000…N` on the metadata table's timeline, which begins there from then
+on: what was archived before counts no more (TABLE_SERVICES.md, section 5). So a compaction stays as long as
+it made the base file of a current slice. Example: one at 10 merges both shards of the record index, one at 50
+the first alone, as nothing was written to the other. Without the instant 10 a build hides the whole second
+shard.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -63,6 +75,11 @@ class ArchivePlan(msgspec.Struct, frozen=True):
 
 
 FORGOTTEN_AFTER: Final = 3
+BEHIND_AFTER: Final = 10
+BEHIND_WRITES: Final = 3_000
+IDLE_AFTER: Final = 5
+IDLE_WRITES: Final = 1_500
+BASE_IN_USE: Final = "a base file whose file group was not written to since"
 
 
 def decode_archive_plan(data: bytes, path: str) -> ArchivePlan:
@@ -81,9 +98,18 @@ class ArchiveBounds:
     the last committed epoch with rows; it and the write before it stay, unless `FORGOTTEN_AFTER` times
     ``least`` writes came after it: then Tidemark is idle beside another engine, and goes on from what the
     archive and its own record say.
+
+    A write that lies behind a later compaction stays, too, unless ``behind`` writes came after it, and
+    `BEHIND_AFTER` times ``least``: its file group may never be compacted again, and timelines are bounded.
+
+    A compaction that made the base file of a current slice of the metadata table stays in the same way,
+    unless ``idle`` writes came after it, and `IDLE_AFTER` times ``least``. These are fewer: where rows are
+    updated alone nothing is written to the record index, and its timeline grows that long.
     """
 
     least: int
+    behind: int = BEHIND_WRITES
+    idle: int = IDLE_WRITES
     open_instants: Collection[str] = ()
     last_commit: str | None = None
 
@@ -95,6 +121,18 @@ class Archivable(NamedTuple):
 
     instants: tuple[Instant, ...]
     held_by: str
+
+
+def left_behind(plan: ArchivePlan, found: Archivable) -> Instant | None:
+    """An instant that may go by now, is older than the plan's last one, and is not in the plan: it would stay
+    alone. Example: the plan has 10 and 20, and a build of an index made `0000…0` meanwhile. Without it the
+    timeline would begin at `0000…0`, and what the plan takes would count no more. None: there is none.
+    """
+    planned, last = {name.requested for name in plan.instants}, plan.instants[-1].requested
+    for instant in found.instants:
+        if instant.requested < last and instant.requested not in planned:
+            return instant
+    return None
 
 
 class _Limit:
@@ -115,13 +153,17 @@ def plan_data_archive(
     bounds: ArchiveBounds,
     *,
     is_gone: Callable[[Instant], bool],
+    lies_behind: Callable[[Instant], bool],
     with_logs: Callable[[], Collection[str]],
 ) -> Archivable:
     """What may go from the data table's timeline.
 
     ``is_gone``: whether no file of the groups that a completed replacecommit replaced is left; it is asked
-    in order, and only about replacecommits that nothing else holds back. ``with_logs``: the instants of all
-    log files in the table; it is asked only where a restore or an indexing is on the timeline.
+    in order, and only about replacecommits that nothing else holds back. ``lies_behind``: whether a log file
+    of a completed write is in a current slice whose base file was requested after the write; it is asked in
+    the same way, and only about writes that were open when a compaction was requested. ``with_logs``: the
+    instants of all log files in the table; it is asked only where a restore or an indexing is on the
+    timeline.
 
     Nothing goes while the metadata table has no completed compaction: its log blocks count only while their
     instants are on an active timeline (TABLE_SERVICES.md, section 2.4).
@@ -147,6 +189,7 @@ def plan_data_archive(
         if not is_gone(instant):
             limit.at(instant.requested, f"the file groups that {instant.file_name} replaced are not cleaned")
             break
+    _behind(limit, data, bounds, writes, lies_behind)
     return _prefix(data, limit, with_logs)
 
 
@@ -156,12 +199,14 @@ def plan_metadata_archive(
     bounds: ArchiveBounds,
     *,
     in_slices: Callable[[Collection[str]], Collection[str]],
+    under_slices: Callable[[], Collection[str]],
     with_logs: Callable[[], Collection[str]],
 ) -> Archivable:
     """What may go from the metadata table's timeline.
 
     ``in_slices``: those of the instants whose log files lie in current slices of its file groups, where Hudi
-    would read them no more. ``with_logs``: as for the data table, of the metadata table's log files.
+    would read them no more. ``under_slices``: the instants that made the base files of current slices, where
+    they are to stay. ``with_logs``: as for the data table, of the metadata table's log files.
     """
     limit = _Limit()
     compactions = [instant.requested for instant in metadata.completed(Action.COMPACTION)]
@@ -174,10 +219,14 @@ def plan_metadata_archive(
     restorable = [(first, "the data table's timeline"), *savepoints]
     for write, reason in restorable:
         limit.at(max((found for found in compactions if found < write), default=write), reason)
-    _own(limit, bounds, [instant.requested for instant in metadata.completed() if instant.action.is_write])
+    writes = [instant.requested for instant in metadata.completed() if instant.action.is_write]
+    _own(limit, bounds, writes)
     _first_pending(limit, metadata)
     below = {instant.requested for instant in metadata.completed() if instant.requested < limit.time}
     limit.at(min(in_slices(below), default=None), "a log file that is not compacted yet")
+    oldest = _newest_of(writes, max(IDLE_AFTER * bounds.least, bounds.idle))
+    bases = (made for made in below.intersection(under_slices()) if made >= oldest)
+    limit.at(min(bases, default=None), BASE_IN_USE)
     return _prefix(metadata, limit, with_logs)
 
 
@@ -210,6 +259,40 @@ def _own(limit: _Limit, bounds: ArchiveBounds, writes: Sequence[str]) -> None:
             (requested for requested in writes if requested < bounds.last_commit), default=bounds.last_commit
         )
         limit.at(before, "the last committed epoch")
+
+
+def _behind(
+    limit: _Limit,
+    data: Timeline,
+    bounds: ArchiveBounds,
+    writes: Sequence[str],
+    lies_behind: Callable[[Instant], bool],
+) -> None:
+    """The first write that was open when a compaction was requested and that lies behind its base file. Of a
+    compaction that is not completed nobody can tell yet; our own are on no timeline until they are decided.
+    """
+    compactions = [instant for instant in data.instants if instant.action is Action.COMPACTION]
+    unfinished = {compaction.requested for compaction in compactions if not compaction.is_completed}
+    unfinished.update(bounds.open_instants)
+    times = sorted(unfinished.union(compaction.requested for compaction in compactions))
+    oldest = _newest_of(writes, max(BEHIND_AFTER * bounds.least, bounds.behind))
+    for write in data.completed(Action.DELTA_COMMIT):
+        if write.requested >= limit.time:
+            return
+        beside = requested_beside(write, times)
+        if beside and write.requested >= oldest and (unfinished.intersection(beside) or lies_behind(write)):
+            limit.at(write.requested, f"{write.file_name}, which completed behind a compaction {beside[-1]}")
+            return
+
+
+def _newest_of(writes: Sequence[str], count: int) -> str:
+    """The oldest of so many newest writes; "" where there are fewer."""
+    return writes[-count] if 0 < count <= len(writes) else ""
+
+
+def requested_beside(write: Instant, times: Sequence[str]) -> Sequence[str]:
+    """Those of the sorted requested times at which the completed write was open."""
+    return times[bisect_right(times, write.requested) : bisect_right(times, str(write.completion))]
 
 
 def _prefix(timeline: Timeline, limit: _Limit, with_logs: Callable[[], Collection[str]]) -> Archivable:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
+from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.publication.port import Publisher, Term
 from tidemark.hudi_format.publication.tickets import Lease, Ticket
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -197,15 +198,22 @@ def delete_instants(
     """Deletes the plan's instants from the active timeline; returns whether they are all gone. Stops when
     `is_over()`, and goes on at the next call.
 
-    An instant that the archive does not have stays.
+    An instant that the archive does not have stays. All stay once an index was built that the plan does not
+    know: its instant is older than theirs, so the timeline would begin there, and what made base files that
+    are in use would count no more. They are in both timelines then, until the next archival takes the build's
+    instant, too.
     """
     folder = join_path(plan.root, "timeline")
     first, last = plan.instants[0].requested, plan.instants[-1].requested
+    planned, names = {name.requested for name in plan.instants}, sorted(storage.names(folder))
+    builds = {time for time in map(requested_in, names) if is_bootstrap_instant(time)}
+    if any(time < last for time in builds - planned):
+        return True
     safe = ArchivedTimeline(storage, plan.root).completion_times(first, last)
-    going = {name.requested for name in plan.instants} & safe.keys()
+    going = planned & safe.keys()
     pending: list[str] = []
     completed: list[Instant] = []
-    for name in sorted(storage.names(folder)):
+    for name in names:
         instant = parse_file_name(name) if requested_in(name) in going else None
         if instant is None or instant.action is Action.SAVEPOINT:
             continue

@@ -4,6 +4,9 @@ no timeline any more. Pure.
 Pending writes hold back compactions, the horizon of cleans, and archival. A writer that lives beats at least
 every minute (`commit/heartbeat.py`). A failed write is for whoever finds it without a beat (FORMAT.md,
 section 9.3).
+
+How old a file is says the storage's own clock alone. Example: our clock is ten minutes ahead of it. By our
+clock a beat of this moment is ten minutes old, and each write of another engine would be dead.
 """
 
 from __future__ import annotations
@@ -24,41 +27,47 @@ _ROLLED_BACK: Final = (Action.COMMIT, Action.DELTA_COMMIT)
 def dead_instants(
     timeline: Timeline,
     own: Collection[str],
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     begun_ms: Callable[[str], int | None],
     beaten_ms: Callable[[str], int | None],
 ) -> list[str]:
     """Requested times of the data timeline's pending commits and deltacommits that no writer finishes.
 
-    ``own``: our own pending instants. ``begun_ms``, ``beaten_ms``: requested time -> when its requested file
-    was made, and its last beat (Unix epoch, by the storage's clock); None where the file is not there.
+    ``own``: our own pending instants. ``now_ms``: the storage's time now (Unix epoch); it is asked where
+    there is a pending write, and before the times of files: what is written later is not dead. ``begun_ms``,
+    ``beaten_ms``: requested time -> when its requested file was made, and its last beat, by the same clock;
+    None where the file is not there.
     """
-    dead = []
-    for instant in timeline.pending(*_ROLLED_BACK):
-        if instant.requested in own:
-            continue
-        times = (begun_ms(instant.requested), beaten_ms(instant.requested))
+    pending = [instant.requested for instant in timeline.pending(*_ROLLED_BACK)]
+    foreign = [requested for requested in pending if requested not in own]
+    if not foreign:
+        return []
+    dead_from_ms, dead = now_ms() - DEAD_AFTER_MS, []
+    for requested in foreign:
+        times = (begun_ms(requested), beaten_ms(requested))
         newest = max((time for time in times if time is not None), default=None)
-        if newest is not None and now_ms - newest > DEAD_AFTER_MS:
-            dead.append(instant.requested)
+        if newest is not None and newest < dead_from_ms:
+            dead.append(requested)
     return dead
 
 
 def leftovers(
-    side_files: Iterable[str], timeline: Timeline, now_ms: int, written_ms: Callable[[str], int | None]
+    side_files: Iterable[str],
+    timeline: Timeline,
+    now_ms: Callable[[], int],
+    written_ms: Callable[[str], int | None],
 ) -> tuple[str, ...]:
     """The paths of those that belong to no instant of the data timeline, and were not changed for an hour.
 
     ``side_files``: paths of entries of `.hoodie/.temp` and `.hoodie/.heartbeat`, which are named by instants.
-    ``written_ms``: when one was written last; None when it is gone.
+    ``now_ms``: as of `dead_instants`, asked where there is such a file. ``written_ms``: when one was written
+    last, by the same clock; None when it is gone.
     """
-
-    def is_left(path: str) -> bool:
-        name = name_of(path)
-        if not is_instant_time(name) or timeline.contains(name):
-            return False
-        written = written_ms(path)
-        return written is not None and now_ms - written > LEFT_AFTER_MS
-
-    return tuple(sorted(filter(is_left, side_files)))
+    named = [(path, name_of(path)) for path in side_files]
+    nobodys = [path for path, name in named if is_instant_time(name) and not timeline.contains(name)]
+    if not nobodys:
+        return ()
+    left_from_ms = now_ms() - LEFT_AFTER_MS
+    times = {path: written_ms(path) for path in nobodys}
+    return tuple(sorted(path for path, time in times.items() if time is not None and time < left_from_ms))

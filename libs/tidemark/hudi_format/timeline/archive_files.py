@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, damage_in
 from tidemark.hudi_format.parquet_files import open_parquet, parquet_damage
 from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.timeline.archive_actions import read_actions
 
 VERSION_NAME: Final = "_version_"
 EVER: Final = ("", "\uffff")
@@ -198,14 +199,18 @@ class KeptArchive:
         return found
 
     def may_have(self, storage: Storage, folder: str, file: ArchiveFile, action: str) -> bool:
-        """Whether a row of the file may have this action, by its footer. It looks at nothing else there, and
-        keeps nothing: where the answer is no, as of nearly all files, `groups` would take four times as long.
+        """Whether a row of the file may have this action: by what it says itself (`archive_actions`), else by
+        its footer. It looks at nothing else there, and keeps nothing: where the answer is no, as of nearly
+        all files, `groups` would take four times as long.
         """
         kept = self._groups.get(file.name)
         if kept is not None:
             return any(touches(group.action, (action, action)) for group in kept)
         path = join_path(folder, file.name)
         with storage.open_input(path) as source, parquet_damage(path):
+            said = read_actions(source)
+            if said is not None:
+                return action in said
             metadata = pq.read_metadata(source)
             column = _columns(metadata)[_TIMES.index("action")]
             ranges = (

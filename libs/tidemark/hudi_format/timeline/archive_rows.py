@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidemark.hudi_format.timeline.archive_actions import said_actions
 from tidemark.hudi_format.timeline.archive_files import ArchivedInstant
 
 _TEXT: Final = ["null", {"type": "string", "avro.java.string": "String"}]
@@ -79,18 +80,32 @@ def write_archive_file(rows: Iterable[ArchivedInstant], sink: ByteSink) -> None:
         for group in _groups(rows):
             table = pa.Table.from_batches(group)
             del group[:]
-            writer.write_table(table, row_group_size=GROUP_ROWS_MAX)
+            writer.write(table)
+
+
+class ArchiveFileWriter:
+    """Writes row groups, and notes the actions of their rows."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self.actions: set[str] = set()
+
+    def write(self, group: pa.Table) -> None:
+        """``group``: a table of `SCHEMA`."""
+        self.actions.update(group.column("action").to_pylist())
+        self._writer.write_table(group, row_group_size=GROUP_ROWS_MAX)
 
 
 @contextmanager
-def archive_file_writer(sink: ByteSink) -> Iterator[pq.ParquetWriter]:
+def archive_file_writer(sink: ByteSink) -> Iterator[ArchiveFileWriter]:
     """Takes the tables of `SCHEMA` that become the file's row groups."""
     target = sink if isinstance(sink, pa.NativeFile) else pa.PythonFile(sink, "w")
     with pq.ParquetWriter(
         target, SCHEMA, compression="zstd", use_dictionary=["action"], store_schema=False
     ) as writer:
-        yield writer
-        writer.add_key_value_metadata(FOOTER)
+        noting = ArchiveFileWriter(writer)
+        yield noting
+        writer.add_key_value_metadata(FOOTER | said_actions(noting.actions))
 
 
 def _groups(rows: Iterable[ArchivedInstant]) -> Iterator[list[pa.RecordBatch]]:

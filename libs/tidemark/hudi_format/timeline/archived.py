@@ -49,6 +49,10 @@ class ArchivedTimeline:
         self._kept = kept if kept is not None else KeptArchive()
         self._manifest: Manifest | None = None
 
+    def is_empty(self) -> bool:
+        """Whether nothing was ever archived."""
+        return self._of_files(lambda files: not files)
+
     def completion_time(self, requested: str) -> str | None:
         """When an archived instant completed; None when the archive does not have it."""
         return min((row[1] for row in self._rows((requested, requested))), default=None)

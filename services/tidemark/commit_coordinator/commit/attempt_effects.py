@@ -61,8 +61,8 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     epoch without rows.
 
     Raises AttemptLostError when the awaited clustering is still pending, while a command that makes an index
-    asks for rest, and (with rewind) when another
-    writer committed something that no rewind has taken into account; DivergedError when another writer
+    asks for rest, and (with rewind) when another writer committed something that no rewind has taken into
+    account; DivergedError when another writer
     undid our last commit; UnsupportedTableError when another writer changed the table's indexes, properties
     or schema in a way that is not served, built the record index anew with another number of shards, or
     restored the table without its record index.
@@ -76,8 +76,9 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         newly_seen = difference.entries(context.term, handled=False)
         context.log.append(*newly_seen, _planned(context, action, None, "0", ""))
         return ""
-    if awaited is not None:
-        # Before the lock is taken, because the clustering needs the lock to complete.
+    if awaited is not None and awaited.index is None:
+        # Before the lock is taken, because the clustering needs the lock to complete; and before a command's
+        # rest, which would take the clustering's place.
         refuse_awaited(load_timeline(context.storage), awaited)
     refuse_during_rest(context)
     with context.steps.step("plan_lock"):

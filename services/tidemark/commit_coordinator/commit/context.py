@@ -96,12 +96,12 @@ class TakenOut:
 
 @dataclass(frozen=True)
 class UnfinishedIndex:
-    """An index that another writer has not finished: its name, and since when this coordinator has seen it
-    (Unix epoch, milliseconds).
+    """An index that another writer has not finished: its name, and since when this coordinator has seen it.
+    That is in seconds of the monotonic clock: a wall clock that is set forward makes no builder dead.
     """
 
     name: str
-    since_ms: int
+    since_s: float
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tidemark.ledger_client.errors import SupersededError
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.errors import REFUSED
 from tidemark.stream_runtime.kafka.ports import (
     FencedError,
     KafkaClient,
@@ -97,9 +98,10 @@ class DecisionsLog:
     def append(self, *entries: Decision) -> None:
         """Appends the decisions of this term in one transaction; returns when the fold has applied them.
 
-        Raises SupersededError when a newer coordinator claimed, OutOfPlaceError when the fold refused one.
-        After KafkaError or DeadlineExceededError nobody knows yet whether they are in the topic: `settle`
-        finds out, and has to be called before the next decision.
+        Raises SupersededError when a newer coordinator claimed, OutOfPlaceError when the fold refused one,
+        and what Kafka refuses (`REFUSED`) at the first try. After KafkaError or DeadlineExceededError nobody
+        knows yet whether they are in the topic: `settle` finds out, and has to be called before the next
+        decision.
         """
         self.settle()
         missing = {encode_entry(entry): entry for entry in entries}
@@ -215,11 +217,19 @@ class DecisionsLog:
         self._producer.commit()
 
     def _try_append(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
-        """Tries one transaction; the verdicts of the entries that are in the topic. Others never will be."""
+        """Tries one transaction; the verdicts of the entries that are in the topic. Others never will be.
+        Raises what Kafka refuses (`REFUSED`) when none of them is there.
+        """
         try:
             self._transact(wanted)
         except FencedError:
             return self._wait_for_successor(wanted) | self._look_again(wanted)
+        except REFUSED:
+            # The next producer would be refused as well; whoever reads `status` has to know what is refused.
+            found = self._look_again(wanted)
+            if not found:
+                raise
+            return found
         except KafkaError:
             return self._look_again(wanted)
         verdicts: dict[bytes, Verdict] = {}

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ASKED: Final = join_path(ROOT, "index-at-rest")
 SILENT_MS: Final = 10_000
 REST_MS_MAX: Final = 120_000
+# Records wait for the end of a rest.
+_LOOK_MS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def refuse_during_rest(context: Context) -> None:
         "Nothing is lost, all input is kept; commits go on when it has ended",
         rewind=False,
         awaited=index,
+        look_ms=_LOOK_MS,
     )
 
 

@@ -1,6 +1,7 @@
 """Deletes committed records from Tidemark's topics, always one snapshot behind.
 
-Every `EPOCHS_BETWEEN` epochs, or after `SECONDS_BETWEEN` if epochs are slow, the coordinator
+Every `EPOCHS_BETWEEN` epochs, after `SECONDS_BETWEEN` if epochs are slow, or after `ENTRIES_BETWEEN` entries
+if no epoch is committed, the coordinator
 
 1. stores the fold in the table's folder;
 2. appends `SnapshotTaken`, with the positions up to which each topic is committed;
@@ -11,13 +12,18 @@ data and not two hours. It must be the snapshot before: a transaction that was o
 may have written below them, and its timeout ends it long before the next snapshot. Batches of counting
 transactions that no committed epoch covers are never deleted.
 
+A table without input has entries all the same. Example: another engine writes each minute, so table services
+append three decisions hundreds of times a day, and store two documents each time. Assigners that restart
+claim their lanes. Counting entries bounds both, and a table where nothing happens takes no snapshot.
+
 `SnapshotTaken` is part of the fold, so a new coordinator continues where the last one was. Tables whose
 coordinators live for a few epochs each are trimmed as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,11 +31,14 @@ from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import STORE, store_document
 from tidemark.epoch_protocol.entries import SnapshotTaken, Topic
 from tidemark.epoch_protocol.state import CountedTagged, FoldState, LastSnapshot
+from tidemark.stream_runtime.kafka.errors import REFUSED, KafkaError
 from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
 
 EPOCHS_BETWEEN: Final = 60
 SECONDS_BETWEEN: Final = 120
+ENTRIES_BETWEEN: Final = 1_000
 _SECONDS_BETWEEN_MIN: Final = 60
+_log = logging.getLogger("tidemark.coordinator")
 
 
 @dataclass
@@ -49,6 +58,8 @@ class Trimmer:
     """Partition -> next offset after the batches of this coordinator's commits."""
     _begun_ms: int = 0
     """The first call of `run_if_due`; a table without a snapshot waits `SECONDS_BETWEEN` from then."""
+    refused: str = ""
+    """Why Kafka would not delete records the last time; the next snapshot deletes them as well."""
 
     def committed(self, manifest: Sequence[CountedTagged]) -> None:
         """An epoch was committed: its data and index batches are not needed any more."""
@@ -61,9 +72,8 @@ class Trimmer:
     def run_if_due(self, context: Context) -> None:
         """Takes a snapshot and deletes up to the one before; only while no epoch is planned."""
         state, now_ms = context.fold().state, context.clock.now_ms()
-        previous = state.last_snapshot
         self._begun_ms = self._begun_ms or now_ms
-        if state.planned is not None or not self._is_due(previous, state.committed.epoch, now_ms):
+        if state.planned is not None or not self._is_due(state, now_ms):
             return
         # The documents that are there now may be deleted below. None of them can be a successor's: it stores
         # documents only after its claim, and after that claim we could not append our snapshot.
@@ -88,15 +98,27 @@ class Trimmer:
             for lane, position in fold.state.committed.keyed_next.items():
                 batches[TopicPartition(self.topics[Topic.KEYED], int(lane))] = position
         if Topic.TOMBSTONES in self.topics:
-            for lane in fold.state.tombstones.lanes:
-                at = TopicPartition(self.topics[Topic.TOMBSTONES], int(lane))
-                batches[at] = self.admin.start_offset(at)
+            batches |= self._tombstones_begin(fold.state.tombstones.lanes)
         path, sha256 = store_document(context.storage, fold.snapshot())
         entry = SnapshotTaken(context.term, path, sha256, ledger_next, now_ms, self._named(batches))
         # No decision may be applied between the copy and the entry: readers continue from the copy at the
         # entry.
         context.log.append(entry)
         return path
+
+    def _tombstones_begin(self, lanes: Iterable[str]) -> dict[TopicPartition, int]:
+        """Where the topic of tombstones begins now, by lane. Without an answer about one (each costs time)
+        the former snapshot's offsets are kept for it and those behind it: that forgets fewer tombstones, and
+        the other topics are trimmed all the same.
+        """
+        begin: dict[TopicPartition, int] = {}
+        try:
+            for lane in lanes:
+                at = TopicPartition(self.topics[Topic.TOMBSTONES], int(lane))
+                begin[at] = self.admin.start_offset(at)
+        except KafkaError as error:
+            _log.warning("some tombstones are not forgotten yet: %s", error)
+        return begin
 
     def _delete(self, mark: LastSnapshot, uncommitted: Sequence[CountedTagged]) -> None:
         batches = self._positions(mark.batches)
@@ -108,7 +130,17 @@ class Trimmer:
                 if at in batches:
                     batches[at] = min(batches[at], part.first)
         batches = {at: to for at, to in batches.items() if at.topic != self.topics.get(Topic.TOMBSTONES)}
-        self.admin.delete_records({**batches, self.ledger: mark.ledger_next, self.decisions: mark.decision})
+        self._delete_below({**batches, self.ledger: mark.ledger_next, self.decisions: mark.decision})
+
+    def _delete_below(self, offsets: dict[TopicPartition, int]) -> None:
+        """Deletes the records. Commits go on without the right to: topics grow, and ``refused`` says it."""
+        try:
+            self.admin.delete_records(offsets)
+        except REFUSED as error:
+            self.refused = str(error)
+            _log.error("committed records are not deleted, the table's topics grow: %s", error)
+        else:
+            self.refused = ""
 
     def _positions(self, named: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
         return {
@@ -124,14 +156,21 @@ class Trimmer:
             named.setdefault(roles[at.topic].value, {})[str(at.partition)] = position
         return named
 
-    def _is_due(self, previous: LastSnapshot | None, epoch: int, now_ms: int) -> bool:
-        """Whether a snapshot is due. ``epoch``: the last committed one; without a new one none is due."""
-        epochs = epoch - (previous.epoch if previous is not None else 0)
-        since_ms = previous.taken_ms if previous is not None else self._begun_ms
-        # If the clock was set back, the last snapshot lies in the future: that must not delay the next one.
-        waited_s = max(now_ms - since_ms, 0) / 1000
-        if previous is not None and now_ms >= since_ms and waited_s < _SECONDS_BETWEEN_MIN:
+    def _is_due(self, state: FoldState, now_ms: int) -> bool:
+        """Whether a snapshot is due. None is without a new epoch or `ENTRIES_BETWEEN` new entries."""
+        previous = state.last_snapshot
+        epochs, entries = state.committed.epoch, state.decisions_next + state.ledger_next
+        since_ms = self._begun_ms
+        if previous is not None:
+            epochs -= previous.epoch
+            entries -= previous.decision + previous.ledger_next
+            since_ms = previous.taken_ms
+        waited_s = (now_ms - since_ms) / 1000
+        if previous is not None and 0 <= waited_s < _SECONDS_BETWEEN_MIN:
             return False
+        # If the clock was set back, the last snapshot lies in the future: that must not delay the next one.
+        if entries >= ENTRIES_BETWEEN and not 0 <= waited_s < SECONDS_BETWEEN:
+            return True
         return epochs >= (1 if waited_s >= SECONDS_BETWEEN else EPOCHS_BETWEEN)
 
 

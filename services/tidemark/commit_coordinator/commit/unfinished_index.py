@@ -49,8 +49,8 @@ from tidemark.hudi_format.table_config import TableConfig, read_table_config, wi
 from tidemark.hudi_format.table_repairs import replace_properties
 from tidemark.hudi_format.timeline import Action
 
-NOBODY_BUILDS_MS: Final = 120_000
-BUILDER_IS_DEAD_MS: Final = 3_600_000
+NOBODY_BUILDS_S: Final = 120
+BUILDER_IS_DEAD_S: Final = 3_600
 _log: Final = logging.getLogger("tidemark.coordinator")
 
 
@@ -75,19 +75,19 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
     """Takes the index out if nobody builds it any more; returns whether it did. ``index``: what is
     unfinished, several names with commas between them.
     """
-    now_ms, seen = context.clock.now_ms(), context.unfinished
-    if seen is None or seen.name != index or now_ms < seen.since_ms:
-        seen = context.unfinished = UnfinishedIndex(index, now_ms)
-    limit_ms = BUILDER_IS_DEAD_MS if timelines.data.pending(Action.INDEXING) else NOBODY_BUILDS_MS
+    now_s, seen = context.clock.monotonic_s(), context.unfinished
+    if seen is None or seen.name != index:
+        seen = context.unfinished = UnfinishedIndex(index, now_s)
+    limit_s = BUILDER_IS_DEAD_S if timelines.data.pending(Action.INDEXING) else NOBODY_BUILDS_S
     names = set(index.split(",")) - NEEDED
-    if now_ms - seen.since_ms < limit_ms or not names:
+    if now_s - seen.since_s < limit_s or not names:
         return False
     context.lock.check()
     columns = _take_out(context, names)
     context.unfinished = None
     for name in sorted(names):
-        reason = _what_to_do(limit_ms // 1_000, name, columns.get(name))
-        context.indexes_taken_out[name] = TakenOut(name, reason, now_ms)
+        reason = _what_to_do(limit_s, name, columns.get(name))
+        context.indexes_taken_out[name] = TakenOut(name, reason, context.clock.now_ms())
         _log.warning("%s: %s", name, reason)
     return True
 

@@ -23,8 +23,10 @@ NO_SERVICES: Final = OwnServices()
 class CoordinatorView:
     """The state of the fold and of the loop at one moment. Times are Unix epoch milliseconds.
 
-    ``tagging_rests``: why assigners rest because services do not keep up; "" when they do not rest.
-    ``taken_out``, ``indexes_taken_out``: as in `Context`.
+    ``given_up``: it has halted because an epoch could not be written; ``tries_again``: that is tried again at
+    this moment. ``tagging_rests``: why assigners rest because services do not keep up, or "".
+    ``taken_out``, ``indexes_taken_out``: as in `Context`. ``untrimmed``: why committed records stay in the
+    table's topics, or "".
 
     Next offsets by input lane: up to ``source_next`` all is committed, up to ``taken_next`` all is in
     Tidemark's topics. By assign lane: up to ``keyed_next`` all is committed, up to ``tagged_next`` all is
@@ -36,8 +38,12 @@ class CoordinatorView:
     doing: str = "starting"
     waiting_for: str = ""
     halted: str | None = None
+    given_up: bool = False
+    tries_again: bool = False
     stopped: bool = False
     trouble: str | None = None
+    trouble_of_kafka: bool = False
+    untrimmed: str = ""
     lock_held: str | None = None
     awaited: str | None = None
     awaited_index: str | None = None
@@ -85,6 +91,7 @@ def take_view(
     tagging_rests: str = "",
     taken_out: TakenOut | None = None,
     indexes_taken_out: Iterable[TakenOut] = (),
+    untrimmed: str = "",
 ) -> CoordinatorView:
     """The view of this moment. ``doing``: the loop's latest action."""
     state = fold.state
@@ -94,9 +101,12 @@ def take_view(
         term=term,
         doing=published_name(type(doing)),
         waiting_for=doing.reason if isinstance(doing, Wait) else "",
-        halted=seen.halted,
+        halted=seen.halted or seen.given_up,
+        given_up=seen.given_up is not None,
+        tries_again=seen.halted is None and seen.given_up is not None,
         stopped=seen.stopped,
         trouble=seen.trouble,
+        trouble_of_kafka=seen.trouble_of_kafka,
         lock_held=seen.lock_held,
         awaited=seen.awaited.reason if seen.awaited is not None else None,
         awaited_index=seen.awaited.index if seen.awaited is not None else None,
@@ -126,6 +136,7 @@ def take_view(
         tagging_rests=tagging_rests,
         taken_out=taken_out,
         indexes_taken_out=tuple(indexes_taken_out),
+        untrimmed=untrimmed,
     )
 
 

@@ -5,13 +5,14 @@ lock, and a moment in which nothing was committed since the last look (`at_rest`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeVar
 
 from tidemark.commit_coordinator.commit.index_at_rest import Rest
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
 from tidemark.commit_coordinator.offline.lock_wait import LockWait
 from tidemark.hudi_format.commit.heartbeat import is_alive
+from tidemark.hudi_format.errors import FencedOutError, LockLostError
 from tidemark.hudi_format.metadata_table.secondary_creation import Hit
 from tidemark.hudi_format.metadata_table.secondary_repair import end_killed, has_killed
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -67,11 +68,14 @@ class IndexCommand:
         """Waits a moment, without the lock, while the writers of these instants are alive. Raises
         AdoptionError for one that is not, and once the deadline is over.
         """
-        now_ms, is_over = self.clock.now_ms(), deadline.is_over
+        is_over = deadline.is_over
         publication = open_publication(self.storage, self.clock, self._ids)
-        refuse_pending(
-            [one for one in pending if is_over or not is_alive(publication, one.requested, now_ms)]
-        )
+        now_ms = publication.now_ms()
+        dead = [one for one in pending if is_over or not is_alive(publication, one.requested, now_ms)]
+        if dead:
+            # A writer that has ended meanwhile has no beat either: its instant is not pending any more.
+            still = {one.requested for one in load_timeline(self.storage).pending()}
+            refuse_pending([one for one in dead if one.requested in still])
         self.clock.sleep_ms(_LOOK_MS)
 
     def timelines(self) -> tuple[Timeline, Timeline]:
@@ -121,11 +125,17 @@ class IndexCommand:
         again while the lock is waited for; by default the command's own sign of life.
         """
         LockWait(self.storage, self.clock, self.say, beat or by.beat).acquire(by.lock)
+        is_lost: tuple[type[Exception], ...] = ()
         try:
             yield
+        except FencedOutError:
+            # Who ended this command has taken its lock, too: that is no other error.
+            is_lost = (LockLostError,)
+            raise
         finally:
-            by.lock.release(self._times.taken_ms)
-            by.lock.free()
+            with suppress(*is_lost):
+                by.lock.release(self._times.taken_ms)
+                by.lock.free()
 
 
 class _AtRest:

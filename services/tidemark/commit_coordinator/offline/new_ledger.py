@@ -162,7 +162,9 @@ def new_ledger(
 def check_new_ledger(
     config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, ids: IdSource
 ) -> None:
-    """Raises what `new_ledger` raises before it deletes anything. Changes nothing."""
+    """Raises what `new_ledger` raises before it deletes anything. Changes nothing; while a write is pending
+    it makes a file for a moment, by which it learns the storage's time.
+    """
     admin = kafka.admin()
     try:
         _checked_inputs(config, kafka, open_publication(storage, clock, ids), clock, admin)
@@ -173,9 +175,11 @@ def check_new_ledger(
 def _checked_inputs(
     config: TableConfigFile, kafka: KafkaClient, publication: Publication, clock: Clock, admin: Admin
 ) -> tuple[OpenedInputs, frozenset[str]]:
-    _refuse_live_writers(publication, clock)
     check_replaceable(config, kafka, publication.storage, clock)
-    return inputs_of_new_ledger(config, publication.storage, admin)
+    inputs = inputs_of_new_ledger(config, publication.storage, admin)
+    # The last one, because it may write: a read-only copy is refused because it is a copy.
+    _refuse_live_writers(publication)
+    return inputs
 
 
 def check_replaceable(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:
@@ -216,9 +220,11 @@ def former_state(
     return reader.fold.state
 
 
-def _refuse_live_writers(publication: Publication, clock: Clock) -> None:
-    for instant in load_timelines(publication.storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT):
-        if heartbeat.is_alive(publication, instant.requested, clock.now_ms()):
+def _refuse_live_writers(publication: Publication) -> None:
+    pending = load_timelines(publication.storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT)
+    now_ms = publication.now_ms() if pending else 0
+    for instant in pending:
+        if heartbeat.is_alive(publication, instant.requested, now_ms):
             raise PendingWriteError(
                 f"write {instant.requested} is pending and its writer's heartbeat is fresh: let that writer "
                 "finish; if it is dead, try again in two minutes"

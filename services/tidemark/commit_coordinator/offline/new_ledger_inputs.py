@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tidemark.commit_coordinator.input.starts import INPUT_STARTS
+from tidemark.commit_coordinator.input.starts import INPUT_EARLIEST, INPUT_STARTS
 from tidemark.commit_coordinator.opening.topics_setup import OpenedInputs, open_inputs
 from tidemark.config import InputStart, TableConfigFile
 from tidemark.epoch_protocol.input_topics import InputTopic, SeenTopic, accepted, lanes_of
@@ -84,6 +84,8 @@ def record_starts(
     That is their recorded start if the topic still holds it, else the topic's start. Topics that are new to
     the table are left out: the coordinator records them when it starts.
     """
+    # What the former ledger had not begun and Kafka has deleted is gone: lanes begin at what there is now.
+    storage.delete(INPUT_EARLIEST)
     if config.input.start is not InputStart.LATEST:
         storage.delete(INPUT_STARTS)
         return

@@ -1,13 +1,13 @@
 """Rehearses a coordinator's start for `tidemark doctor`: the same checks of topics and records, without
 changes.
 
-The checks are the functions of the start itself. They get an `Admin` that creates no topic and a `Storage`
+The checks are the functions of the start itself. They get an `Admin` that changes no topic and a `Storage`
 that writes no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any, cast
 
@@ -61,13 +61,16 @@ def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient,
 
 
 class _Looking:
-    """An `Admin` that creates no topic."""
+    """An `Admin` that creates and changes no topic."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
         """Creates none of them."""
+
+    def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Changes none of them."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._admin, name)

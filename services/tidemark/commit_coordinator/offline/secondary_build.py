@@ -74,8 +74,20 @@ class SecondaryBuild(IndexCommand):
         """
         with self.command() as by, tempfile.TemporaryDirectory(prefix="tidemark-index-") as folder:
             scan = SecondaryIndexScan(self.storage, config, schema, column, Path(folder), HELD_BYTES)
-            scan.scan(Progress(self.clock, self.say, "file groups").scanned)
+            scan.scan(self.scanned(by))
             return self.make_of(by, scan, partition, column, check)
+
+    def scanned(self, by: Command) -> Callable[[int, int], None]:
+        """What a scan of all rows calls: says how far it is, and gives a sign of life. A command that is
+        silent for ten minutes is taken for dead, and what it prepares is deleted (`publication/beside.py`).
+        """
+        progress = Progress(self.clock, self.say, "file groups")
+
+        def scanned(done: int, left: int) -> None:
+            by.beat()
+            progress.scanned(done, left)
+
+        return scanned
 
     def make_of(
         self,
@@ -87,8 +99,8 @@ class SecondaryBuild(IndexCommand):
     ) -> CreatedIndex:
         """Makes it of what was scanned. The other arguments, and what it raises, as `make`."""
         self.say("sorting the entries")
-        scan.prepare()
-        scan.catch_up()
+        scan.prepare(by.beat)
+        scan.catch_up(by.beat)
         groups = self.at_rest(by, partition.name, _SwitchOn(self, by, scan, partition, column, check))
         return CreatedIndex(partition.name, column, groups, scan.entries)
 
@@ -119,7 +131,8 @@ class _SwitchOn:
     def look(self, alive: Callable[[int, int], None]) -> MetadataTableSnapshot:
         seen = self._scan.scan(alive)
         instant = next_build_instant(seen.metadata_timeline)
-        self._staged = stage_index(self._by, self._partition, self._scan.content(), instant, self._staged)
+        content = self._scan.content(lambda: alive(0, 0))
+        self._staged = stage_index(self._by, self._partition, content, instant, self._staged)
         return seen
 
     def is_next(self, metadata: Timeline) -> bool:

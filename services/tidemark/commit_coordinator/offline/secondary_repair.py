@@ -19,14 +19,18 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.commit_coordinator.offline.progress import Progress
 from tidemark.commit_coordinator.offline.secondary_build import HELD_BYTES, CreatedIndex, SecondaryBuild
-from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, TimelineConflictError
+from tidemark.hudi_format.errors import (
+    FencedOutError,
+    FileMissingError,
+    HudiFormatError,
+    TimelineConflictError,
+)
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     SecondaryChanges,
     SecondaryIndexPartition,
@@ -47,6 +51,7 @@ from tidemark.hudi_format.timeline import Action, Instant, Timeline
 WRONG_MAX: Final = 100_000
 _LOOKS_MAX: Final = 5
 _NONE: Final = pa.array([], pa.string())
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -121,21 +126,22 @@ class SecondaryRepair(SecondaryBuild):
             if not len(wrong.missing) and not len(wrong.extra):
                 return RepairedIndex(index)
             scan.keep_changes(wrong.layout.groups)
-            scan.catch_up()
+            scan.catch_up(by.beat)
             action = Action.DELTA_COMMIT if config.is_merge_on_read else Action.COMMIT
             last = _PutRight(self, by, scan, wrong, schema, action)
             missing, extra = self.at_rest(by, partition.name, last)
         return RepairedIndex(index, missing, extra)
 
     def _wrong(self, by: Command, scan: SecondaryIndexScan, partition: SecondaryIndexPartition) -> _Wrong:
-        progress = Progress(self.clock, self.say, "file groups")
+        scanned = self.scanned(by)
         for _ in range(_LOOKS_MAX):
-            seen = scan.scan(progress.scanned)
-            by.beat()
+            seen = scan.scan(scanned)
             try:
-                return self._compared(scan, seen, partition)
+                return self._compared(by, scan, seen, partition)
             except FileMissingError:
                 continue  # a compaction of the index, and a clean: the next look has other files
+            except FencedOutError:
+                raise  # this command was ended: that says nothing about the index
             except (HudiFormatError, OSError) as error:
                 raise _TooMuchError(str(error)) from error
         raise TimelineConflictError(
@@ -143,15 +149,20 @@ class SecondaryRepair(SecondaryBuild):
         )
 
     def _compared(
-        self, scan: SecondaryIndexScan, seen: MetadataTableSnapshot, partition: SecondaryIndexPartition
+        self,
+        by: Command,
+        scan: SecondaryIndexScan,
+        seen: MetadataTableSnapshot,
+        partition: SecondaryIndexPartition,
     ) -> _Wrong:
         layout = self.layout(seen, partition)
         self.say(f"comparing {layout.name} with the column {layout.column}")
         missing, extra, count = [_NONE], [_NONE], 0
-        rows = _Counted(scan.entries_read())
+        rows = _Counted(scan.entries_read(by.beat))
         with tempfile.TemporaryDirectory(prefix="tidemark-index-") as folder:
-            stored = stored_entries(seen, layout, _refuse_astray)
-            for lacking, more in secondary_differences(iter(rows), stored, Path(folder)):
+            stored = _alive(stored_entries(seen, layout, _refuse_astray), by.beat)
+            for lacking, more in secondary_differences(iter(rows), stored, Path(folder), by.beat):
+                by.beat()
                 missing.append(lacking)
                 extra.append(more)
                 count += len(lacking) + len(more)
@@ -187,7 +198,7 @@ class _PutRight:
 
     def look(self, alive: Callable[[int, int], None]) -> MetadataTableSnapshot:
         self._seen = self._scan.scan(alive)
-        changed = self._scan.content().changes.values()
+        changed = self._scan.content(lambda: alive(0, 0)).changes.values()
         gone = _joined(group.deletes for group in changed)
         came = _joined(group.puts for group in changed)
         groups = self._wrong.layout.groups
@@ -222,6 +233,13 @@ class _PutRight:
             )
         changes = self._changes.values()
         return sum(len(group.puts) for group in changes), sum(len(group.deletes) for group in changes)
+
+
+def _alive(pieces: Iterable[T], beat: Callable[[], None]) -> Iterator[T]:
+    """The pieces, with a sign of life before each."""
+    for piece in pieces:
+        beat()
+        yield piece
 
 
 def _restores(seen: MetadataTableSnapshot) -> set[Instant]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Final
@@ -30,8 +30,13 @@ from tidemark.commit_coordinator.table_services.handler import (
     ServiceFacts,
 )
 from tidemark.commit_coordinator.table_services.held_back import ARCHIVE_LOOKS_MS
+from tidemark.commit_coordinator.table_services.index_slices import (
+    in_slices,
+    under_slices,
+)
 from tidemark.commit_coordinator.table_services.instant_steps import slice_lock, slice_time
-from tidemark.commit_coordinator.table_services.listings import own_pending
+from tidemark.commit_coordinator.table_services.late_writes import LateWrites
+from tidemark.commit_coordinator.table_services.listings import log_instant, own_pending
 from tidemark.config.table_services_model import ArchiveConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.state import FoldState
@@ -44,14 +49,13 @@ from tidemark.hudi_format.errors import (
     LockLostError,
 )
 from tidemark.hudi_format.file_group.names import parse_data_file
-from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.partitions_in_use import partition_names
-from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, metadata_slices
+from tidemark.hudi_format.metadata_table.partitions_in_use import partition_files
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.publication.locate import service_files_of
 from tidemark.hudi_format.publication.port import GrowingFile
 from tidemark.hudi_format.publication.tickets import Ticket
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_services import archiving
 from tidemark.hudi_format.table_services.archive_planning import (
     Archivable,
@@ -59,6 +63,7 @@ from tidemark.hudi_format.table_services.archive_planning import (
     ArchivedName,
     ArchivePlan,
     decode_archive_plan,
+    left_behind,
     plan_data_archive,
     plan_metadata_archive,
 )
@@ -73,7 +78,6 @@ BYTES_MAX: Final = 8 << 20
 """Bytes of the completed files that one action archives: they are read and packed in one step."""
 _MERGED_AT_ONCE_BYTES: Final = 512 << 10
 _LOOK_MS: Final = 30_000
-_LOG: Final = ".log."
 _HITS: Final = {
     archiving.AFTER_ARCHIVE_FILE: CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE,
     archiving.AFTER_ARCHIVE_MANIFEST: CoordinatorFailpoint.AFTER_SERVICE_METADATA,
@@ -106,6 +110,7 @@ class Archive:
         self._index_next = self.stats_are_old = False
         self._not_before_ms = self._looked_ms = 0
         self._gone: set[str] = set()
+        self._late_writes = LateWrites()
         self._sweep: _Sweep | None = None
         self._ready: tuple[bytes, bytes] | None = None
 
@@ -161,20 +166,22 @@ class Archive:
             last_commit=context.fold().state.committed.instant,
         )
         if is_index:
-            files = _index_files(storage)
+            files = partition_files(storage)
             validity = InstantValidity(timelines.data, timelines.metadata)
             return plan_metadata_archive(
                 timelines.metadata,
                 timelines.data,
                 bounds,
-                in_slices=lambda instants: _in_slices(files, validity, instants),
-                with_logs=lambda: {time for names in files.values() for time in map(_log_instant, names)},
+                in_slices=lambda instants: in_slices(files, validity, instants),
+                under_slices=lambda: under_slices(files, validity),
+                with_logs=lambda: {time for names in files.values() for time in map(log_instant, names)},
             )
         return plan_data_archive(
             timelines.data,
             timelines.metadata,
             bounds,
             is_gone=lambda instant: self._is_gone(storage, instant),
+            lies_behind=lambda write: self._late_writes.lies_behind(step, write),
             with_logs=lambda: _with_logs(storage),
         )
 
@@ -210,6 +217,8 @@ class Archive:
         for name in document.instants:
             if name.instant().file_name not in allowed:
                 return Dropped(f"{name.instant().file_name} must stay by now: {found.held_by}")
+        if (older := left_behind(document, found)) is not None:
+            return Dropped(f"{older.file_name}, which is older, was written meanwhile")
         return plan
 
     def commit(self, step: LockedStep, action: DecidedAction) -> None:
@@ -346,50 +355,9 @@ def _bounded(storage: Storage, root: str, instants: tuple[Instant, ...]) -> list
     return taken
 
 
-def _index_files(storage: Storage) -> dict[str, list[str]]:
-    """The files of all partitions of the metadata table, also of those that we do not know."""
-    return {name: storage.names(join_path(METADATA_TABLE_PATH, name)) for name in partition_names(storage)}
-
-
-def _log_instant(name: str) -> str:
-    """The instant in a log file's name, "" for another file."""
-    return name.rpartition(_LOG)[0].rpartition("_")[2] if _LOG in name else ""
-
-
-def _in_slices(
-    files: Mapping[str, Sequence[str]], validity: InstantValidity, instants: Collection[str]
-) -> set[str]:
-    """Those of the completed instants that have a log file in a current slice of the metadata table.
-
-    A log file that completed before the newest base instant of its group is in an older slice, which settles
-    nearly all of them without parsing their names.
-    """
-    completions = {
-        requested: str(found.completion)
-        for requested in instants
-        if (found := validity.metadata.find(requested))
-    }
-    asked: dict[str, list[str]] = {}
-    for partition, names in files.items():
-        newest: dict[str, str] = {}
-        bases = [name for name in names if _LOG not in name and validity.shows(name)]
-        for base in map(parse_data_file, bases):
-            if base is not None:
-                newest[base.file_id] = max(base.instant, newest.get(base.file_id, ""))
-        asked[partition] = bases
-        for name in names:
-            if _LOG not in name:
-                continue
-            file_id, _, instant = name[1:].rpartition(_LOG)[0].rpartition("_")
-            if completions.get(instant, "") >= newest.get(file_id, "") and instant in completions:
-                asked[partition].append(name)
-    slices = metadata_slices(asked, validity)
-    return {_log_instant(name) for file_slice in slices for name in file_slice.log_files}
-
-
 def _with_logs(storage: Storage) -> set[str]:
     listed = MetadataTableSnapshot.load(storage).files
-    return {_log_instant(name) for _, name, _ in listed} - {""}
+    return {log_instant(name) for _, name, _ in listed} - {""}
 
 
 def _has_any(names: Collection[str], file_ids: Collection[str]) -> bool:

@@ -38,6 +38,7 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
     take_back_instant,
 )
 from tidemark.commit_coordinator.table_services.listings import (
+    file_time_ms,
     first_seen,
     open_plans,
     own_pending,
@@ -46,6 +47,7 @@ from tidemark.commit_coordinator.table_services.listings import (
 )
 from tidemark.commit_coordinator.table_services.rules import half_done_by_other
 from tidemark.commit_coordinator.table_services.side_files import (
+    delete_dead_commands,
     delete_side_file,
     delete_side_files,
     left_side_files,
@@ -202,8 +204,8 @@ class _Clean:
 
     def _bounds(self, step: LockedStep, instant: str, plans: Mapping[FileGroupId, str]) -> CleanBounds:
         context, timelines = step.context, step.timelines
-        # A time that another engine's clock pushed ahead says nothing about readers.
-        now_ms = min(context.clock.now_ms(), instant_to_ms(instant))
+        # A time that is ahead, by another engine's clock or by ours, says nothing about readers.
+        now_ms = min(file_time_ms(context), instant_to_ms(instant))
         planned = context.fold().state.planned
         as_of = planned.as_of if planned is not None and planned.instant is not None else None
         writes = [instant for instant in timelines.data.instants if instant.action.is_write]
@@ -280,8 +282,8 @@ class _Clean:
 
 
 class CleanData(_Clean):
-    """`clean-data`: superseded slices and replaced file groups of the data table, and side files that belong
-    to no instant.
+    """`clean-data`: superseded slices and replaced file groups of the data table, side files that belong to
+    no instant, and what killed commands prepared.
     """
 
     sweeps_with_lock = True
@@ -292,6 +294,7 @@ class CleanData(_Clean):
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         plan = super().plan(step, instant)
+        delete_dead_commands(step, LOOK_S)
         if plan is None:
             delete_side_files(step, LOOK_S)
         return plan

@@ -14,7 +14,7 @@ from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.model import instant_to_ms, is_instant_time
-from tidemark.hudi_format.table_services.archive_planning import STAYING
+from tidemark.hudi_format.table_services.archive_planning import STAYING, requested_beside
 from tidemark.hudi_format.timeline import Action, Instant
 
 ARCHIVE_LOOKS_MS: Final = 60_000
@@ -56,6 +56,7 @@ def _archival(
     stays = writes[-archive.min]
     cleaned_by_ms = config.clean.retain_ms + config.clean.interval_ms + ARCHIVE_LOOKS_MS + _USUAL_MS
     yield from _by_compaction(timelines, config, stays, now_ms)
+    yield from _late_write(timelines, stays)
     for instant in data.instants:
         if instant.requested >= stays:
             break
@@ -88,6 +89,20 @@ def _by_compaction(
         yield (
             f"the metadata table's newest compaction is that of {newest}: what completed since stays on the "
             "timeline until the next compact-index"
+        )
+
+
+def _late_write(timelines: Timelines, stays: str) -> Iterator[str]:
+    """The timeline's first write where it was open when a compaction was planned (`late_writes.py`)."""
+    data = timelines.data
+    first = next(write for write in data.completed() if write.action.is_write)
+    if first.action is not Action.DELTA_COMMIT or first.requested >= stays:
+        return
+    compactions = [instant.requested for instant in data.instants if instant.action is Action.COMPACTION]
+    for compaction in requested_beside(first, compactions)[:1]:
+        yield (
+            f"{first.file_name} was open when the compaction {compaction} was planned: it stays on the "
+            "timeline until its file groups are compacted again"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import load_document
@@ -22,6 +23,8 @@ from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import DATA_ROOT, Action, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.clean_records import decode_savepoint
+
+_LOG: Final = ".log."
 
 
 def index_files(storage: Storage, known: SizedFiles = MappingProxyType({})) -> SizedFiles:
@@ -102,6 +105,11 @@ def group_ids(names: Iterable[str]) -> set[str]:
     return {name.lstrip(".").partition("_")[0] for name in names}
 
 
+def log_instant(name: str) -> str:
+    """The instant in a log file's name, "" for another file."""
+    return name.rpartition(_LOG)[0].rpartition("_")[2] if _LOG in name else ""
+
+
 def names_of(names: Iterable[str], file_ids: Collection[str]) -> list[str]:
     """Those of the names that are files of the file groups, in order."""
     return sorted(name for name in names if name.lstrip(".").partition("_")[0] in file_ids)
@@ -168,3 +176,13 @@ def _first_seen(term: Term, timeline: Timeline, root: str, requested: str) -> st
         return completion
     written_ms = term.written_ms(instant_path(instant, root))
     return completion if written_ms is None else max(completion, instant_from_ms(written_ms))
+
+
+def file_time_ms(context: Context) -> int:
+    """The time now (Unix epoch), to compare times of files with: the storage's, or our clock's where that is
+    earlier.
+
+    Our clock may be ahead of the storage's: then what other engines wrote a moment ago would be old. The
+    storage's may be ahead of what it said a moment before, if somebody sets it: then our clock is right.
+    """
+    return min(context.clock.now_ms(), context.publishing.now_ms())

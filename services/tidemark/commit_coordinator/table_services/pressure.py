@@ -25,7 +25,7 @@ _EVERY_MS: Final = 1_000
 # A shard's log files above this are behind, however large its base file is.
 _INDEX_LOG_BYTES: Final = 256 << 20
 AHEAD_MS: Final = 5_000
-"""An action that waits longer for the clock is ahead of it: another engine's clock is."""
+"""An action that waits longer for the clock is ahead of it: another engine's clock is, or ours was."""
 FAILING: Final = 3
 """After so many failures in a row, tagging does not wait for a kind any more."""
 

@@ -206,8 +206,10 @@ class ServiceRunner:
         except LockHeldError as error:
             self._wait_for_lock(action, seen, str(error))
         except LockLostError as error:
-            # The next step takes the lock again, and asks all rules again.
+            # The next step takes the lock again, and asks all rules again. A plan lets an epoch go first.
             _log.error("%s", error)
+            if planned is None:
+                self._wait_for_lock(action, seen, str(error))
         except ActionLostError as error:
             assert planned is not None
             _log.warning("%s: %s", words_of(action), error)
@@ -220,7 +222,9 @@ class ServiceRunner:
             self._step_failed(action, seen, reason)
 
     def _due(self, state: FoldState, observed: Observed, now_ms: int) -> dict[ServiceKind, str]:
-        if observed.halted is not None:
+        if observed.halted is not None and observed.given_up is None:
+            for kind in tuple(self._wanted):
+                self._answer(kind, 0, f"nothing is done while the coordinator has halted: {observed.halted}")
             return {}
         seen, due = observed.services, {kind: "asked for" for kind in self.handlers if kind in self._wanted}
         if state.services_paused:

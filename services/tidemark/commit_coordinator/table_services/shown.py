@@ -338,7 +338,7 @@ def _ahead(held: OpenService | None, seen: SeenServices, now_ms: int) -> Iterato
     if wait_ms > AHEAD_MS:
         yield (
             f"action {held.planned.service} waits {-(-wait_ms // 1_000)} s for the clock: its instant comes "
-            "after one of another engine, whose clock is ahead"
+            "after one of a clock that is ahead: another engine's, or ours at that time"
         )
 
 

@@ -1,16 +1,21 @@
 """Side files that writers which died left below `.hoodie`: markers and heartbeats of instants that are on no
 timeline. A clean deletes them with what it cleans; where there is nothing to clean, as always in a table of
-inserts alone, its look does.
+inserts alone, its look does. So it does with what killed commands prepared.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.table_services.handler import LockedStep
+from tidemark.commit_coordinator.table_services.listings import file_time_ms
 from tidemark.hudi_format.table_services.dead_instants import leftovers
 from tidemark.stream_runtime.retry import Deadline
+
+_log = logging.getLogger("tidemark.coordinator")
 
 _FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
 
@@ -19,7 +24,7 @@ def left_side_files(step: LockedStep) -> tuple[str, ...]:
     """The paths of side files, and of folders of them, that belong to no instant any more."""
     context = step.context
     paths = [info.path for folder in _FOLDERS for info in context.storage.list(folder)]
-    now_ms = context.clock.now_ms()
+    now_ms = partial(file_time_ms, context)
     return leftovers(paths, step.timelines.data, now_ms, context.publishing.written_ms)
 
 
@@ -37,3 +42,21 @@ def delete_side_files(step: LockedStep, for_s: float) -> None:
         delete_side_file(step.context, path)
         if deadline.is_over:
             return
+
+
+def delete_dead_commands(step: LockedStep, for_s: float) -> None:
+    """Deletes what killed commands prepared, one file at least and none after so many seconds: that can be as
+    much as an index has, and the table's lock is held. Raises LockLostError.
+
+    What cannot be deleted holds up no clean. Example: the folder belongs to root, who ran the command.
+    """
+    deadline = Deadline(step.context.clock, for_s)
+
+    def is_over() -> bool:
+        step.context.lock.check()
+        return deadline.is_over
+
+    try:
+        step.context.publishing.remove_dead_commands(is_over)
+    except OSError as error:
+        _log.warning("what a killed `tidemark index` command prepared is left, delete it by hand: %s", error)

@@ -22,7 +22,7 @@ from tidemark.epoch_protocol.fold import Verdict
 from tidemark.ledger_client.errors import SupersededError
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.stream_runtime.errors import DeadlineExceededError
-from tidemark.stream_runtime.kafka.errors import AbortableError, MissingTopicError
+from tidemark.stream_runtime.kafka.errors import AbortableError, KafkaConfigError, MissingTopicError
 from tidemark.stream_runtime.kafka.ports import KafkaError
 
 NAME = "t-coordinator"
@@ -290,6 +290,41 @@ def test_a_claim_that_a_successor_fenced_gives_way(
     with pytest.raises(SupersededError, match="meanwhile"):
         Log(cluster, "first")
     assert [d.owner for d in decisions(cluster) if isinstance(d, CoordinatorClaimed)] == ["other"]
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaConfigError("no WRITE on t.epochs"), MissingTopicError("no such topic")], ids=type
+)
+def test_a_decision_that_the_broker_refuses_is_a_refusal_after_one_try(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, error: KafkaError
+) -> None:
+    log, tries = Log(cluster), []
+
+    def refused(log: DecisionsLog, values: list[bytes]) -> None:
+        tries.append(log._producer)
+        raise error
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(DecisionsLog, "_transact", refused)
+        with pytest.raises(type(error), match=str(error)):
+            log.log.append(log.pause(1))
+    assert len(tries) == 1
+    log.log.append(log.pause(2))
+    assert [d.reason for d in decisions(cluster) if isinstance(d, TaggingPaused)] == ["p2"]
+
+
+def test_a_decision_that_is_in_the_topic_counts_though_the_broker_refused(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, transact = Log(cluster), DecisionsLog._transact
+
+    def refused_behind_it(log: DecisionsLog, values: list[bytes]) -> None:
+        transact(log, values)
+        raise KafkaConfigError("no WRITE on t.epochs")
+
+    monkeypatch.setattr(DecisionsLog, "_transact", refused_behind_it)
+    log.log.append(log.pause(1))
+    assert [d.reason for d in decisions(cluster) if isinstance(d, TaggingPaused)] == ["p1"]
 
 
 def test_a_stale_term_is_refused_by_the_fold_even_with_a_live_producer(cluster: MemoryCluster) -> None:

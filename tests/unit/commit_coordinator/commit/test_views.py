@@ -12,7 +12,7 @@ from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff, OpenAttemptView
-from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox, PauseTagging
+from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard, take_view
@@ -128,9 +128,6 @@ def test_flush_that_runs_out_of_time_says_what_is_behind_and_why() -> None:
     service = admin(board, inbox, {"in:0": 5, "in:1": 1})
     with pytest.raises(DeadlineExceededError, match=r"2 input .* most in:0 by 3 .*has not reported"):
         service.Flush(pb.FlushRequest(table="t", timeout_ms=30), None)
-    service.Pause(pb.PauseRequest(table="t", reason="r"), None)
-    service.Resume(pb.ResumeRequest(table="t"), None)
-    assert inbox.take_all()[-2:] == [PauseTagging(True, "r"), PauseTagging(False, "")]
 
 
 def test_flush_of_what_lies_behind_a_stopped_lane_names_it_at_once() -> None:

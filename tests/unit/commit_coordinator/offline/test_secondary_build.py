@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,12 +14,18 @@ import pytest
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from tests.unit.table_files import existing_table, new_table, table_schema
-from tidemark.commit_coordinator.offline import index_command
+from tidemark.commit_coordinator.offline import index_command, secondary_build, secondary_repair
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
 from tidemark.commit_coordinator.offline.secondary_build import SecondaryBuild
+from tidemark.commit_coordinator.offline.secondary_repair import SecondaryRepair
+from tidemark.hudi_format import secondary_differences
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
+from tidemark.hudi_format.errors import FencedOutError
+from tidemark.hudi_format.metadata_table.partitions.partition import StoredEntries
 from tidemark.hudi_format.metadata_table.secondary_creation import IndexContent, secondary_partition
+from tidemark.hudi_format.publication.beside import PosixCommand
+from tidemark.hudi_format.publication.folders import COMMAND_DEAD_MS, end_command
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.secondary_index_scan import SecondaryIndexScan
@@ -26,6 +33,8 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType, read_table_config
+from tidemark.hudi_format.table_services.merging import sorted_entries
+from tidemark.hudi_format.table_services.merging.sorted_entries import Entries
 from tidemark.hudi_format.timeline import Action
 from tidemark.table_verification.verify import verify_table
 
@@ -96,6 +105,104 @@ def test_what_is_done_under_the_lock_does_not_depend_on_the_size_of_the_table(
     assert done[0][0] == done[1][0]
     assert abs(done[0][1] - done[1][1]) < 200, "sizes have more digits in the large one"
     assert done[1][1] < 20_000
+
+
+class SlowTable:
+    """The storage of a table whose files take seven minutes each to read, and an entry two and a half in
+    each merge of sorted runs, of which there are many. After each of these times another command begins, and
+    deletes what commands left that were silent for ten minutes: `deleted` files.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._inner, self._ids = folder, LocalStorage(folder), SeededIds(2)
+        self.waits = self.deleted = 0
+        windows = sorted_entries.windows
+
+        def slowly(sources: Sequence[Iterator[Entries]]) -> Iterator[list[Entries]]:
+            for parts in windows(sources):
+                self._wait(150)
+                yield parts
+
+        monkeypatch.setattr(sorted_entries, "windows", slowly)
+        monkeypatch.setattr(sorted_entries, "_BATCH_BYTES", 1)
+        monkeypatch.setattr(sorted_entries, "RUNS_MAX", 2)
+        for module in (secondary_build, secondary_repair):
+            monkeypatch.setattr(module, "HELD_BYTES", 1)
+        monkeypatch.setattr(secondary_differences, "_HELD_BYTES", 1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        if not path.startswith(".hoodie"):
+            self._wait(420)
+        return self._inner.open_input(path)
+
+    def _wait(self, seconds: int) -> None:
+        self.waits += 1
+        is_dead = False
+        for beat in self._folder.glob(f"{ROOT}/command-*/beat"):
+            beaten_s = beat.stat().st_mtime - seconds
+            os.utime(beat, (beaten_s, beaten_s))
+            is_dead |= time.time() - beaten_s > COMMAND_DEAD_MS / 1_000
+        if not is_dead:
+            return
+        other = PosixCommand(self._inner, ManualClock(2_000_000_000_000), self._ids, "")
+        self.deleted += other.remove_dead()
+        other.end()
+
+
+@pytest.mark.parametrize(("is_there", "repairs"), [(False, False), (True, False), (True, True)])
+def test_a_command_that_works_for_an_hour_is_not_taken_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, repairs: bool
+) -> None:
+    new_table(tmp_path, TableType.COPY_ON_WRITE).commit(rows(4, 4, 1))
+    if is_there:
+        built(LocalStorage(tmp_path))
+    slow = SlowTable(tmp_path, monkeypatch)
+    command = SecondaryRepair(cast(Storage, slow), ManualClock(2_000_000_000_000), SeededIds(3))
+    act = command.repair if repairs else command.make
+    act(INDEX, read_table_config(LocalStorage(tmp_path)), table_schema(), "note")
+    assert slow.waits >= 50
+    assert slow.deleted == 0
+    assert verify_table(LocalStorage(tmp_path), lambda text: None).agrees
+
+
+def test_a_repair_that_was_ended_says_so_and_blames_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_table(tmp_path).commit(rows(1, 3, 1))
+    storage, said = LocalStorage(tmp_path), list[str]()
+    built(storage)
+    stored = secondary_differences.stored_entries
+
+    def ended(*args: Any) -> Iterator[StoredEntries]:
+        [command] = [name for name in storage.names(ROOT) if name.startswith("command-")]
+        end_command(storage, command.removeprefix("command-"))
+        yield from stored(*args)
+
+    monkeypatch.setattr(secondary_repair, "stored_entries", ended)
+    repair = SecondaryRepair(storage, ManualClock(2_000_000_000_000), SeededIds(2), said.append)
+    with pytest.raises(FencedOutError, match="took this command for dead"):
+        repair.repair(INDEX, read_table_config(storage), table_schema(), "note")
+    assert not [text for text in said if "made anew" in text]
+
+
+def test_a_command_that_was_ended_while_it_held_the_lock_says_that_and_not_that_the_lock_is_gone(
+    tmp_path: Path,
+) -> None:
+    new_table(tmp_path).commit(rows(1, 3, 1))
+    storage = LocalStorage(tmp_path)
+
+    def stopped(place: str) -> None:
+        """For so long that another process took it for dead, and its lock over."""
+        for command in [name for name in storage.names(ROOT) if name.startswith("command-")]:
+            end_command(storage, command.removeprefix("command-"))
+        storage.delete_tree(".hoodie/lock")
+
+    build = SecondaryBuild(storage, ManualClock(2_000_000_000_000), SeededIds(2), hit=stopped)
+    with pytest.raises(FencedOutError, match="took this command for dead"):
+        build.make(INDEX, read_table_config(storage), table_schema(), "note")
 
 
 class Scan:

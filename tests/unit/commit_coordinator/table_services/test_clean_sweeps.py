@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from errno import EACCES
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from testing.ids import SeededIds
 from tests.unit.commit_coordinator.table_services.story import Story
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
@@ -23,8 +26,18 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.publication.beside import PosixCommand
+from tidemark.hudi_format.publication.folders import (
+    ENDED,
+    command_beat,
+    end_command,
+    has_commands,
+    remove_dead_commands,
+)
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.storage.documents import ROOT
+from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import Action
 
 
@@ -108,3 +121,62 @@ def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story
     assert [info.path for info in story.storage.list(".hoodie/.heartbeat")] == kept
     assert not story.storage.exists(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE")
     assert gone not in story.storage.names(".hoodie/.temp")
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+def test_what_a_killed_index_command_prepared_goes_with_a_look_for_files(story: Story, has_files: bool):
+    """It is as large as the index, and nobody may ever call such a command again."""
+    kind, served = ServiceKind.CLEAN_DATA, story.served
+    if not has_files:
+        assert served.act(kind)
+    living, killed, ended = (SeededIds(seed).uuid() for seed in range(3))
+    for seed in range(3):
+        PosixCommand(story.storage, story.clock, SeededIds(seed), "").stage("d/file", b"content")
+    os.utime(story.path / command_beat(killed), (0, 0))
+    end_command(story.storage, ended)
+    assert served.act(kind) is has_files
+    left = [*story.storage.names(ROOT), *story.storage.names(ENDED)]
+    assert [name for name in left if name.startswith("command-")] == [f"command-{living}"]
+
+
+def test_what_a_command_of_another_user_left_holds_up_no_clean(
+    story: Story, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor do those of others stay for it, whichever comes first."""
+    for seed in range(4):
+        PosixCommand(story.storage, story.clock, SeededIds(seed), "").stage("d/file", b"content")
+    kept, half_kept, killed, ended = sorted(SeededIds(seed).uuid() for seed in range(4))
+    for command in (kept, killed):
+        os.utime(story.path / command_beat(command), (0, 0))
+    for command in (half_kept, ended):
+        end_command(story.storage, command)
+
+    def refusing(name: str, refused: str) -> None:
+        method = getattr(LocalStorage, name)
+
+        def called(storage: LocalStorage, path: str, *args: str) -> Any:
+            if refused in path:
+                raise PermissionError(EACCES, "Permission denied", path)
+            return method(storage, path, *args)
+
+        monkeypatch.setattr(LocalStorage, name, called)
+
+    refusing("rename", kept)
+    refusing("delete", half_kept)
+    assert story.served.act(ServiceKind.CLEAN_DATA)
+    assert f"command-{kept}" in caplog.text
+    left = [name for at in (ROOT, ENDED) for name in story.storage.names(at) if "command-" in name]
+    assert left == [f"command-{kept}", f"command-{half_kept}"]
+
+
+def test_what_a_command_prepared_is_deleted_by_and_by(story: Story) -> None:
+    """It can be as large as the index, and the table's lock is held meanwhile."""
+    command = PosixCommand(story.storage, story.clock, SeededIds(0), "")
+    for n in range(3):
+        command.stage(f"d/file-{n}", b"content")
+    end_command(story.storage, SeededIds(0).uuid())
+    assert remove_dead_commands(story.storage, 0, lambda: True) == 1
+    assert has_commands(story.storage)
+    left = remove_dead_commands(story.storage, 0)
+    assert left == 3  # two files and the sign of life
+    assert not has_commands(story.storage)

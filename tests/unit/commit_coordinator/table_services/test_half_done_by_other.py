@@ -57,7 +57,7 @@ def test_a_compaction_is_taken_back_and_planned_again(story: Story) -> None:
     assert theirs != ours
     story.storage.create(theirs, b"cut off")
     complete_in_metadata_table(story, instant, [FileChange(parent_of(theirs), name_of(theirs), 7)])
-    story.check_readers()
+    story.check()
     served.begin()
     with pytest.raises(ActionLostError, match="died before it completed"):
         served.finish(kind)
@@ -78,6 +78,7 @@ def test_a_clean_goes_on(story: Story) -> None:
     gone = [FileChange(partition, name, None) for partition, names in plan.files.items() for name in names]
     assert gone
     complete_in_metadata_table(story, instant, gone)
+    story.check()
     served.begin()
     assert served.finish(kind)
     assert load_timeline(story.storage).completion_time(instant) is not None

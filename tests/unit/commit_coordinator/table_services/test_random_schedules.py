@@ -1,5 +1,6 @@
 """Random schedules of commits, services of every kind and deaths, in tables of both types; at each step
-readers by Hudi's rules, with and without the metadata table, see what was committed.
+readers by Hudi's rules, with and without the metadata table, see what was committed, and `verify` finds
+nothing.
 
 Two short ones run here. TIDEMARK_SERVICE_SCHEDULES=0-100 runs long ones of these seeds, ten seconds each.
 """
@@ -13,7 +14,6 @@ from random import Random
 
 import pytest
 
-from tests.interop.verdict import assert_verify_agrees
 from tests.service_actions import EVERYTHING_NOW, DiedError
 from tests.unit.commit_coordinator.table_services.story import Story
 from tidemark.commit_coordinator.errors import ActionLostError
@@ -49,7 +49,7 @@ class Schedule:
             self.story.pass_by(self.dice.choice((0.2, 1.0, 3.0)))
         else:
             self.serve(self.dice.choice(list(ServiceKind)))
-        self.story.check_readers()
+        self.story.check()
 
     def commit(self) -> None:
         keys = self.dice.sample(range(40), self.dice.randint(1, 4))
@@ -69,7 +69,7 @@ class Schedule:
             if self.served.decide(kind):
                 self.served.sweep(kind)
         except DiedError:
-            self.story.check_readers()
+            self.story.check()
             self.served.begin()
         self.served.lives()
         self.end_decided()
@@ -93,5 +93,4 @@ def test_readers_are_right_at_every_step(tmp_path: Path, seed: int) -> None:
         schedule.step()
     for kind in list(story.served.state.services):
         assert not story.served.decide(kind) or story.served.sweep(kind)
-    story.check_readers()
-    assert_verify_agrees(story.path, len(story.live))
+    story.check()

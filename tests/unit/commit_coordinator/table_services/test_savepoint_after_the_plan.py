@@ -89,7 +89,7 @@ def test_what_a_savepoint_keeps_stays_though_the_plan_names_it(
             save(story, saved, kept)
         assert not story.served.decide(kind) or story.served.sweep(kind)
         gone[is_saved] = before - there(story)
-        story.check_readers()
+        story.check()
     assert gone[False] > gone[True], "the savepoint keeps some of it"
     needed = {f"{partition}/{name}" for partition, names in kept.items() for name in names}
     assert not gone[True] & {*needed, saved}

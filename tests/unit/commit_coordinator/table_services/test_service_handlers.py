@@ -189,7 +189,7 @@ def test_readers_are_right_at_every_death_and_the_successor_finishes(
     served.dies_at(failpoint.value)
     with pytest.raises(DiedError):
         served.act(kind)
-    story.check_readers()
+    story.check()
     served.begin()
     assert served.finish(kind)
     story.commit((7, 40), deletes=(1,))
@@ -316,7 +316,7 @@ def test_a_half_committed_write_of_another_engine_holds_the_index_back(story: St
     assert not story.served.act(ServiceKind.COMPACT_INDEX)
     assert "pending in the table" in story.served.dropped
     assert story.served.act(ServiceKind.COMPACT_DATA), "it merges nothing of that"
-    story.check_readers()
+    story.check()
     story.later()
     assert story.served.act(ServiceKind.ROLLBACK), "it alone ends that"
     assert story.served.act(ServiceKind.COMPACT_INDEX)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from testing.ids import SeededIds
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.domain.backpressure import STALLED_MS, BackpressureLevel
+from tidemark.commit_coordinator.domain.backpressure import (
+    BOUND,
+    LEVEL_STEPS,
+    STALLED_MS,
+    BackpressureLevel,
+)
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
+from tidemark.commit_coordinator.table_services.chosen_groups import GroupChoice
 from tidemark.commit_coordinator.table_services.pressure import FAILING, ServicePressure
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.metadata_table.partitions.files import ListedFiles
+from tidemark.hudi_format.table_services.triggers import DataCompactionRule
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Timeline
 from tidemark.hudi_format.timeline.avro_records import WriteStat
@@ -20,6 +31,7 @@ from tidemark.hudi_format.timeline.avro_records import WriteStat
 CONFIG = TableServicesConfig(enabled=True, compact_data=DataCompactionConfig(log_files=10))
 LOG = WriteStat(file_id="f", path="p/f", partition_path="p", file_size_in_bytes=9, log_files=("f.log",))
 PLANNED = ServicePlanned(0, 1, ServiceKind.COMPACT_DATA, "20260101000000000", "p", "s", 0)
+RULE = DataCompactionRule(log_files=10)
 
 
 class World:
@@ -121,3 +133,65 @@ def test_figures_that_a_rewind_made_old_change_nothing() -> None:
     world.placement.compacted([CompactedSlice("p", "f", 9, 30, 9)], world.now_ms, is_index=False)
     world.passes(30)
     assert world.pressure.now == before
+
+
+class BusyWorld(World):
+    """Each commit has a log file for each of so many file groups. Who needs it most is compacted, ``per_s``
+    groups a second, or more with a raised share; assigners tag in each second unless they rest.
+    """
+
+    def __init__(self, groups: int, per_s: float) -> None:
+        super().__init__()
+        self.names = [f"f{number}" for number in range(groups)]
+        self.per_s = per_s
+        base = replace(LOG, num_writes=1, file_size_in_bytes=100 << 20, log_files=None)
+        bases = tuple(replace(base, file_id=name, path=f"p/{name}") for name in self.names)
+        self.placement.committed(Report(bases, ()), self.now_ms)
+        self.epochs, self.committed_ms, self.worst = 0, self.now_ms, 0.0
+        self.levels = [self.level]
+        self._logs = tuple(replace(LOG, file_id=name, path=f"p/{name}") for name in self.names)
+        self._choice, self._is_tagged = GroupChoice(), False
+        self._merging: tuple[int, list[CompactedSlice], int] | None = None
+
+    def second(self) -> None:
+        before, now = self.level, self.pressure.now
+        self._is_tagged |= not now.rests(self.now_ms)
+        if self._is_tagged and self.now_ms - self.committed_ms >= now.interval_ms:
+            self.placement.committed(Report(self._logs, ()), self.now_ms)
+            self.epochs, self.committed_ms, self._is_tagged = self.epochs + 1, self.now_ms, False
+        self._compact()
+        longest = max(each.log_count for each in self.placement.snapshot().data)
+        self.worst = max(self.worst, longest / RULE.log_files)
+        self.passes(1)
+        assert self.level in {before, *LEVEL_STEPS[before]}
+        self.levels.append(self.level)
+
+    def _compact(self) -> None:
+        if self._merging is not None and self.now_ms >= self._merging[0]:
+            _, done, at_ms = self._merging
+            self.placement.compacted(done, at_ms, is_index=False)
+            self._merging = None
+            self.state.services.clear()
+        slices = self.placement.snapshot()
+        chosen = self._choice.groups(slices, RULE, self.now_ms, frozenset())
+        if self._merging is None and chosen:
+            done = [
+                CompactedSlice(*each.group, each.base_bytes, each.log_count, each.log_bytes)
+                for each in slices.data
+                if each.group in chosen
+            ]
+            took_s = len(done) / (self.per_s * self.pressure.share / CONFIG.share)
+            self._merging = self.now_ms + round(1_000 * took_s), done, self.now_ms
+            self.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
+            self.workers.add(PLANNED.service)
+
+
+@pytest.mark.parametrize("per_s", [20.0, 2.0])
+def test_no_slice_of_a_thousand_that_every_epoch_writes_to_goes_beyond_the_bound(per_s: float) -> None:
+    world = BusyWorld(1_000, per_s)
+    for _ in range(100):
+        world.second()
+    assert len(world.placement.snapshot().data) == 1_000
+    assert 1.0 < world.worst <= BOUND
+    assert BackpressureLevel.SLOWED in world.levels
+    assert world.epochs > 20

@@ -314,6 +314,20 @@ def test_archival_names_an_indexing_which_stays_for_good_as_a_restore_does() -> 
     assert world.of(ServiceKind.ARCHIVE).held_back == [text]
 
 
+@pytest.mark.parametrize("requested_s", [800, 720, 700])
+def test_archival_names_a_first_write_that_was_open_beside_a_compaction(requested_s: int) -> None:
+    """The first write was requested 750 s ago and completed 710 s ago."""
+    world = World()
+    first = Instant(time_of(750), Action.DELTA_COMMIT, State.COMPLETED, time_of(710))
+    compaction = Instant(time_of(requested_s), Action.COMPACTION, State.COMPLETED, time_of(699))
+    world.timelines = timelines(*sorted([*commits(701), first, compaction], key=lambda each: each.requested))
+    text = (
+        f"{first.file_name} was open when the compaction {compaction.requested} was planned: it stays on the "
+        "timeline until its file groups are compacted again"
+    )
+    assert world.of(ServiceKind.ARCHIVE).held_back == ([text] if requested_s == 720 else [])
+
+
 @pytest.mark.parametrize(("age_s", "named"), [(950, False), (970, True)])
 def test_archival_names_a_compaction_of_the_metadata_table_that_is_older_than_they_get(
     age_s: int, named: bool

@@ -7,7 +7,8 @@ import pytest
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
 from tidemark.hudi_format.errors import FencedOutError, LockHeldError, LockLostError
-from tidemark.hudi_format.publication.beside import DEAD_MS, PosixCommand
+from tidemark.hudi_format.publication.beside import PosixCommand
+from tidemark.hudi_format.publication.folders import COMMAND_DEAD_MS
 from tidemark.hudi_format.publication.locate import command_beside, open_publication, read_lock
 from tidemark.hudi_format.publication.table_lock import COMMAND_SILENT_MS, TableLock
 from tidemark.hudi_format.publication.tickets import TermId
@@ -85,6 +86,7 @@ def test_a_silent_command_is_ended_and_makes_no_file_any_more(table: Table, by_c
         lambda: command.put("x/y"),
         lambda: command.take_away(".hoodie"),
         lambda: command.stage("b", b""),
+        command.beat,
         lambda: command.storage.create("b", b""),
         lambda: command.storage.replace("b", b""),
     )
@@ -98,6 +100,17 @@ def test_a_silent_command_is_ended_and_makes_no_file_any_more(table: Table, by_c
     other.check()
     other.release()
     assert read_lock(table.storage) is None
+
+
+def test_a_command_that_was_taken_for_dead_learns_why_at_its_next_sign_of_life(table: Table) -> None:
+    """A coordinator that looks for files to clean deletes it; it never had the lock."""
+    command, coordinator = table.command(), table.publication.open_term(TermId(5, "l"))
+    command.stage("x/y", b"1")
+    table.clock.sleep_ms(COMMAND_DEAD_MS + 1)
+    assert coordinator.remove_dead_commands(lambda: False) == 2
+    for step in (command.beat, lambda: command.stage("x/z", b""), lambda: command.put("x")):
+        with pytest.raises(FencedOutError, match="no sign of life for 600 s, or for 30 s while it held"):
+            step()
 
 
 def test_a_folder_is_put_in_place_of_another_in_one_step(table: Table) -> None:
@@ -117,7 +130,7 @@ def test_a_folder_is_put_in_place_of_another_in_one_step(table: Table) -> None:
 def test_what_a_killed_command_left_is_deleted_by_a_later_one(table: Table) -> None:
     killed, alive = table.command(), table.command()
     killed.stage("x/y", b"1")
-    table.clock.sleep_ms(DEAD_MS)
+    table.clock.sleep_ms(COMMAND_DEAD_MS)
     alive.beat()
     with command_beside(table.storage, table.clock, table.ids, "l"):
         assert len(table.storage.names(ROOT)) == 3, "too early"
@@ -125,3 +138,20 @@ def test_what_a_killed_command_left_is_deleted_by_a_later_one(table: Table) -> N
     with command_beside(table.storage, table.clock, table.ids, "l"):
         pass
     assert table.names() == [f"{alive._folder}/beat"]
+
+
+def test_who_is_killed_while_it_asks_for_the_storages_time_leaves_nothing_for_long(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: str) -> int:
+        raise SystemExit(path)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(table.storage, "delete_tree", killed)
+        with pytest.raises(SystemExit):
+            table.publication.now_ms()
+    assert len(table.storage.names(ROOT)) == 1
+    table.clock.sleep_ms(COMMAND_DEAD_MS + 1)
+    term = table.publication.open_term(TermId(5, "l"))
+    assert term.remove_dead_commands(lambda: False) == 2
+    assert [name for name in table.storage.names(ROOT) if name not in ("terms", "ended")] == []

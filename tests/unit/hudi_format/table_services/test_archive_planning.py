@@ -12,7 +12,9 @@ import pytest
 
 from tests.hudi_rules.timeline import parse_timeline
 from tidemark.hudi_format.table_services.archive_planning import (
+    BEHIND_AFTER,
     FORGOTTEN_AFTER,
+    IDLE_AFTER,
     Archivable,
     ArchiveBounds,
     ArchivedName,
@@ -30,7 +32,7 @@ WRITES: Final = {
 BESIDE: Final = {Action.CLEAN, Action.ROLLBACK}
 STAYING: Final = {Action.RESTORE, Action.INDEXING}
 REPLACING: Final = {Action.REPLACE_COMMIT, Action.CLUSTERING}
-NOTHING_LEFT: Final = ArchiveBounds(least=2)
+NOTHING_LEFT: Final = ArchiveBounds(least=2, behind=0, idle=0)
 
 
 def t(n: int) -> str:
@@ -59,8 +61,16 @@ def data_archive(
     bounds: ArchiveBounds = NOTHING_LEFT,
     gone: bool = True,
     logs: frozenset[str] = frozenset(),
+    behind: frozenset[str] = frozenset(),
 ) -> list[str]:
-    found = plan_data_archive(data, metadata, bounds, is_gone=lambda _: gone, with_logs=lambda: logs)
+    found = plan_data_archive(
+        data,
+        metadata,
+        bounds,
+        is_gone=lambda _: gone,
+        lies_behind=lambda write: write.requested in behind,
+        with_logs=lambda: logs,
+    )
     return [each.requested for each in found.instants]
 
 
@@ -69,9 +79,15 @@ def index_archive(
     data: Timeline,
     bounds: ArchiveBounds = NOTHING_LEFT,
     in_slices: frozenset[str] = frozenset(),
+    under_slices: frozenset[str] = frozenset(),
 ) -> list[str]:
     found = plan_metadata_archive(
-        metadata, data, bounds, in_slices=in_slices.intersection, with_logs=frozenset
+        metadata,
+        data,
+        bounds,
+        in_slices=in_slices.intersection,
+        under_slices=lambda: under_slices,
+        with_logs=frozenset,
     )
     return [each.requested for each in found.instants]
 
@@ -84,7 +100,12 @@ def test_all_but_the_least_number_of_writes_go() -> None:
 
 def test_nothing_goes_while_the_metadata_table_was_not_compacted() -> None:
     found = plan_data_archive(
-        timeline(*DELTAS), timeline(), NOTHING_LEFT, is_gone=lambda _: True, with_logs=frozenset
+        timeline(*DELTAS),
+        timeline(),
+        NOTHING_LEFT,
+        is_gone=lambda _: True,
+        lies_behind=lambda _: False,
+        with_logs=frozenset,
     )
     assert found == Archivable((), "the metadata table was not compacted yet")
 
@@ -99,7 +120,7 @@ def test_nothing_goes_while_the_metadata_table_was_not_compacted() -> None:
         ([done(11, 400)], COMPACTED, NOTHING_LEFT, 70),
         ([done(11, 400)], timeline(done(300, action=Action.COMPACTION)), NOTHING_LEFT, 10),
         ([done(50, 60, Action.SAVEPOINT)], COMPACTED, NOTHING_LEFT, 40),
-        ([], COMPACTED, replace(NOTHING_LEFT, open_instants=[t(55), t(25)]), 20),
+        ([], COMPACTED, replace(NOTHING_LEFT, open_instants=[t(55), t(28)]), 20),
         ([], COMPACTED, replace(NOTHING_LEFT, last_commit=t(60)), 40),
         ([done(42, action=Action.INDEXING)], COMPACTED, NOTHING_LEFT, 40),
     ],
@@ -141,11 +162,49 @@ def test_a_replacecommit_goes_when_its_files_are_gone_and_no_later_one_is_asked_
 
     replacing = [done(n, action=Action.REPLACE_COMMIT) for n in (25, 35, 45, 95)]
     found = plan_data_archive(
-        timeline(*DELTAS, *replacing), COMPACTED, NOTHING_LEFT, is_gone=is_gone, with_logs=frozenset
+        timeline(*DELTAS, *replacing),
+        COMPACTED,
+        NOTHING_LEFT,
+        is_gone=is_gone,
+        lies_behind=lambda _: False,
+        with_logs=frozenset,
     )
     assert found.instants[-1].requested == t(30)
     assert asked == [t(25), t(35)]
     assert "not cleaned" in found.held_by
+
+
+def test_a_write_that_was_open_beside_a_compaction_stays_until_its_file_groups_are_compacted_again() -> None:
+    """Example: requested at 11, completed at 24, and a compaction was requested at 15."""
+    late, all_go = done(11, 24), t(70)
+    compacted = timeline(*DELTAS, late, done(15, 90, Action.COMPACTION))
+    assert data_archive(compacted, behind=frozenset({t(11)}))[-1] == t(10)
+    assert data_archive(compacted)[-1] == all_go, "compacted again, or in other file groups"
+    for before_or_after in (done(8, 90, Action.COMPACTION), done(26, 90, Action.COMPACTION)):
+        others = timeline(*DELTAS, late, before_or_after)
+        assert data_archive(others, behind=frozenset({t(11)}))[-1] == all_go, "it was not open then"
+    at_the_end = timeline(*DELTAS, late, done(24, 90, Action.COMPACTION))
+    assert data_archive(at_the_end, behind=frozenset({t(11)}))[-1] == t(10)
+
+
+def test_a_write_beside_a_compaction_that_is_not_completed_stays() -> None:
+    """Nobody can tell yet. Of our own there is nothing on the timeline before it is decided."""
+    late = timeline(*DELTAS, done(31, 54))
+    assert data_archive(timeline(*late.instants, pending(45, Action.COMPACTION)))[-1] == t(30)
+    assert data_archive(late, bounds=replace(NOTHING_LEFT, open_instants=[t(45)]))[-1] == t(30)
+
+
+def test_a_write_behind_a_compaction_goes_when_many_writes_are_newer() -> None:
+    """Perhaps its file group is never compacted again."""
+    behind, most = frozenset({t(1)}), BEHIND_AFTER * NOTHING_LEFT.least
+    late = [done(1, 9), done(5, 9, Action.COMPACTION)]
+    newer = [done(10 * n) for n in range(1, most)]
+    assert data_archive(timeline(*late, *newer[:-1]), behind=behind) == []
+    assert data_archive(timeline(*late, *newer), behind=behind)[0] == t(1)
+    # Where few writes always stay it is a number of its own.
+    for bound, is_held in ((most, False), (most + 1, True)):
+        bounds = replace(NOTHING_LEFT, behind=bound)
+        assert (data_archive(timeline(*late, *newer), bounds=bounds, behind=behind) == []) is is_held
 
 
 def test_behind_a_restore_only_what_has_no_log_file_left_goes() -> None:
@@ -172,12 +231,48 @@ def test_the_metadata_tables_bounds() -> None:
     assert index_archive(metadata, timeline()) == []
 
 
+def test_a_compaction_stays_that_made_the_base_file_of_a_current_slice() -> None:
+    compactions = [done(n, action=Action.COMPACTION) for n in (15, 35, 75)]
+    metadata, data = timeline(*DELTAS, *compactions), timeline(done(200))
+    assert index_archive(metadata, data, under_slices=frozenset({t(35), t(75)}))[-1] == t(30)
+    archived_long_ago = frozenset({t(5), t(75)})
+    assert index_archive(metadata, data, under_slices=archived_long_ago)[-1] == t(70)
+    # Perhaps its file group is never written to again.
+    most = IDLE_AFTER * NOTHING_LEFT.least
+    newer = [done(100 + n) for n in range(most)]
+    few, many = (
+        timeline(*compactions, done(90, action=Action.COMPACTION), *newer[:n]) for n in (most - 4, most)
+    )
+    assert index_archive(few, data, under_slices=frozenset({t(15)})) == []
+    assert t(15) in index_archive(many, data, under_slices=frozenset({t(15)}))
+
+
 # ------------------------------------------------------------ the oracle
 
 
-def _may_go(data: Timeline, metadata: Timeline, bounds: ArchiveBounds, gone: set[str], logs: set[str]):
+def _may_go(
+    data: Timeline,
+    metadata: Timeline,
+    bounds: ArchiveBounds,
+    gone: set[str],
+    logs: set[str],
+    behind: set[str],
+):
     """Whether a set of data instants may go."""
     compacted = max((i.requested for i in metadata.instants if i.action is Action.COMPACTION), default="")
+    compactions = [i for i in data.instants if i.action is Action.COMPACTION]
+    unfinished = {*bounds.open_instants, *(i.requested for i in compactions if not i.is_completed)}
+
+    def must_stay(write: Instant) -> bool:
+        if sum(w.requested >= write.requested for w in writes) > BEHIND_AFTER * bounds.least:
+            return False
+        beside = (
+            unfinished
+            if write.requested not in behind
+            else {*unfinished, *(c.requested for c in compactions)}
+        )
+        return any(write.requested < each <= str(write.completion) for each in beside)
+
     writes = [i for i in data.instants if i.is_completed and i.action in WRITES]
 
     def says(taken: set[str]) -> bool:
@@ -198,6 +293,7 @@ def _may_go(data: Timeline, metadata: Timeline, bounds: ArchiveBounds, gone: set
             ),
             not any(each >= service for service in bounds.open_instants for each in taken),
             all(i.requested in gone for i in going if i.action in REPLACING),
+            not any(must_stay(i) for i in going if i.action is Action.DELTA_COMMIT),
             not any(
                 i.requested > s.requested and i.requested in logs
                 for i in going
@@ -245,15 +341,22 @@ def test_exactly_what_the_rules_allow_goes(seed: int) -> None:
     metadata = timeline(done(chance.randrange(20, 200), 999, Action.COMPACTION))
     bounds = ArchiveBounds(
         least=chance.randrange(1, 5),
+        behind=0,
+        idle=0,
         open_instants=some(0.02),
         last_commit=chance.choice([None, *times]) if chance.random() < 0.5 else None,
     )
-    gone, logs = some(0.8), some(0.3)
+    gone, logs, behind = some(0.8), some(0.3), some(0.5)
     found = plan_data_archive(
-        data, metadata, bounds, is_gone=lambda i: i.requested in gone, with_logs=lambda: logs
+        data,
+        metadata,
+        bounds,
+        is_gone=lambda i: i.requested in gone,
+        lies_behind=lambda i: i.requested in behind,
+        with_logs=lambda: logs,
     )
     taken = {each.requested for each in found.instants}
-    may_go = _may_go(data, metadata, bounds, gone, logs)
+    may_go = _may_go(data, metadata, bounds, gone, logs, behind)
     assert may_go(taken)
     able = [i for i in data.instants if i.is_completed and i.action in WRITES | BESIDE]
     following = next((i.requested for i in able if i.action in WRITES and i.requested not in taken), None)

@@ -24,7 +24,7 @@ TIMELINE = Timeline(
 
 
 def dead(begun: int, beaten: int | None = None, own: tuple[str, ...] = ()) -> list[str]:
-    return dead_instants(TIMELINE, own, NOW, begun_ms=lambda _: begun, beaten_ms=lambda _: beaten)
+    return dead_instants(TIMELINE, own, lambda: NOW, begun_ms=lambda _: begun, beaten_ms=lambda _: beaten)
 
 
 def test_writes_without_a_beat_are_dead_and_table_services_are_left_alone():
@@ -37,7 +37,7 @@ def test_writes_without_a_beat_are_dead_and_table_services_are_left_alone():
 
 
 def test_a_write_whose_requested_file_is_gone_is_not_dead():
-    found = dead_instants(TIMELINE, (), NOW, begun_ms=lambda _: None, beaten_ms=lambda _: None)
+    found = dead_instants(TIMELINE, (), lambda: NOW, begun_ms=lambda _: None, beaten_ms=lambda _: None)
     assert found == []
 
 
@@ -50,5 +50,27 @@ def test_side_files_of_no_instant_go_after_an_hour():
     }
     written_ms = {f".hoodie/.temp/{name}": NOW - age_ms for name, age_ms in ages_ms.items()}
     gone = f".hoodie/.temp/{t(9)}"
-    left = leftovers([gone, *written_ms], TIMELINE, NOW, written_ms.get)
+    left = leftovers([gone, *written_ms], TIMELINE, lambda: NOW, written_ms.get)
     assert left == (f".hoodie/.temp/{t(7)}",)
+
+
+def test_the_storage_is_asked_for_its_time_before_the_files_and_only_where_there_is_a_file_to_judge():
+    asked: list[str] = []
+
+    def now_ms() -> int:
+        asked.append("now")
+        return NOW
+
+    def written_ms(_: str) -> int:
+        asked.append("file")
+        return NOW
+
+    none: tuple[Instant, ...] = ()
+    assert dead_instants(Timeline(none), (), now_ms, begun_ms=written_ms, beaten_ms=written_ms) == []
+    own = (t(3), t(4))
+    assert dead_instants(TIMELINE, own, now_ms, begun_ms=written_ms, beaten_ms=written_ms) == []
+    assert leftovers([f".hoodie/.temp/{t(3)}"], TIMELINE, now_ms, written_ms) == ()
+    assert asked == []
+    assert dead_instants(TIMELINE, (), now_ms, begun_ms=written_ms, beaten_ms=written_ms) == []
+    assert leftovers([f".hoodie/.temp/{t(7)}"], TIMELINE, now_ms, written_ms) == ()
+    assert asked == ["now", *["file"] * 4, "now", "file"], "a beat of meanwhile must not look old"

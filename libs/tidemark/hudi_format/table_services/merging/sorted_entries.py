@@ -12,7 +12,7 @@ have the bound d; merged are a, b, c, d, and the window's rest [e] waits for the
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -130,16 +130,26 @@ class SortedEntries:
         if self._bytes > self._limit // 2:
             self._spill()
 
-    def batches(self) -> Iterator[Entries]:
-        """The newest entry of each key, or all of them, deletes included, in ascending order of keys."""
+    def batches(self, alive: Callable[[], None] = lambda: None) -> Iterator[Entries]:
+        """The newest entry of each key, or all of them, deletes included, in ascending order of keys.
+
+        Many runs become few before the first batch is given, which takes long: `alive` is called before each
+        window that is merged.
+        """
         self._sort_parts()
         while len(self._runs) >= RUNS_MAX:
-            # The oldest runs become one; the order of age stays.
-            some, self._runs = self._runs[:RUNS_MAX], self._runs[RUNS_MAX:]
-            self._runs.insert(0, self._write(self._merged([_read(run) for run in some])))
-            for run in some:
-                run.unlink()
-        yield from self._merged([*(_read(run) for run in self._runs), iter(self._parts)])
+            runs, self._runs = self._runs, []
+            # Neighbours become one, so that the order of age stays, and no entry is written more often than
+            # another. Example of 2 at once: runs 1 2 3 4 5 become 12 34 5, then 1234 5, then 12345.
+            for begin in range(0, len(runs), RUNS_MAX):
+                some = runs[begin : begin + RUNS_MAX]
+                if len(some) < RUNS_MAX:
+                    self._runs += some
+                    continue
+                self._runs.append(self._write(self._merged([_read(run) for run in some], alive)))
+                for run in some:
+                    run.unlink()
+        yield from self._merged([*(_read(run) for run in self._runs), iter(self._parts)], alive)
 
     def _sort_parts(self) -> None:
         self._parts = [self._sorted(Entries.concat(self._parts))] if self._parts else []
@@ -148,9 +158,10 @@ class SortedEntries:
     def _sorted(self, entries: Entries) -> Entries:
         return entries.all_sorted() if self._keeps_all else entries.newest_sorted()
 
-    def _merged(self, sources: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
+    def _merged(self, sources: Sequence[Iterator[Entries]], alive: Callable[[], None]) -> Iterator[Entries]:
         """All entries in the order of their keys; those of a key are in the order of the sources."""
         for parts in windows(sources):
+            alive()
             yield self._sorted(Entries.concat([part for part in parts if len(part)]))
 
     def _spill(self) -> None:
