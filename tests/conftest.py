@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
+from tests.commit_seed import seed_of_commit
 from tests.left_open import (  # noqa: F401
     pytest_collection_modifyitems,
     pytest_runtest_setup,
@@ -31,6 +32,13 @@ settings.load_profile("tidemark")
 # As the command line does: services on threads share one process here, with all their clients.
 allow_open_files()
 use_arrow_alone()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Property tests draw by the commit, too, unless `--hypothesis-seed` is given."""
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(seed_of_commit("properties"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

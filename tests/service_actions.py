@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from testing.ids import SeededIds
 from testing.terms import begin_term
+from tests.simulation.clocked_storage import ClockedStorage
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.commit_coordinator.commit.context import Context, TableFacts
@@ -63,6 +64,7 @@ from tidemark.hudi_format.table_services.operations import (
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.identity import judged_instants
+from tidemark.stream_runtime.clock import SystemClock
 
 EVERYTHING_NOW: Final = TableServicesConfig(
     compact_index=IndexCompactionConfig(ratio_from_bytes=0),
@@ -117,7 +119,10 @@ class ServedTable:
     def __init__(
         self, table: Path, schema: TableSchema, clock: Clock, config: TableServicesConfig = EVERYTHING_NOW
     ) -> None:
-        self.storage, self.schema, self.clock = LocalStorage(str(table)), schema, clock
+        self.schema, self.clock = schema, clock
+        is_real = isinstance(clock, SystemClock)
+        # Files are as old as they are by the clock that the test moves.
+        self.storage = LocalStorage(str(table)) if is_real else ClockedStorage(table, clock)
         self.table_config = read_table_config(self.storage)
         self.config = config
         self.state = FoldState()

@@ -16,13 +16,14 @@ from random import Random
 from typing import Final
 
 from tests.chaos import end_checks
-from tests.chaos.cluster import INPUT, LANES, PARTITIONS, SHARDS, Cluster
+from tests.chaos.cluster import COMPACTS_AT, INPUT, LANES, PARTITIONS, SHARDS, Cluster
 from tests.chaos.disks import BALLAST, SmallDisk, small_disks
 from tests.chaos.endings import end_all
 from tests.chaos.events import Feeder, InputReader
 from tests.chaos.faults import FAULTS
 from tests.chaos.identities import identified
 from tests.chaos.index_commands import COMMANDS_END_S, NONE, IndexCommands
+from tests.chaos.index_entries import check_indexes
 from tests.chaos.lane_history import InputHistory
 from tests.chaos.memory_watch import MemoryWatch
 from tests.chaos.schedule import Order, Step
@@ -54,7 +55,7 @@ class ChaosError(AssertionError):
 @dataclass(frozen=True)
 class Settings:
     """`patience` multiplies every deadline; `rate`: input records a second on `keys` keys; `rest`: how many
-    times as long as a view took hudi-rs rests before the next.
+    times as long as a view took hudi-rs rests before the next; `compacts_at`, `separate`: as in `Cluster`.
     """
 
     folder: Path
@@ -67,6 +68,8 @@ class Settings:
     hudi_on_spark: bool = False
     no_spark: bool = False
     services: bool = False
+    compacts_at: int = COMPACTS_AT
+    separate: bool = False
     rest: float = 1.0
     index: str = "global"
     secondary: str = NONE
@@ -95,6 +98,8 @@ class Round:
                 settings.no_spark,
                 settings.services,
                 settings.index,
+                settings.compacts_at,
+                settings.separate,
             )
         except BaseException:
             self._close_disks()
@@ -248,8 +253,7 @@ class Round:
 
     def _raise_findings(self) -> None:
         found = self.timeline.failures + self.views.failures + self.memory.failures + self._feeder.failures
-        found = found + self.secondary.failures
-        found += [each for views in self.spark_views for each in views.failures]
+        found += self.secondary.failures + [each for views in self.spark_views for each in views.failures]
         if found:
             raise AssertionError(found[0])
         for seat in (*self.cluster.seats.values(), *self.cluster.replaced):
@@ -293,6 +297,7 @@ class Round:
         table, brokers = self.cluster.table, self.cluster.brokers.bootstrap
         self._none("rows", end_checks.check_rows(table, self.history.rows(), self._read_rows))
         self._none("secondary index", self.secondary.check(self.history.rows()))
+        self._none("index records", check_indexes(table, self._settings.by_partition))
         self._none("verify", end_checks.check_verify(self.cluster.admin_config()))
         self._none("dead letters", end_checks.check_dead_letters(brokers, self.history.broken))
         codes = self.cluster.stop()
@@ -361,8 +366,9 @@ class Round:
         exits = "".join(f"\n  {role}: {dict(found)}" for role, found in self.exits().items())
         return ChaosError(
             f"{what}\nseed {settings.seed}, {settings.table_type}, {settings.nodes} brokers, "
-            f"after {self._age()}; steps:\n{steps}\nends that nobody provoked:{exits or ' none'}\n"
-            f"{told_now(self.cluster, self.timeline.epoch)}\nleft in {settings.folder}"
+            f"{'services serve, ' * settings.separate}after {self._age()}; steps:\n{steps}\n"
+            f"ends that nobody provoked:{exits or ' none'}\n{told_now(self.cluster, self.timeline.epoch)}\n"
+            f"left in {settings.folder}"
         )
 
     def _keep(self) -> None:

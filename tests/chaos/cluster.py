@@ -1,6 +1,6 @@
 """One table with all its parts as real processes, each dialling every other through a link of its own.
 
-    assigner-1, assigner-2, writer, admin  --link-->  the newest coordinator
+    assigner-1, assigner-2, writer, services, admin  --link-->  the newest coordinator
     coordinator, assigner-1, assigner-2, writer  --link-->  Kafka (one node; three nodes are dialled directly)
 
 A coordinator's port is new with each start, so an older one may live on, frozen or not, while its successor
@@ -42,15 +42,18 @@ WRITER: Final = "writer"
 COORDINATOR: Final = "coordinator"
 ADMIN: Final = "admin"
 SERVICES: Final = (COORDINATOR, *ASSIGNERS, WRITER)
+MERGER: Final = "services"
+"""`tidemark services serve`, which merges for table services where they run apart. It needs no Kafka."""
 _END_S: Final = 180.0
-_TABLE_SERVICES: Final[Mapping[str, Any]] = {
+COMPACTS_AT: Final = 4
+"""Log files of a slice that trigger its compaction, of data and index."""
+_TABLE_SERVICES: Final[dict[str, Any]] = {
     "enabled": True,
     "clock_skew": "200ms",
-    "compact_index": {"log_files": 4, "min_interval": "1s"},
-    "compact_data": {"log_files": 4, "min_interval": "1s"},
     # Views take seconds beside the faults: what they read stays for a minute.
     "clean": {"retain": "1m", "interval": "2s"},
-    "archive": {"min": 10, "max": 20, "batch": 5},
+    # Fewer than pass between two compactions of a file group: hudi-rs judges what is archived, too.
+    "archive": {"min": 10, "max": 14, "batch": 2},
     "rollback": {"interval": "5s"},
 }
 # For services that start: below the range that brokers take theirs from, and links theirs.
@@ -60,7 +63,8 @@ _PORTS: Final = range(12_000, 15_000)
 class Cluster:
     """Use it from one thread. `places`: folders by what they are for (table, state, kafka), where those are
     to lie on disks of their own. `no_spark`: `local_writer` writes. `services`: the table and its index are
-    compacted, cleaned and archived all the time.
+    compacted, cleaned and archived all the time, compacted behind `compacts_at` log files of a slice.
+    `separate`: merges run in `tidemark services serve`, not in the writer.
     """
 
     def __init__(
@@ -72,6 +76,8 @@ class Cluster:
         no_spark: bool = False,
         services: bool = False,
         index: str = "global",
+        compacts_at: int = COMPACTS_AT,
+        separate: bool = False,
     ) -> None:
         """`index`: `table.index.kind`."""
         self.index = index
@@ -82,12 +88,13 @@ class Cluster:
         self.state = places.get("state", folder) / "state"
         self.logs = folder / "logs"
         self._table_type = table_type
-        self._services = _TABLE_SERVICES if services else {"enabled": False}
+        self._services = _table_services(compacts_at, separate) if services else {"enabled": False}
         self._writer = ("tests.chaos.local_writer",) if no_spark else ()
         (folder / "schema.avsc").write_text(json.dumps(SCHEMA))
         self.brokers = Brokers(places.get("kafka", folder) / "kafka", SERVICES, nodes)
-        self.links = {name: Link() for name in (*ASSIGNERS, WRITER, ADMIN)}
-        self.seats = {name: self._seat(name) for name in (*ASSIGNERS, WRITER)}
+        self._dialling = (*ASSIGNERS, WRITER, *((MERGER,) if separate else ()))
+        self.links = {name: Link() for name in (*self._dialling, ADMIN)}
+        self.seats = {name: self._seat(name) for name in self._dialling}
         self.seats[COORDINATOR] = self._new_coordinator(0)
         self.replaced: list[Seat] = []
         self._admin: AdminClient | None = None
@@ -134,8 +141,7 @@ class Cluster:
 
     def stop(self) -> dict[str, int]:
         """In the order of `tidemark run`; returns exit codes."""
-        order = (*ASSIGNERS, WRITER, COORDINATOR)
-        return {name: self.seats[name].end(_END_S) for name in order}
+        return {name: self.seats[name].end(_END_S) for name in (*self._dialling, COORDINATOR)}
 
     def close(self) -> None:
         """Ends all that still runs, whatever state it is in. Repeatable."""
@@ -192,7 +198,8 @@ class Cluster:
 
     def _seat(self, name: str) -> Seat:
         role = name.split("-")[0]
-        command = self._writer if name == WRITER else ()
+        commands = {WRITER: self._writer, MERGER: ("tidemark.cli.entry", "services", "serve")}
+        command = commands.get(name, ())
         return Seat(name, role, self.logs, lambda: self.config_file(name), command=command)
 
     def _new_coordinator(self, number: int) -> Seat:
@@ -243,3 +250,9 @@ class Cluster:
             admin.create_topics([TopicSpec(INPUT, PARTITIONS, replicas)])
         finally:
             admin.close()
+
+
+def _table_services(compacts_at: int, separate: bool) -> dict[str, Any]:
+    kinds = ("compact_index", "compact_data")
+    run = {"run": "separate"} if separate else {}
+    return _TABLE_SERVICES | run | {kind: {"log_files": compacts_at, "min_interval": "1s"} for kind in kinds}

@@ -123,16 +123,16 @@ def freeze(world: World, name: str) -> Steps:
 def kill_spark(world: World, what: str) -> Steps:
     """`jvm`: Spark's driver JVM; `workers`: its Python workers and their daemon."""
     seat = world.cluster.seats[WRITER]
-    yield world.until("Spark to be up", lambda: bool(_spark(seat, what)), 120.0)
-    _signal(_spark(seat, what), signal.SIGKILL)
+    yield world.until("Spark to be up", lambda: bool(spark_processes(seat.family(), what)), 120.0)
+    _signal(spark_processes(seat.family(), what), signal.SIGKILL)
     yield world.rest(0.5)
 
 
 def freeze_spark(world: World, what: str) -> Steps:
     """`jvm` or `workers` (see `kill_spark`), or `all`: the driver, its JVM, all Python workers."""
     seat = world.cluster.seats[WRITER]
-    yield world.until("Spark to be up", lambda: bool(_spark(seat, "workers")), 120.0)
-    frozen = seat.family() if what == "all" else _spark(seat, what)
+    yield world.until("Spark to be up", lambda: bool(spark_processes(seat.family(), "workers")), 120.0)
+    frozen = seat.family() if what == "all" else spark_processes(seat.family(), what)
     _signal(frozen, signal.SIGSTOP)
     yield world.rest(LONG_FREEZE_S)
     _signal(frozen, signal.SIGCONT)
@@ -321,9 +321,16 @@ def _holds_something(folder: Path) -> bool:
     return False
 
 
-def _spark(seat: Seat, what: str) -> list[psutil.Process]:
-    below = seat.family()[1:]
-    return [each for each in below if ("java" in each.name()) == (what == "jvm")]
+def spark_processes(family: list[psutil.Process], what: str) -> list[psutil.Process]:
+    """Of a writer's family (itself first) Spark's JVM (`jvm`) or its Python workers with their daemon
+    (`workers`). Workers end whenever Spark has no use for them: one that has ended since is left out.
+    """
+    found = []
+    for process in family[1:]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if ("java" in process.name()) == (what == "jvm"):
+                found.append(process)
+    return found
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:

@@ -21,6 +21,8 @@ LIMITS_MIB: Final[Mapping[str, int]] = {
     "writer": 250,
     "writer's JVM": 900,
     "writer's Python worker": 300,
+    "services": 250,
+    "services' merge": 300,
     "kafka": 750,
 }
 _EVERY_S: Final = 1.0
@@ -32,8 +34,10 @@ def kind_of(role: str, process: psutil.Process, first: bool) -> str:
     By the executable, not by the name: what the JVM forks bears the name of the forking thread, and all of
     the JVM's memory, until it executes something else.
     """
-    if role != "writer" or first:
+    if first or role not in ("writer", "services"):
         return role
+    if role == "services":
+        return "services' merge"
     return "writer's JVM" if "java" in Path(process.exe()).name else "writer's Python worker"
 
 

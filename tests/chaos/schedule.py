@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.chaos.cluster import ASSIGNERS, COORDINATOR, SERVICES, WRITER
+from tests.chaos.cluster import ASSIGNERS, COORDINATOR, MERGER, SERVICES, WRITER
 from tests.chaos.cuts import CUTS
 from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.index_assigner.failpoints import AssignerFailpoint
@@ -30,9 +30,19 @@ NEED_ANOTHER_FAULT: Final = frozenset(
 """Nothing is taken back or rolled back in a campaign without another fault: the simulation dies there
 (`tests/simulation/test_deaths_of_services.py`).
 """
-# Table services pass these all the time, each kind its own, or compactions are void because a stray worker
-# says that they failed.
 _SERVICE_POINTS: Final = sorted(SERVICE_FAILPOINTS - NEED_ANOTHER_FAULT)
+"""Table services pass these all the time, each kind its own, or compactions are void because a stray worker
+says that they failed.
+"""
+OF_A_COMPACTION: Final = sorted(
+    set(_SERVICE_POINTS)
+    - {CoordinatorFailpoint.BEFORE_SERVICE_VOIDED, CoordinatorFailpoint.AFTER_SERVICE_VOIDED}
+)
+"""A compaction of data passes all of these from its plan to its end, so a table that is written comes to each
+of them every few commits.
+"""
+DRAWN: Final = 2
+"""The coordinator dies at so many of these in each short campaign, and the writer at one of its own."""
 _MERGE_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("merges_")]
 _ASSIGNER_POINTS: Final = [point.value for point in AssignerFailpoint]
 _DRIVER_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("writer_")]
@@ -40,6 +50,9 @@ _TASK_POINTS: Final = [point.value for point in WriterFailpoint if point.value.s
 _CUTS: Final = tuple(CUTS)
 # Milliseconds, and after how many seconds of the process: an hour early or late, at once or in mid-life.
 _SKEWS: Final = ("3600000", "-3600000", "3600000@8", "-3600000@8")
+# With services a coordinator's clock is never early: a clean would delete at once what readers are to keep,
+# and the right clock would decide no action for an hour, until it has passed the instants of the early one.
+_LATE: Final = tuple(skew for skew in _SKEWS if skew.startswith("-"))
 _ANYTHING: Final = "table"
 _ON_THE_WRITER: Final = (
     "kill-spark",
@@ -102,10 +115,14 @@ Step = tuple[Order, ...]
 
 
 def catalogue(
-    nodes: int, disks: Collection[str], no_spark: bool = False, services: bool = False
+    nodes: int,
+    disks: Collection[str],
+    no_spark: bool = False,
+    services: bool = False,
+    separate: bool = False,
 ) -> list[Order]:
     """Every fault on everything, once. `nodes`: of Kafka; `disks`: those that can be filled; `services`: the
-    table is compacted, cleaned and archived meanwhile.
+    table is compacted, cleaned and archived meanwhile; `separate`: in a process of their own.
     """
     orders = [Order("kill", name) for name in SERVICES]
     orders += [Order("exit-at", f"{COORDINATOR}:{point}") for point in _COORDINATOR_POINTS]
@@ -132,10 +149,22 @@ def catalogue(
     if services:
         orders += [Order("exit-at", f"{COORDINATOR}:{point}") for point in _SERVICE_POINTS]
         orders += [Order("freeze-coordinator-at", point) for point in _SERVICE_POINTS]
-        orders += [Order("exit-at", f"{WRITER}:{point}") for point in _MERGE_POINTS]
-    skews = [(name, skew) for name in (COORDINATOR, *ASSIGNERS) for skew in _SKEWS]
+        orders += _faults_of_merges(separate)
+    skews = [(COORDINATOR, skew) for skew in (_LATE if services else _SKEWS)]
+    skews += [(name, skew) for name in ASSIGNERS for skew in _SKEWS]
     orders += [Order("skew-clock", f"{name}:{skew}") for name, skew in skews]
     return orders
+
+
+def _faults_of_merges(separate: bool) -> list[Order]:
+    """Of whoever merges for table services: the writer, which has its other faults anyway, or `MERGER`."""
+    if not separate:
+        return [Order("exit-at", f"{WRITER}:{point}") for point in _MERGE_POINTS]
+    orders = [Order(fault, MERGER) for fault in ("kill", "freeze")]
+    orders += [
+        Order(fault, f"{MERGER}:{point}") for fault in ("exit-at", "freeze-at") for point in _MERGE_POINTS
+    ]
+    return orders + [Order("cut", f"{MERGER}>{COORDINATOR}:{cut}") for cut in _CUTS]
 
 
 def endless(random: Random, orders: Sequence[Order]) -> Iterator[Step]:
@@ -184,10 +213,14 @@ def _step_of(left: list[Order], count: int) -> Step:
 
 def must(random: Random) -> list[Step]:
     """What every change has to survive: every failpoint of a service's own process x exit (those of tasks are
-    in `more`), and one of what shows most in least time.
+    in `more`), some of those that table services pass, and one of what shows most in least time.
+
+    Services pass theirs here while nothing has held them up: behind a full disk they pause.
     """
     points = random.sample(_ASSIGNER_POINTS, len(_ASSIGNER_POINTS))
     half = len(points) // 2
+    of_coordinator = [*_COORDINATOR_POINTS, *random.sample(OF_A_COMPACTION, DRAWN)]
+    of_writer = [*_DRIVER_POINTS, random.choice(_MERGE_POINTS)]
     during_commit = (
         CoordinatorFailpoint.AFTER_COMMIT_DECIDED,
         CoordinatorFailpoint.BEFORE_METADATA_COMPLETED,
@@ -195,14 +228,14 @@ def must(random: Random) -> list[Step]:
     )
     return [
         (
-            _exits(COORDINATOR, random.sample(_COORDINATOR_POINTS, len(_COORDINATOR_POINTS))),
+            _exits(COORDINATOR, random.sample(of_coordinator, len(of_coordinator))),
             _exits("assigner-1", points[:half]),
             _exits("assigner-2", points[half:]),
         ),
         (Order("freeze-coordinator-at", random.choice(during_commit)), Order("freeze", "assigner-2")),
         (Order("restart-kafka", "1"), Order("lose-state", "assigner-2")),
         (
-            _exits(WRITER, random.sample(_DRIVER_POINTS, len(_DRIVER_POINTS))),
+            _exits(WRITER, random.sample(of_writer, len(of_writer))),
             Order("cut", f"assigner-1>{COORDINATOR}:{random.choice(_CUTS)}"),
         ),
     ]
@@ -211,14 +244,20 @@ def must(random: Random) -> list[Step]:
 def more(random: Random, disks: Collection[str]) -> list[Step]:
     """One of everything else, in an order of the seed."""
     steps: list[Step] = [
-        (Order("second-coordinator"), Order("freeze-at", f"assigner-2:{random.choice(_ASSIGNER_POINTS)}")),
+        (
+            Order("second-coordinator"),
+            Order("freeze-at", f"assigner-2:{random.choice(_ASSIGNER_POINTS)}"),
+            Order("second-writer"),
+        ),
         (Order("kill-spark", "workers"), Order("damage-cache", "assigner-1")),
         (Order("cut", f"assigner-2>kafka:{random.choice(_CUTS)}"), Order("cut", "writer>kafka:requests")),
-        (Order("cut", f"coordinator>kafka:{random.choice(_CUTS)}"), Order("kill", "assigner-1")),
+        (
+            Order("cut", f"coordinator>kafka:{random.choice(_CUTS)}"),
+            Order("kill", "assigner-1"),
+            Order("lose-checkpoint"),
+        ),
         (Order("first-attempts-fail", f"{random.choice(_TASK_POINTS)}:exit"), Order("stray-reports")),
-        (Order("skew-clock", f"{COORDINATOR}:{random.choice(_SKEWS)}"), Order("freeze-spark", "all")),
-        (Order("second-writer"),),
-        (Order("lose-checkpoint"),),
+        (Order("skew-clock", f"{COORDINATOR}:{random.choice(_LATE)}"), Order("freeze-spark", "all")),
     ]
     if _ANYTHING in disks:
         steps.append((Order("full-disk", _ANYTHING),))

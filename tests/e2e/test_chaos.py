@@ -1,13 +1,14 @@
-"""The short kill campaign: every failpoint of every service's own process, and one of each other fault (those
-in Spark's tasks among them). All of it is done, however long it takes.
+"""The short kill campaign: every failpoint of a service's own process that an epoch passes, some of those
+that table services pass, and one of each other fault (those in Spark's tasks among them). All of it is done,
+however long it takes.
 
-One table under load. The seed is another one in each run, and named at a failure: `TIDEMARK_SEED` replays it.
-`make chaos` runs the long campaign; docs/chaos.md says what is watched and compared.
+One table under load, compacted, cleaned and archived meanwhile. The seed is another one in each commit, and
+named at a failure: `TIDEMARK_SEED` replays it. `make chaos` runs the long campaign; docs/chaos.md says what
+is watched and compared.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -17,10 +18,12 @@ import pytest
 
 from tests.chaos.campaign import Round, Settings
 from tests.chaos.schedule import more, must
-from tidemark.stream_runtime.ids import SystemIds
+from tests.commit_seed import seed_of_run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
-SEED = int(os.environ.get("TIDEMARK_SEED") or SystemIds().random().getrandbits(31))
+# Each compaction starts processes, and at half of this the epochs would be stretched for it.
+COMPACTS_AT = 8
+SEED = seed_of_run("TIDEMARK_SEED", "kill campaign")
 
 
 def say(text: str) -> None:
@@ -35,7 +38,8 @@ def test_every_failpoint_and_the_rest_of_the_faults_leave_whole_commits_alone(tm
     random = Random(SEED)
     say(f"TIDEMARK_SEED={SEED} replays this run")
     # A view every few epochs: reading half of the time, as in the long campaign, takes a core from all else.
-    with Round(Settings(tmp_path, SEED, patience=2.0, rest=4.0), say) as world:
+    settings = Settings(tmp_path, SEED, patience=2.0, rest=4.0, services=True, compacts_at=COMPACTS_AT)
+    with Round(settings, say) as world:
         for step in [*must(random), *more(random, world.disks.keys())]:
             world.run(step)
         world.finish()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ import pytest
 
 from tests.interop.read_table import ReadTable
 from tests.unit.index_rebuilds import held_term
+from tests.unit.table_files import write_config
 from tests.unit.table_verification.damage import changed_table
+from tidemark.config import load_config
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.table_services.operations import MergeOperation
-from tidemark.hudi_format.table_services.rebuilding.documents import whole_build
 from tidemark.hudi_format.table_services.rebuilding.planning import plan_rebuild
 from tidemark.hudi_format.table_services.rebuilding.switching import switch
 from tidemark.hudi_format.timeline import load_timeline
@@ -34,11 +35,11 @@ from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import JavaRuntime
-from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer import offline, task_outcome
 from tidemark.stream_writer.epoch_stream import EpochStream
 from tidemark.stream_writer.errors import EngineFailedError
-from tidemark.stream_writer.index_rebuild import RebuildJob, encode_job, job_work
-from tidemark.stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, start_engine
+from tidemark.stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, session_settings, start_engine
+from tidemark.stream_writer.offline import IndexBuild, build_index
 from tidemark.stream_writer.table_services.bins import (
     MergeBin,
     NumberedOperation,
@@ -57,7 +58,8 @@ def engine(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Itera
     scratch = tmp_path_factory.mktemp("spark")
     jars = ensure_jars(SPARK_KAFKA.name, java)
     section = {"spark.master": "local[2]"}
-    engine = start_engine(section, java, scratch, RUNNER, jars=jars, log=scratch / "spark.log")
+    log = scratch / "spark.log"
+    engine = start_engine(section, java, scratch, RUNNER, jars=jars, log=log, share=0.25)
     yield engine
     engine.stop()
 
@@ -173,7 +175,6 @@ def test_job_that_takes_too_long_is_cancelled_and_the_session_lives_on(engine: S
     _only(_run(engine, {"do": "echo"}))
 
 
-@pytest.mark.kafka
 def _bin(folder: Path) -> bytes:
     operation = NumberedOperation(0, MergeOperation("p", "g", "1", None, (".g_1.log.1_0-0-0",), 0, 0))
     return encode_bin(
@@ -195,6 +196,32 @@ def test_bins_of_table_services_run_beside_the_job_of_an_epoch(engine: SparkEngi
     assert (failed.ordinal, failed.error) == (0, "FencedOutError"), failed
 
 
+def test_an_epoch_finds_all_its_slots_beside_a_merge(
+    engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of `local[2]`: the merge has one more, which `share` gives the session."""
+    runner = "tests.integration.engine_runners:run_until_released"
+    monkeypatch.setattr("tidemark.stream_writer.job.BIN_RUNNER", runner)
+    merges, here, there = (tmp_path / name for name in ("merges", "here", "there"))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        bins = pool.submit(engine.run_bins, [_bin(tmp_path)])
+        end_s = time.monotonic() + 60
+        while not merges.exists():
+            assert time.monotonic() < end_s
+            time.sleep(0.02)
+        try:
+            met = _run(
+                engine,
+                {"do": "meet", "mine": str(here), "others": str(there)},
+                {"do": "meet", "mine": str(there), "others": str(here)},
+            )
+            assert not bins.done()
+        finally:
+            (tmp_path / "release").touch()
+        assert decode_report(bins.result(60)[0]).failures == ()
+    assert [_only([outcome]).write_stats for outcome in met] == [(b"met",), (b"met",)]
+
+
 def test_a_cancelled_bin_fails_its_job_alone(engine: SparkEngine, tmp_path: Path) -> None:
     with concurrent.futures.ThreadPoolExecutor() as pool:
         release = tmp_path / "release"
@@ -211,6 +238,7 @@ def test_a_cancelled_bin_fails_its_job_alone(engine: SparkEngine, tmp_path: Path
         assert _only(epoch.result(60)).write_stats == (b"met",)
 
 
+@pytest.mark.kafka
 def test_workers_read_committed_ranges_and_keep_their_reader(
     engine: SparkEngine, kafka: EmbeddedKafka
 ) -> None:
@@ -313,7 +341,7 @@ def test_error_of_a_batch_ends_the_stream_as_it_is(
 def test_session_whose_jvm_dies_is_reported_lost(tmp_path: Path) -> None:
     """In a process of its own: PySpark cannot start a second JVM in one that lost its first."""
     script = f"""
-import psutil, sys
+import contextlib, psutil, sys
 from pathlib import Path
 from tidemark.stream_runtime.platform.java import find_java
 from tidemark.stream_writer.errors import EngineLostError
@@ -322,8 +350,9 @@ folder = Path({str(tmp_path)!r})
 engine = start_engine({{}}, find_java(), folder, {RUNNER!r}, log=folder / "log")
 engine.run_epoch_job([b'{{"do": "echo"}}'], 1)
 for process in psutil.Process().children(recursive=True):
-    if "java" in process.name():
-        process.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):  # a worker may end by itself
+        if "java" in process.name():
+            process.kill()
 try:
     engine.run_epoch_job([b'{{"do": "echo"}}'], 1)
 except EngineLostError:
@@ -333,22 +362,37 @@ except EngineLostError:
     assert finished.returncode == 42, finished.stderr
 
 
-def test_a_record_index_is_built_in_both_halves(engine: SparkEngine, tmp_path: Path) -> None:
-    path, shards = tmp_path / "orders", 16
+def test_a_record_index_is_built_in_both_halves(
+    engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the function that `tidemark table rebuild-index` calls. It starts Spark and ends it: here it gets a
+    session that is there, and stays.
+    """
+    path, shards = tmp_path / "table", 16
     changed_table(path, TableType.MERGE_ON_READ)
-    before, said = ReadTable(path).record_index(), list[str]()
+    config = load_config(write_config(tmp_path))
+    before, said, stopped = ReadTable(path).record_index(), list[str](), list[Path]()
+
+    def started(
+        section: Mapping[str, str], java: JavaRuntime, scratch: Path, runner: str, *, log: Path
+    ) -> SparkEngine:
+        session_settings(section, (), scratch)
+        assert java.home.is_dir()
+        assert log.parent.is_dir()
+        mine = SparkEngine(engine.session, runner)
+        monkeypatch.setattr(mine, "stop", lambda: stopped.append(scratch))
+        return mine
+
+    monkeypatch.setattr(offline, "start_engine", started)
     with held_term(path, 1) as term:
         storage, times = term.storage, InstantGenerator(SystemClock())
         plan = plan_rebuild(storage, shards, times)
         schema = table_schema(storage, read_table_config(storage), load_timeline(storage))
         assert schema is not None
-        paths = tuple(plan.shard_path(shard) for shard in range(shards))
-        job = RebuildJob(
-            storage.base_uri, "orders", schema.avro_json, plan.instant, paths, term.open_service(0), 64 << 20
-        )
-        work = job_work(plan.slices, 8)
-        documents = engine.run_rebuild(encode_job(job), work, 4, said.append)
-        written = whole_build(documents, shards, len(work))
+        paths = [plan.shard_path(shard) for shard in range(shards)]
+        build = IndexBuild(schema.avro_json, plan.instant, paths, term.open_service(0), plan.slices)
+        written = build_index(config, build, said.append)
+        assert stopped == [config.state.path / "rebuild" / "spark"]
         assert sum(file.entries for file in written) == len(before)
         tickets = [file.ticket for file in written]
         commit = encode_commit_metadata(plan.commit(written, []))

@@ -7,6 +7,7 @@ compared with a replay of the input.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -162,6 +163,7 @@ class AssignCluster:
             ids=self.ids,
             failpoints=failpoints,
             owner=f"process-{len(self.assigners)}",
+            claimed=threading.Event(),
         )
         made = Assigner(SlotLoop(parts, work), work, lease, failpoints, index, queue, locations)
         self.assigners.append(made)

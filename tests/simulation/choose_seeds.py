@@ -1,7 +1,7 @@
 """Chooses the fixed seeds of `make simulation`: few worlds that together reach every required state, rare
 ones several times, so that a change of the product that costs one world its state does not fail the level.
 
-    python -m tests.simulation.choose_seeds [--first 0] [--count 1000] [--keep 100] [--jobs 2]
+    python -m tests.simulation.choose_seeds [--first 0] [--count 1000] [--jobs 2]
 
 runs ``count`` seeds and writes ``fixed_seeds.txt``. To be run again where a change takes a state away.
 """
@@ -21,32 +21,30 @@ from tests.simulation.reached_states import FIXED_SEEDS_FILE, REQUIRED
 from tests.simulation.world.generate import generate
 from tests.simulation.world.world import run_script
 
-WITNESSES: Final = 4
+WITNESSES: Final = 3
 """So many chosen worlds reach a state, or all that do where there are fewer."""
 SHOW_PLANTED_BUGS: Final = frozenset({3, 11, 12, 23, 91})
 """Chosen whatever they reach: each shows a planted bug that few worlds show (docs/simulation.md)."""
 _CHUNK: Final = 10
 
 
-def choose(reached: Mapping[int, Collection[str]], keep: int, whatever: Collection[int] = ()) -> list[int]:
-    """``keep`` of the seeds, in ascending order. ``reached``: the required states that each seed's world has.
-    ``whatever``: seeds that are chosen first.
+def choose(
+    reached: Mapping[int, Collection[str]], lengths: Mapping[int, int], whatever: Collection[int] = ()
+) -> list[int]:
+    """Few of the seeds, in ascending order. ``reached``: the required states that each seed's world has.
+    ``lengths``: how long its script is. ``whatever``: seeds that stay in any case.
 
-    A rare state chooses first. Example: four worlds reach `foreign column`, so all four are taken; then a
-    state of nine worlds takes as many more as it lacks of `WITNESSES`. The lowest seeds fill what is left.
+    From the longest script on, each goes that no state needs. Example: three worlds reach `foreign column`,
+    so all three stay; of nine with another state six may go, the longest first.
     """
-    found = Counter(state for states in reached.values() for state in states)
-    chosen = reached.keys() & set(whatever)
-    for state in sorted(found, key=lambda name: (found[name], name)):
-        witnesses = [seed for seed, states in reached.items() if state in states]
-        lacking = min(WITNESSES, len(witnesses)) - len(chosen.intersection(witnesses))
-        # Of the worlds that reach it those that reach most besides: they spare others.
-        rest = sorted(
-            (seed for seed in witnesses if seed not in chosen), key=lambda seed: (-len(reached[seed]), seed)
-        )
-        chosen.update(rest[: max(lacking, 0)])
-    fill = [seed for seed in sorted(reached) if seed not in chosen]
-    return sorted([*chosen, *fill[: max(keep - len(chosen), 0)]])
+    left = Counter(state for states in reached.values() for state in states)
+    needed = {state: min(WITNESSES, count) for state, count in left.items()}
+    chosen = set(reached)
+    for seed in sorted(chosen.difference(whatever), key=lambda seed: (-lengths[seed], seed)):
+        if all(left[state] > needed[state] for state in reached[seed]):
+            chosen.discard(seed)
+            left.subtract(reached[seed])
+    return sorted(chosen)
 
 
 def reached_by(seeds: Sequence[int]) -> dict[int, frozenset[str]]:
@@ -65,7 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.choose_seeds")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1_000, help="so many seeds are run")
-    parser.add_argument("--keep", type=int, default=100, help="so many are written")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     last = options.first + options.count
@@ -76,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reached |= part
             sys.stderr.write(f"\r{len(reached)} of {options.count} worlds")
     sys.stderr.write("\n")
-    chosen = choose(reached, options.keep, SHOW_PLANTED_BUGS)
+    lengths = {seed: len(generate(seed).events) for seed in reached}
+    chosen = choose(reached, lengths, SHOW_PLANTED_BUGS)
     FIXED_SEEDS_FILE.write_text("".join(f"{seed}\n" for seed in chosen), encoding="utf-8")
     missing = sorted(REQUIRED.difference(*(reached[seed] for seed in chosen)))
     sys.stdout.write(f"{len(chosen)} seeds in {FIXED_SEEDS_FILE.name}; not reached: {missing or 'none'}\n")

@@ -17,12 +17,13 @@ from tidemark.hudi_format.storage.local import LocalPieceWriter, LocalStorage
 
 class ClockedStorage(LocalStorage):
     """`LocalStorage`; each write sets the file's modification time to that of `clock`. A second name that
-    `link` or `rename` gives to a file keeps its time, as on a disk.
+    `link` or `rename` gives to a file keeps its time, as on a disk. A test may give it another clock than its
+    coordinator has.
     """
 
     def __init__(self, base: Path, clock: Clock) -> None:
         super().__init__(base)
-        self._clock = clock
+        self.clock = clock
 
     def create(self, path: str, data: FileContent) -> None:
         super().create(path, data)
@@ -54,5 +55,5 @@ class ClockedStorage(LocalStorage):
 
     def set_time(self, path: str) -> None:
         """Gives the file the clock's time."""
-        now_ns = self._clock.now_ms() * 1_000_000
+        now_ns = self.clock.now_ms() * 1_000_000
         os.utime(self._absolute_file(path), ns=(now_ns, now_ns))

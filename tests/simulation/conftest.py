@@ -24,7 +24,11 @@ from tests.simulation.reached_report import (  # noqa: F401
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.table_config import TableType
 
+WITH_KEPT_OUTCOMES = ("test_world_with_services",)
+"""Modules whose tests share worlds that one of them ran: in two processes each would run them again."""
 LONGEST_FIRST = (
+    "test_world_with_services.py",
+    "test_worlds_with_partitioned_index.py",
     "test_cut_anywhere.py",
     "test_lost_lock.py::test_a_coordinator_frozen",
     "test_older_events.py::test_whatever_is_forgotten",
@@ -64,4 +68,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
-    return Together(config, log, ()) if config.getoption("dist") == "loadscope" else None
+    return Together(config, log, WITH_KEPT_OUTCOMES) if config.getoption("dist") == "loadscope" else None

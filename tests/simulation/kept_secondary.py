@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.hudi_rules.timeline import parse_timeline
 from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.table import METADATA_TIMELINE
+from tests.simulation.world.foreign.instants import build_instant
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.file_group.names import LogFileName
@@ -27,8 +30,9 @@ def switch_on(storage: Storage, groups: int, column: str = "v", at: str | None =
     completes, with the newest commit by default.
     """
     storage.delete_tree(FOLDER)
-    count = sum(found.requested < "1" for found in load_timeline(storage, METADATA_TABLE_ROOT).instants)
-    instant = f"{count:017d}"
+    instant = build_instant(
+        {found.requested for found in load_timeline(storage, METADATA_TABLE_ROOT).instants}
+    )
     for group in range(groups):
         name = str(LogFileName(f"secondary-index-by-ts-{group:04d}-0", instant, 1, "0-0-0"))
         storage.create(join_path(FOLDER, name), empty_log(instant))
@@ -70,11 +74,8 @@ def changes(storage: Storage, instant: str) -> set[tuple[str, str]]:
 
 def live(storage: Storage) -> set[str]:
     """The composite keys that are there after all completed deltacommits, in the order of their instants."""
-    done = {
-        found.requested
-        for found in load_timeline(storage, METADATA_TABLE_ROOT).instants
-        if found.is_completed
-    }
+    timeline = parse_timeline(storage.names(METADATA_TIMELINE))
+    done = {each.requested for each in timeline.completed()}
     found: set[str] = set()
     for name in sorted(storage.names(FOLDER), key=lambda name: name.partition("_")[2]):
         if name.partition("_")[2].partition(".")[0] not in done:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.simulation.world.foreign.instants import build_instant
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.column_ranges import ColumnRange
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
@@ -36,8 +37,9 @@ def switch_on(storage: Storage, columns: Sequence[str], groups: int, completion:
     its commit is completed; by default with the newest of the data table.
     """
     storage.delete_tree(FOLDER)
-    count = sum(found.requested < "1" for found in load_timeline(storage, METADATA_TABLE_ROOT).instants)
-    instant = f"{count:017d}"
+    instant = build_instant(
+        {found.requested for found in load_timeline(storage, METADATA_TABLE_ROOT).instants}
+    )
     for group in range(groups):
         name = str(LogFileName(COLUMN_STATS.file_id(ShardId(group)), instant, 1, "0-0-0"))
         storage.create(join_path(FOLDER, name), empty_log(instant))

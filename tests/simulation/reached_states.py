@@ -17,7 +17,7 @@ FIXED_SEEDS_FILE: Final = Path(__file__).with_name("fixed_seeds.txt")
 """One a line, written by `choose_seeds`."""
 FIXED_SEEDS: Final = tuple(map(int, FIXED_SEEDS_FILE.read_text(encoding="utf-8").split()))
 """The worlds of these seeds are to reach each required state together, whatever the commit."""
-CHUNK: Final = 25
+CHUNK: Final = 10
 CHUNKS: Final = tuple(FIXED_SEEDS[first : first + CHUNK] for first in range(0, len(FIXED_SEEDS), CHUNK))
 REQUIRED: Final = frozenset({
     "rewind",

@@ -8,6 +8,7 @@ come out right.
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -82,12 +83,16 @@ class ShuffleCluster:
         self.start, self.stale = start, stale
         self.leases: list[FakeLease] = []
         self.loops: list[SlotLoop] = []
+        self.claimed: list[threading.Event] = []
         self.failpoints: list[FailpointRegistry] = []
         self.sent: list[str] = []
         self.bad = 0
 
-    def add_shuffler(self, slot: int) -> int:
-        """A new process in the slot; returns its number."""
+    def add_shuffler(self, slot: int, claimed: threading.Event | None = None) -> int:
+        """A new process in the slot, or with the ``claimed`` of another a part of its process; returns its
+        number.
+        """
+        self.claimed.append(claimed or threading.Event())
         self.leases.append(FakeLease(slot))
         self.failpoints.append(FailpointRegistry(AssignerFailpoint))
         parts = SlotParts(
@@ -100,6 +105,7 @@ class ShuffleCluster:
             ids=self.ids,
             failpoints=self.failpoints[-1],
             owner=f"process-{len(self.loops)}",
+            claimed=self.claimed[-1],
         )
         rules = RecordRules(
             ORDERS,

@@ -114,6 +114,10 @@ class SlicedTable:
         self.times = InstantGenerator(InstantClock())
         bootstrap_metadata_table(self.storage, SHARDS, self.times)
         self.has_base: set[Place] = set()
+        # No file changes once it is there, and all commits are whole: what a slice holds follows from the
+        # names of its files. Most epochs leave most of them as they were.
+        self._rows: dict[FileSlice, dict[str, Row]] = {}
+        self._entries: dict[FileSlice, dict[str, Place]] = {}
 
     def commit(self, groups: Mapping[Place, GroupChange], index: Mapping[str, Place | None]) -> str:
         """A whole commit; returns its completion time."""
@@ -162,10 +166,18 @@ class SlicedTable:
         """Every live key with its file group, ordering value and note; none is there twice."""
         found: dict[str, Row] = {}
         for each in self.slices():
-            rows = read_slice(self.storage, each, SCHEMA, EVENT_TIME, FIELD)
-            for row in rows.to_pylist():
-                assert row["id"] not in found, f"{row['id']} lives twice"
-                found[row["id"]] = ((each.partition_path, each.file_id), row["at"], row["note"])
+            if each not in self._rows:
+                self._rows[each] = self._read(each)
+            for key, row in self._rows[each].items():
+                assert key not in found, f"{key} lives twice"
+                found[key] = row
+        return found
+
+    def _read(self, of: FileSlice) -> dict[str, Row]:
+        place, found = (of.partition_path, of.file_id), dict[str, Row]()
+        for row in read_slice(self.storage, of, SCHEMA, EVENT_TIME, FIELD).to_pylist():
+            assert row["id"] not in found, f"{row['id']} lives twice"
+            found[row["id"]] = (place, row["at"], row["note"])
         return found
 
     def index(self) -> dict[str, Place]:
@@ -173,9 +185,10 @@ class SlicedTable:
         snapshot = MetadataTableSnapshot.load(self.storage)
         found: dict[str, Place] = {}
         for number in range(SHARDS):
-            entries = snapshot.shard(ShardId(number)).entries()
-            for key, at in zip(entries.keys.to_pylist(), entries.location_ids.tolist(), strict=True):
-                found[key] = (entries.locations[at].partition_path, entries.locations[at].file_id)
+            shard = snapshot.shard(ShardId(number))
+            if shard.file_slice not in self._entries:
+                self._entries[shard.file_slice] = _places(shard.entries())
+            found |= self._entries[shard.file_slice]
         return found
 
     def compact(self, day: str = "") -> None:
@@ -220,6 +233,12 @@ class SlicedTable:
         complete(Unfenced(self.storage), inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
         for path in before:
             self.storage.delete(path)
+
+
+def _places(entries: RecordIndexEntries) -> dict[str, Place]:
+    keys, ids = entries.keys.to_pylist(), entries.location_ids.tolist()
+    at = [(location.partition_path, location.file_id) for location in entries.locations]
+    return {key: at[number] for key, number in zip(keys, ids, strict=True)}
 
 
 def _entries(places: Mapping[str, Place | None]) -> RecordIndexEntries:

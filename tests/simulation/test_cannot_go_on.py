@@ -14,12 +14,22 @@ from typing import Any
 import pytest
 
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
-from tests.simulation.scripted_epochs import check_end, check_traces, first_epoch, second_epoch
+from tests.simulation.scripted_epochs import (
+    GROUP_A,
+    check_end,
+    check_traces,
+    first_epoch,
+    row,
+    second_epoch,
+)
 from tests.simulation.scripted_tagger import TABLE
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.calls.pausing import pause_of
+from tidemark.commit_coordinator.commit import trimming
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.stored_documents import STORE
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.coordinator import Coordinator
@@ -27,9 +37,13 @@ from tidemark.commit_coordinator.domain.membership import Uncommitted
 from tidemark.commit_coordinator.domain.next_action import RETRY_MS_MAX, Limits, Observed
 from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.commit_coordinator.refusals import EpochNotGivenUpError
+from tidemark.commit_coordinator.trouble import SHOWN_S
 from tidemark.config.model import LimitsConfig
+from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.table_config import TableType
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.kafka.errors import KafkaConfigError, KafkaError, MissingTopicError
 
 LIMITS = LimitsConfig()
 REFUSALS = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]
@@ -49,8 +63,8 @@ class Rounds:
         self.coordinator: Coordinator = self.path.coordinator
         self.inbox, self.board = Inbox(), ViewBoard()
         topics = self.path.topics
-        trimmer = Trimmer(self.path.client.admin(), {}, topics.ledger_partition, topics.epochs_partition)
-        self.loop = TableLoop(self.coordinator, context, trimmer, self.inbox, self.board)
+        self.trimmer = Trimmer(self.path.client.admin(), {}, topics.ledger_partition, topics.epochs_partition)
+        self.loop = TableLoop(self.coordinator, context, self.trimmer, self.inbox, self.board)
         self.admin = admin_service(TABLE, board=self.board, inbox=self.inbox)
 
     @property
@@ -135,6 +149,72 @@ def test_storage_that_refuses_stops_tagging_and_is_tried_again_by_itself(
     assert rounds.view.trouble is None
     assert not pause_of(Stage.ASSIGN, rounds.view, Uncommitted(), LIMITS, 1).paused
     check_end(path)
+
+
+def refused_by_kafka(error: KafkaError) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return refuse
+
+
+@pytest.mark.parametrize("what", ["reading", "deciding", "deciding and beginning"])
+@pytest.mark.parametrize(
+    "error", [KafkaConfigError("this user lacks an ACL"), MissingTopicError("no t.ledger[0]")], ids=type
+)
+def test_kafka_that_refuses_what_it_took_is_tried_again_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, error: KafkaError
+) -> None:
+    """A tool sets the ACLs of the table's user anew: for some seconds it has none, or no WRITE on the
+    decisions. A producer begins without that right: that of its transactional id is another one.
+    """
+    rounds = Rounds(tmp_path)
+    path = rounds.path
+    refuse = refused_by_kafka(error)
+    with monkeypatch.context() as refusing:
+        if what == "reading":
+            refusing.setattr(FoldReader, "poll", refuse)
+        else:
+            refusing.setattr(DecisionsLog, "_transact", refuse)
+        if what == "deciding and beginning":
+            refusing.setattr(DecisionsLog, "_replace_producer", refuse)
+        for _ in range(5):
+            rounds.loop.round(lambda: None)
+        assert f"Kafka refuses: {error}. " in (rounds.view.trouble or "")
+        assert "tries again by itself" in (rounds.view.trouble or "")
+        assert rounds.view.trouble_of_kafka
+        assert (rounds.view.halted, rounds.view.stopped) == (None, False)
+        for stage in Stage:
+            assert pause_of(stage, rounds.view, Uncommitted(), LIMITS, 1).reason == rounds.view.trouble
+    rounds.loop.round(lambda: None)
+    assert rounds.view.trouble, "a client does not say in every round that it may not do something"
+    rounds.until(lambda view: view.epoch == 2)
+    rounds.until(lambda view: view.trouble is None, rounds=int(2 * SHOWN_S / 0.06))
+    check_end(path)
+
+
+def test_records_that_kafka_will_not_delete_stop_nothing_and_are_told_until_it_deletes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trimming, "EPOCHS_BETWEEN", 1)
+    monkeypatch.setattr(trimming, "_SECONDS_BETWEEN_MIN", 0)
+    rounds = Rounds(tmp_path)
+    admin, ledger = rounds.trimmer.admin, rounds.path.topics.ledger_partition
+    assert rounds.path.context is not None
+    rounds.trimmer.run_if_due(rounds.path.context)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(admin, "delete_records", refused_by_kafka(KafkaConfigError("no right to delete")))
+        rounds.until(lambda view: view.epoch == 2 and view.untrimmed != "")
+        for _ in range(20):
+            rounds.round()
+            assert rounds.view.untrimmed == "no right to delete"
+            assert rounds.view.trouble is None
+        assert admin.start_offset(ledger) == 0
+        assert len(rounds.path.storage.list(STORE)) == 2, "the documents go all the same"
+    check_end(rounds.path)
+    rounds.path.tag([(row("z", 9, 9), DataOp.INSERT, GROUP_A)])
+    rounds.until(lambda view: view.untrimmed == "")
+    assert admin.start_offset(ledger) > 0
 
 
 def give_up(rounds: Rounds) -> None:

@@ -1,6 +1,6 @@
 """A coordinator dies once at every failpoint of every kind of service, beside epochs; and again while what
 was decided is taken back. Every failpoint of services is passed by some kind. What the kill campaign watches
-holds all the time, across cleans and archivals too.
+holds all the time, across cleans and archivals too, and `verify` finds nothing at any death.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 from tests.chaos.archived import archived
 from tests.chaos.end_checks import check_files
+from tests.chaos.schedule import OF_A_COMPACTION
 from tests.chaos.timeline_watch import DATA_TIMELINE, TimelineWatch
 from tests.simulation.watched_life import At, Step, WatchedLife
 from tidemark.commit_coordinator.errors import ActionLostError
@@ -69,18 +70,28 @@ def test_every_failpoint_of_services_is_passed_by_a_kind() -> None:
     assert frozenset().union(*FORWARD.values(), *BACK.values()) == SERVICE_FAILPOINTS
 
 
+def test_a_compaction_of_data_passes_what_the_kill_campaign_draws() -> None:
+    """There a process waits for some minutes until the table has come to it."""
+    assert FORWARD[ServiceKind.COMPACT_DATA] == set(OF_A_COMPACTION)
+
+
 class Deaths:
     """Dies at each failpoint of each kind once; a kind that has been everywhere loses actions, and dies on
-    the way back.
+    the way back. ``differences``: what `verify` finds then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, life: WatchedLife) -> None:
+        self._life = life
         self.died: dict[ServiceKind, set[str]] = {kind: set() for kind in ServiceKind}
+        self.differences: list[str] = []
 
     def __call__(self, at: At, name: str) -> None:
         died = self.died[at.kind]
         if name not in died:
             died.add(name)
+            found = verify_table(self._life.plain, lambda _: None)
+            if not found.agrees:
+                self.differences.append(f"{at.kind} at {name}: {found.findings.examples}")
             raise FailpointHitError(name)
         goes_back = FORWARD[at.kind] <= died and not BACK[at.kind] <= died
         if goes_back and at.step is Step.COMMIT and name == LOST_AT[at.kind]:
@@ -94,8 +105,8 @@ class Deaths:
 
 def test_a_coordinator_dies_at_every_failpoint_of_every_kind(tmp_path: Path) -> None:
     table = tmp_path / "t"
-    life, deaths, watch = WatchedLife(table), Deaths(), TimelineWatch(table)
-    life.on_hit = deaths
+    life, watch = WatchedLife(table), TimelineWatch(table)
+    life.on_hit = deaths = Deaths(life)
     for second in range(SECONDS_MAX):
         if not deaths.left():
             break
@@ -107,6 +118,7 @@ def test_a_coordinator_dies_at_every_failpoint_of_every_kind(tmp_path: Path) -> 
     assert {kind: died - FORWARD[kind] - BACK[kind] for kind, died in deaths.died.items()} == {
         kind: set() for kind in ServiceKind
     }, "say which kinds pass these"
+    assert deaths.differences == []
     check(life)
     for _ in range(SECONDS_MAX):
         life.pass_second()

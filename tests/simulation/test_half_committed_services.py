@@ -20,7 +20,7 @@ OTHERS = {"foreign": "foreign empty\n", "ours": f"feed up k2 d0 4\nhurry\n{6 * R
 REST = f"wait 6000\n{12 * ROUND}feed up k1 d0 5\nhurry\n{12 * ROUND}"
 
 
-@pytest.mark.parametrize("how", [LAST_FILE.format(8), DEATH], ids=["refused", "died"])
+@pytest.mark.parametrize("how", [LAST_FILE.format(10), DEATH], ids=["refused", "died"])
 def test_a_clean_completes_above_what_came_between(how: str) -> None:
     outcome = run_script(parse(f"{CLEAN}{how}{OTHERS['foreign']}{REST}"))
     assert outcome.violations == ()

@@ -37,9 +37,11 @@ hurry
 """
 
 
-@pytest.mark.parametrize("nth", range(3, 9))
+@pytest.mark.parametrize("nth", range(5, 11))
 def test_another_engine_carries_our_clean_out_wherever_the_storage_refused_it(nth: int) -> None:
-    """From the inflight file to the completed one, with the metadata table's commit in between."""
+    """From the inflight file to the completed one, with the metadata table's commit in between. Before them
+    the coordinator asks the storage for its time, with a file each.
+    """
     outcome = run_script(parse(CLEAN.format(nth=nth)))
     assert outcome.violations == ()
     assert outcome.reached["foreign clean"] == outcome.reached["clean-data by_other"] == 1

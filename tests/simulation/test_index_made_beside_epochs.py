@@ -17,12 +17,14 @@ import pytest
 
 from testing.clock import ManualClock
 from testing.faulty_storage import WRITING
+from tests.hudi_rules.timeline import parse_timeline
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.configured_path import config_of
 from tests.simulation.rewriting_engine import RewritingEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA
 from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.table import METADATA_TIMELINE
 from tidemark.commit_coordinator.commit import index_at_rest
 from tidemark.commit_coordinator.offline.recovery import recover
 from tidemark.commit_coordinator.offline.secondary_build import SecondaryBuild
@@ -35,7 +37,7 @@ from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.table_config import TableType, read_properties, read_table_config
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 
 INDEX = secondary_partition("by_v")
 FOLDER = f".hoodie/metadata/{INDEX.name}"
@@ -193,9 +195,8 @@ def entries(storage: Storage) -> set[str]:
     """The living entries: the newest base file of each group, then the log files of later instants that are
     completed, in the order of their completion.
     """
-    done = {
-        each.requested: each.completion for each in load_timeline(storage, METADATA_TABLE_ROOT).completed()
-    }
+    timeline = parse_timeline(storage.names(METADATA_TIMELINE))
+    done = {each.requested: each.completion for each in timeline.completed()}
     names = [name for name in storage.names(FOLDER) if not name.startswith(".hoodie")]
     groups = {name.lstrip(".").partition("_")[0] for name in names}
     assert len(groups) > 1
@@ -358,6 +359,19 @@ def test_a_command_that_died_while_it_asked_for_rest_is_not_waited_for(tmp_path:
     assert "tidemark index" in life.path.coordinator.seen.awaited.reason
     life.run_until_idle()
     assert life.path.state().committed.epoch > committed
+
+
+def test_epochs_go_on_as_soon_as_the_command_has_ended(tmp_path: Path) -> None:
+    life = Life(tmp_path, TableType.MERGE_ON_READ)
+    rest = index_at_rest.Rest(life.storage, INDEX.name, "nonce")
+    life.tag()
+    rest.ask()
+    life.path.step_coordinator()
+    assert life.path.state().planned is None
+    rest.end()
+    life.path.clock.advance(0.25)
+    life.path.step_coordinator()
+    assert life.path.state().planned is not None
 
 
 def test_a_command_that_asks_for_ever_is_not_waited_for(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.simulation.scripted_tagger import SHARDS
 from tests.soak.bounds import unsettled
 from tests.soak.table_gauge import most_logs
 from tests.unit.index_assigner.index_world import Assigner
+from tidemark.commit_coordinator.table_services import archivals
 from tidemark.config.table_services_model import (
     ArchiveConfig,
     CleanConfig,
@@ -71,7 +72,11 @@ def answers(life: LivedTable, one: Assigner) -> dict[str, int]:
     return {key: found.group for key, found in one.ask(life.keys).items() if found.group is not None}
 
 
-def test_nothing_grows_and_every_service_does_its_part(tmp_path: Path) -> None:
+def test_nothing_grows_and_every_service_does_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # After a look that finds nothing archival rests for 30 seconds: three times what a timeline keeps here.
+    monkeypatch.setattr(archivals, "_LOOK_MS", 3_000)
     life = LivedTable(tmp_path / "t", config(), groups=3, keys=30, seed=1)
     stats: dict[str, list[float | None]] = {}
     for _ in range(SECONDS // 5):

@@ -16,9 +16,9 @@ from tidemark.commit_coordinator.calls.pausing import Pause
 
 _KEYS = 6
 _BEGUN = "".join(f"feed up k{n} d0 {n}\n" for n in range(_KEYS)) + "hurry\n" + 10 * "wait 1000\nround\n"
-_UPDATES = "".join(f"feed up k{n % _KEYS} d0 {100 + n}\n" for n in range(60))
+_UPDATES = "".join(f"feed up k{n % _KEYS} d0 {100 + n}\n" for n in range(30))
 # The writer takes no step.
-_WITHOUT_WRITER = 40 * (
+_WITHOUT_WRITER = 20 * (
     "wait 1000\nstep coordinator\nstep shuffler-0\nstep assigner-0\nstep shuffler-0\nstep assigner-1\n"
 )
 _BACK = 10 * "wait 1000\nround\n"

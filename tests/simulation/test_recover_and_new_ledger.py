@@ -21,7 +21,7 @@ from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, Coordinat
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS
 from tidemark.commit_coordinator.input.watch import read_record
 from tidemark.commit_coordinator.offline.moved_table import take_over_moved
-from tidemark.commit_coordinator.offline.new_ledger import PendingWriteError, new_ledger
+from tidemark.commit_coordinator.offline.new_ledger import PendingWriteError, check_new_ledger, new_ledger
 from tidemark.commit_coordinator.offline.recovery import recover
 from tidemark.commit_coordinator.opening.ledger_identity import MovedOrCopiedError, ledger_id, location_of
 from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
@@ -290,6 +290,22 @@ def test_new_ledger_leaves_the_topics_of_a_table_elsewhere_alone(path: CommitPat
         path.storage
     )
     recover(config, path.client, path.storage, path.clock, path.ids)
+
+
+def test_a_check_of_a_read_only_copy_says_that_it_is_one(
+    path: CommitPath, config: TableConfigFile, monkeypatch: pytest.MonkeyPatch
+):
+    first_epoch(path)
+    die_at(path, CoordinatorFailpoint.AFTER_INFLIGHT)
+    claim_from(path, TableLocation("/production", "1:1"))
+
+    def read_only(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(LocalStorage, "make_dir", read_only)
+    monkeypatch.setattr(LocalStorage, "create", read_only)
+    with pytest.raises(MovedOrCopiedError, match="/production"):
+        check_new_ledger(config, path.client, path.storage, path.clock, path.ids)
 
 
 def test_moved_is_refused_while_the_former_table_is_still_there(

@@ -25,6 +25,8 @@ SECONDS_MAX: Final = 200
 TRIES: Final = 4
 ACTIONS: Final = 4
 EPOCHS_S: Final = 8
+GROUPS: Final = 2
+"""File groups of the table, in two partitions. Each costs time, and what is refused is refused for all."""
 _WRITING: Final = ("create", "replace", "publish", "write_in_pieces", "make_dir")
 _CHANGING: Final = (*_WRITING, "link", "rename", "rename_over", "delete", "touch")
 _READING: Final = ("read", "read_range", "open_input")
@@ -137,7 +139,7 @@ class Refusal:
 )
 def test_a_service_that_the_storage_refuses(tmp_path: Path, name: str, step: Step) -> None:
     fault, remedy, kind, _ = CASES[name]
-    life = WatchedLife(tmp_path / "t")
+    life = WatchedLife(tmp_path / "t", GROUPS)
     refusal = Refusal(life, At(kind, step), fault)
     life.on_call = refusal
     seconds, reasons = 0, list[str]()
@@ -171,7 +173,7 @@ def test_a_service_that_the_storage_refuses(tmp_path: Path, name: str, step: Ste
 @pytest.mark.parametrize("step", [Step.VOID, Step.SWEEP])
 def test_an_action_has_ended_though_its_folder_cannot_be_deleted(tmp_path: Path, step: Step) -> None:
     """Else the kind would begin the next one at once, and forget that this one failed."""
-    life = WatchedLife(tmp_path / "t")
+    life = WatchedLife(tmp_path / "t", GROUPS)
     kind = ServiceKind.COMPACT_DATA
     stuck = read_only(".hoodie/.aux/tidemark/terms/")
 

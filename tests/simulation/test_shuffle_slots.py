@@ -16,8 +16,21 @@ from tidemark.config import InputStart
 from tidemark.epoch_protocol.entries import Skipped
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
 from tidemark.index_assigner.failpoints import AssignerFailpoint
-from tidemark.index_assigner.input.positions import INPUT_STARTS_RECORD, start_of
+from tidemark.index_assigner.input.positions import (
+    INPUT_EARLIEST_RECORD,
+    INPUT_STARTS_RECORD,
+    start_of,
+)
+from tidemark.index_assigner.shuffle.stage import ShuffleWork
+from tidemark.index_assigner.slots.producer import SlotProducer
+from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.stream_runtime.failpoint import FailpointHitError
+from tidemark.stream_runtime.kafka.errors import KafkaConfigError, KafkaError, MissingTopicError
+from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerTransaction,
+    TransactionOutcome,
+    TransactionResult,
+)
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(12))
@@ -56,6 +69,84 @@ def test_transactions_keep_to_their_limit_and_interval():
     cluster.settle(0)
     cluster.check()
     assert max(e.records for e in cluster.counted()) <= 50 + 1
+
+
+@pytest.mark.parametrize(
+    ("place", "method"),
+    [(FoldReader, "poll"), (SlotProducer, "ready"), (LedgerTransaction, "run"), (ShuffleWork, "gather")],
+    ids=lambda each: str(getattr(each, "__name__", each)),
+)
+@pytest.mark.parametrize("error", [KafkaConfigError("no ACL"), MissingTopicError("no topic")], ids=type)
+def test_kafka_that_refuses_for_a_while_ends_no_shuffler_and_loses_no_record(
+    monkeypatch: pytest.MonkeyPatch, place: type, method: str, error: KafkaError
+) -> None:
+    cluster = ShuffleCluster(5)
+    cluster.add_shuffler(0)
+    cluster.share(0)
+    cluster.produce(60)
+    cluster.settle(0)
+
+    def refuse(*_: object) -> TransactionResult:
+        if method == "run":
+            return TransactionResult(TransactionOutcome.ABORTED, True, error=error)
+        raise error
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(place, method, refuse)
+        cluster.produce(40)
+        cluster.step(0, 12)
+        assert cluster.leases[0].reported.stats["kafka_refuses"] == 1.0
+        assert cluster.loops[0].counters.doubts
+    cluster.settle(0)
+    cluster.clock.advance(10.0)
+    cluster.step(0, 2)
+    assert cluster.leases[0].reported.stats["kafka_refuses"] == 0.0
+    cluster.check()
+
+
+@pytest.mark.parametrize("place", [(SlotProducer, "ready"), (FoldReader, "poll")], ids=str)
+def test_a_process_that_kafka_refuses_from_its_start_ends(
+    monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
+    """It lacks a right: whoever starts it hears which."""
+    cluster = ShuffleCluster(5)
+    cluster.add_shuffler(0)
+    cluster.share(0)
+
+    def refuse(*_: object) -> None:
+        raise KafkaConfigError("no ACL")
+
+    monkeypatch.setattr(*place, refuse)
+    with pytest.raises(KafkaConfigError):
+        cluster.step(0, 10)
+
+
+@pytest.mark.parametrize("has_lanes", [False, True])
+def test_a_slot_without_lanes_or_beside_one_that_has_claimed_waits_for_kafka(
+    monkeypatch: pytest.MonkeyPatch, has_lanes: bool
+) -> None:
+    """A refusal of seconds would end the other slots of its process with it."""
+    cluster = ShuffleCluster(5)
+    cluster.add_shuffler(0)
+    cluster.share(0)
+    cluster.settle(0)
+    late = cluster.add_shuffler(1, cluster.claimed[0] if has_lanes else None)
+    shares = [frozenset(cluster.lanes[:2]), frozenset(cluster.lanes[2:])]
+    if has_lanes:
+        cluster.leases[0].lanes, cluster.leases[late].lanes = shares
+
+    def refuse(*_: object) -> None:
+        raise KafkaConfigError("no ACL")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(FoldReader, "poll", refuse)
+        cluster.step(late, 12)
+        assert cluster.leases[late].reported.stats["kafka_refuses"] == 1.0
+    cluster.leases[0].lanes, cluster.leases[late].lanes = shares
+    cluster.produce(60)
+    cluster.settle(0, late)
+    cluster.check()
+    assert cluster.loops[late].counters.claims
 
 
 def test_a_shuffler_that_does_not_know_that_it_lost_its_lanes_does_not_count():
@@ -191,6 +282,26 @@ def test_latest_loses_nothing_that_came_after_the_ledger_began():
     cluster.share(only)
     cluster.settle(only)
     assert sorted(cluster.keyed()) == sorted(cluster.sent)
+
+
+def test_input_that_is_deleted_before_its_lane_ever_counted_stops_the_lane_of_every_owner():
+    storage = InMemoryStorage()
+    cluster = ShuffleCluster(12, start=start_of(InputStart.EARLIEST, storage))
+    storage.create(INPUT_EARLIEST_RECORD, json.dumps(dict.fromkeys(cluster.lanes, 0)).encode())
+    cluster.produce(80)
+    *kept, lost = cluster.lanes
+    cluster.client.admin().delete_records({TopicPartition(INPUT, PARTITIONS - 1): 2})
+    for slot in range(2):
+        owner = cluster.add_shuffler(slot)
+        cluster.share(owner)
+        cluster.settle(owner)
+        (stopped,) = cluster.leases[owner].reported.stopped
+        assert (stopped.lane, stopped.offset, stopped.reason) == (lost, 0, StopReason.DELETED)
+        cluster.leases[owner].lanes = frozenset()
+        cluster.settle(owner)
+    ends = input_ends(cluster.client.admin(), cluster.lanes)
+    done = {part.lane: part.next for entry in cluster.counted() for part in entry.consumed}
+    assert done == {lane: ends[lane] for lane in kept}
 
 
 def test_deleted_unread_input_stops_its_lanes_until_they_are_skipped():

@@ -68,7 +68,7 @@ def wrong_epochs(folder: Path, table_type: TableType = TableType.MERGE_ON_READ) 
         instant = str(path.state().committed.instant)
         done = next(each for each in storage.names(DATA_TIMELINE) if each.startswith(f"{instant}_"))
         commit = decode.avro_document(storage.read(f"{DATA_TIMELINE}/{done}"))
-        if list(judge.faults(instant, commit, ())):
+        if list(judge.faults(instant, commit, (), reader.view(reader.data_timeline()))):
             wrong.add(name)
     assert judge.checked
     return wrong

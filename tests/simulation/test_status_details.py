@@ -267,6 +267,8 @@ def test_stats_that_were_taken_out_are_told_for_an_hour(path: CommitPath, minute
     assert found == [
         text for text in found if text.startswith("column_stats, partition_stats: another writer")
     ]
+    options = "Give it the options that `tidemark table describe` prints"
+    assert all(text.endswith(options) for text in found)
     assert bool(found) is warned
 
 
@@ -385,3 +387,13 @@ def test_storage_that_refuses_does_not_keep_status_from_saying_so(
     assert StatusWarning(WarningKind.TIMELINES_UNREADABLE, text) in found.warnings
     assert status_document(found)["table_services"]["warnings"] == [text]
     assert "WARNING       the table's storage refuses" in page_of(found)
+
+
+def test_what_kafka_refuses_is_not_laid_to_the_storage(path: CommitPath) -> None:
+    path.step_coordinator()
+    seen = Observed(trouble="Kafka refuses", trouble_of_kafka=True)
+    found = taken(path, seen, dropped={"kafka_refuses": 1.0})
+    told = [(each.kind, each.text) for each in found.warnings if "efuses" in each.text]
+    assert [kind for kind, _ in told] == [WarningKind.KAFKA_REFUSES] * len(told)
+    assert told[0][1] == "Kafka refuses"
+    assert any("Kafka refuses assign slot 0 a right" in text for _, text in told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoc
 from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
-from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging
+from tidemark.commit_coordinator.calls.inbox import Inbox, PauseServices, PauseTagging
 from tidemark.commit_coordinator.calls.pausing import Pause
 from tidemark.commit_coordinator.calls.service import CommitService, Facts
 from tidemark.commit_coordinator.commit import trimming
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import ViewBoard
 from tidemark.commit_coordinator.loop import TableLoop
+from tidemark.commit_coordinator.refusals import CoordinatorStoppedError
 from tidemark.hudi_format.table_config import TableType
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
@@ -97,3 +99,53 @@ def test_a_broker_that_does_not_answer_ends_neither_trimming_nor_a_request(
     rounds.run()
     assert path.state().paused, "the request was kept"
     check_end(path)
+
+
+@pytest.mark.parametrize("order", [PauseTagging, PauseServices])
+def test_of_two_orders_the_later_one_holds_if_the_earlier_one_had_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: type[PauseTagging | PauseServices]
+) -> None:
+    """An operator pauses, hears nothing because Kafka does not answer, gives it up, and resumes."""
+    rounds = Rounds(tmp_path)
+    pause, resume = order(True, "maintenance"), order(False, "")
+    assert rounds.path.context is not None
+
+    def silent(*_: object) -> None:
+        raise KafkaUnavailableError("nobody there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rounds.path.context.log, "append", silent)
+        rounds.inbox.put(pause)
+        rounds.run(1)
+        rounds.inbox.put(resume)
+        rounds.run(2)
+        assert (pause.taken.done(), resume.taken.done()) == (False, False)
+    rounds.run(2)
+    state = rounds.path.state()
+    assert (state.paused, state.services_paused) == (False, False)
+    assert (pause.taken.done(), resume.taken.done()) == (True, True)
+
+
+def test_orders_to_a_coordinator_that_stops_for_good_are_refused(tmp_path: Path) -> None:
+    rounds = Rounds(tmp_path)
+    orders: list[PauseTagging | PauseServices] = [PauseTagging(True, "maintenance"), PauseServices(False, "")]
+    for order in orders:
+        rounds.inbox.put(order)
+    rounds.loop._coordinator.stop_for_good(ValueError("a gap"))
+    stop = threading.Event()
+    orders[-1].taken.add_done_callback(lambda _: stop.set())
+    rounds.loop._rest(stop)
+    for order in orders:
+        with pytest.raises(CoordinatorStoppedError, match="a gap"):
+            order.taken.result(0)
+
+
+def test_an_order_is_called_done_when_the_view_has_it(tmp_path: Path) -> None:
+    rounds = Rounds(tmp_path)
+    rounds.run(1)
+    pause = PauseTagging(True, "maintenance")
+    shown: list[bool] = []
+    pause.taken.add_done_callback(lambda _: shown.append(rounds.board.current.paused))
+    rounds.inbox.put(pause)
+    rounds.loop.round(rounds._list)
+    assert shown == [True]

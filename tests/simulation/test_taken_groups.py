@@ -22,6 +22,7 @@ from tests.simulation.scripted_epochs import (
     row,
     second_epoch,
 )
+from tidemark.commit_coordinator.commit.index_at_rest import Rest
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.table_config import TableType
 
@@ -116,6 +117,16 @@ def test_updates_of_a_group_that_is_planned_to_be_clustered_wait_for_it(
     assert planned.inflight.requested in path.coordinator.seen.awaited.reason
     assert path.state().attempts == 1, "waiting costs no further attempt"
     assert not path.storage.exists(".hoodie/lock"), "the clustering needs the lock to complete"
+    rest = Rest(path.storage, "by_city", "nonce")
+    for _ in range(6):
+        rest.ask()
+        path.clock.advance(3.0)
+        path.step()
+    rest.end()
+    for _ in range(6):
+        path.clock.advance(3.0)
+        path.step()
+    assert path.state().attempts == 1, "a command that asks for rest does not make it forget the clustering"
     other.execute_clustering(planned)
     path.clock.advance(3.0)
     step_until(path, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.simulation.commit_path import CommitPath, MemoryWorker
@@ -12,14 +13,23 @@ from tests.simulation.scripted_epochs import GROUP_A, row
 from tests.simulation.scripted_tagger import SHARDS, Tagged
 from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.commit import trimming
-from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.stored_documents import STORE
+from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.commit.stored_documents import STORE, store_document
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import Counts, EpochPlanned, Produced, Topic, TransactionTagged
 from tidemark.epoch_protocol.fold import Fold
+from tidemark.epoch_protocol.service_entries import (
+    ServiceCommitted,
+    ServiceDecided,
+    ServiceKind,
+    ServiceOutcome,
+    ServicePlanned,
+)
 from tidemark.epoch_protocol.state import CountedTagged
+from tidemark.epoch_protocol.tombstones import TombstoneRange
 from tidemark.hudi_format.table_config import TableType
+from tidemark.stream_runtime.kafka.errors import LeaderChangingError
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tidemark.stream_writer.tasks import run_task
 
@@ -139,6 +149,61 @@ def test_a_table_of_slow_epochs_is_trimmed_by_time(trimmed: Trimmed, monkeypatch
     assert after.decision <= snapshot.decision + 1, "a table at rest takes no more snapshots"
 
 
+def service_action(context: Context) -> None:
+    """The entries and documents of one action, as a service runner appends and stores them."""
+    term, number = context.term, context.fold().state.next_service
+    plan = store_document(context.storage, b"plan %d" % number)
+    outcomes = store_document(context.storage, b"outcomes %d" % number)
+    context.log.append(
+        ServicePlanned(term, number, ServiceKind.CLEAN_DATA, "20260101000000000", *plan, 0),
+        ServiceDecided(term, number, "2", "3", *outcomes, 0),
+        ServiceCommitted(term, number, "20260101000000000", "3", ServiceOutcome.DONE, 0),
+    )
+
+
+@pytest.mark.parametrize("epochs", [0, EVERY], ids=["never an epoch", "epochs before"])
+def test_a_table_without_input_whose_services_go_on_is_trimmed_by_entries(
+    trimmed: Trimmed, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    """Another engine writes a table whose stream is quiet for months: services act, and no epoch comes."""
+    monkeypatch.setattr(trimming, "SECONDS_BETWEEN", 120)
+    monkeypatch.setattr(trimming, "ENTRIES_BETWEEN", 60)
+    for _ in range(epochs):
+        trimmed.epoch()
+    context = trimmed.path.context
+    assert context is not None
+    held, stored = [], []
+    for _ in range(100):
+        service_action(context)
+        trimmed.path.clock.advance(300.0)
+        trimmed.trimmer.run_if_due(context)
+        held.append(context.fold().state.decisions_next - trimmed.starts()["epochs"])
+        stored.append(len(context.storage.list(STORE)))
+    assert max(held) <= 3 * 60
+    assert max(stored) <= 100, "two copies, and the documents of what no copy covers"
+    assert trimmed.path.state() == context.fold().state, "a new reader starts from the copy"
+
+
+def test_a_clock_that_was_set_back_does_not_delay_what_entries_make_due(
+    trimmed: Trimmed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trimming, "ENTRIES_BETWEEN", 20)
+    for _ in range(EVERY):
+        trimmed.epoch()
+    context = trimmed.path.context
+    assert context is not None
+    before = context.fold().state.last_snapshot
+    assert before is not None
+    in_future = before.taken_ms + 86_400_000
+    context.fold().state.last_snapshot = msgspec.structs.replace(before, taken_ms=in_future)
+    for _ in range(20):
+        service_action(context)
+    trimmed.trimmer.run_if_due(context)
+    after = context.fold().state.last_snapshot
+    assert after is not None
+    assert after.decision > before.decision
+
+
 def test_documents_of_committed_epochs_go_and_the_two_snapshots_stay(trimmed: Trimmed) -> None:
     for _ in range(4 * EVERY):
         trimmed.epoch()
@@ -250,6 +315,35 @@ def test_batches_that_are_named_and_not_committed_survive_below_the_mark(trimmed
     starts = trimmed.starts()
     assert starts["data"] == 2
     assert starts["index"] == mark.batches["index"]["0"]
+
+
+def test_tombstones_without_a_leader_keep_no_other_topic_from_being_trimmed(
+    trimmed: Trimmed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, admin = trimmed.path.topics.tombstones, trimmed.trimmer.admin
+    admin.create_topics([TopicSpec(topic, 3)])
+    trimmed.trimmer.topics[Topic.TOMBSTONES] = topic
+    assert trimmed.path.context is not None
+    lanes = {str(lane): [TombstoneRange(0, 0, 5, "")] for lane in range(3)}
+    trimmed.path.context.fold().state.tombstones.lanes = lanes
+    start_offset, asked = admin.start_offset, list[int]()
+
+    def without_leader(at: TopicPartition) -> int:
+        if at.topic == topic:
+            asked.append(at.partition)
+            if at.partition == 1:
+                raise LeaderChangingError(f"{topic}[1] has no leader now")
+        return start_offset(at)
+
+    monkeypatch.setattr(admin, "start_offset", without_leader)
+    for _ in range(2 * EVERY):
+        trimmed.epoch()
+    assert asked == [0, 1] * 2, "each answer that does not come holds the loop up"
+    starts = trimmed.starts()
+    assert all(starts[name] > 0 for name in ("data", "keyed", "ledger", "epochs"))
+    snapshot = trimmed.path.state().last_snapshot
+    assert snapshot is not None
+    assert snapshot.batches["tombstones"] == {"0": 0}
 
 
 def test_a_thawed_coordinator_removes_no_document_of_its_successor(trimmed: Trimmed) -> None:

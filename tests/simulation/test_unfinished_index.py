@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.kept_secondary import FOLDER, NAME, changes, define, switch_on
 from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, row, second_epoch
-from tidemark.commit_coordinator.commit.unfinished_index import BUILDER_IS_DEAD_MS, NOBODY_BUILDS_MS
+from tidemark.commit_coordinator.commit.unfinished_index import BUILDER_IS_DEAD_S, NOBODY_BUILDS_S
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.index_definitions import read_index_definitions, write_index_definitions
@@ -90,7 +90,7 @@ def test_what_a_dead_builder_left_is_taken_out(tmp_path: Path, is_indexing: bool
         path.storage.create(f".hoodie/timeline/{instant}.indexing.requested", b"")
     before: Mapping[str, object] = read_index_definitions(path.storage)
     waits(path, 4)
-    limit_s = (BUILDER_IS_DEAD_MS if is_indexing else NOBODY_BUILDS_MS) / 1_000
+    limit_s = BUILDER_IS_DEAD_S if is_indexing else NOBODY_BUILDS_S
     path.clock.advance(limit_s - 60.0)
     waits(path, 4)
     assert read_index_definitions(path.storage) == before
@@ -117,7 +117,7 @@ def test_a_dead_build_of_any_kind_does_not_stop_the_stream_for_ever(tmp_path: Pa
     path = second_written(tmp_path)
     update_properties(path.storage, {keys.METADATA_PARTITIONS_INFLIGHT: names})
     waits(path, 4)
-    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.clock.advance(NOBODY_BUILDS_S)
     path.run_until_idle()
     assert path.state().committed.epoch == 2
     assert keys.METADATA_PARTITIONS_INFLIGHT not in read_table_config(path.storage).properties
@@ -129,9 +129,9 @@ def test_what_the_table_needs_is_never_taken_out(tmp_path: Path, needed: str) ->
     path = second_written(tmp_path)
     update_properties(path.storage, {keys.METADATA_PARTITIONS_INFLIGHT: f"{needed},bloom_filters"})
     waits(path, 4)
-    path.clock.advance(BUILDER_IS_DEAD_MS / 1_000)
+    path.clock.advance(BUILDER_IS_DEAD_S)
     waits(path, 4)
-    path.clock.advance(BUILDER_IS_DEAD_MS / 1_000)
+    path.clock.advance(BUILDER_IS_DEAD_S)
     waits(path, 4)
     config = read_table_config(path.storage)
     assert config.metadata_partitions_inflight == {needed}
@@ -153,7 +153,7 @@ def test_stats_that_were_ours_are_not_once_a_dead_builder_was_at_them(tmp_path: 
         },
     )
     waits(path, 4)
-    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.clock.advance(NOBODY_BUILDS_S)
     path.run_until_idle()
     assert path.state().committed.epoch == 2
     assert own_stats_columns(path.storage) is None
@@ -183,7 +183,7 @@ def test_a_dead_build_of_an_expression_index_is_taken_out(tmp_path: Path) -> Non
     before = read_index_definitions(path.storage)
     define_expression(path)
     waits(path, 4)
-    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.clock.advance(NOBODY_BUILDS_S)
     path.run_until_idle()
     assert path.state().committed.epoch == 2
     assert read_index_definitions(path.storage) == before
@@ -204,7 +204,7 @@ def test_an_index_that_a_restore_dropped_is_taken_out_and_told(tmp_path: Path, t
     assert path.write_open_attempt()
     drop_as_restores_do(path)
     waits(path, 4)
-    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.clock.advance(NOBODY_BUILDS_S)
     path.run_until_idle()
     assert path.state().committed.epoch == 2
     assert NAME not in read_index_definitions(path.storage)
@@ -227,14 +227,14 @@ def test_each_index_that_was_taken_out_is_told_until_it_is_there_again(tmp_path:
     path = second_written(tmp_path)
     define(path.storage, "v")
     waits(path, 4)
-    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.clock.advance(NOBODY_BUILDS_S)
     path.run_until_idle()
     path.tag([(row("a", 4, 4), DataOp.UPDATE, GROUP_A)])
     update_properties(path.storage, {keys.METADATA_PARTITIONS_INFLIGHT: "bloom_filters,vector_index_x"})
     for _ in range(4):
         path.step()
         path.clock.advance(SOON_S)
-    path.clock.advance(NOBODY_BUILDS_MS / 1_000)
+    path.clock.advance(NOBODY_BUILDS_S)
     path.run_until_idle()
     assert path.context is not None
     told = path.context.indexes_taken_out

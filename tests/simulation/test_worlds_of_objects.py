@@ -1,5 +1,5 @@
 """Whole worlds over a store without folders and renames: what writers make is published by the coordinator,
-once a decision names it. A hundred seeds, which change with the commit, so that a few commits have as many as
+once a decision names it. Twenty seeds, which change with the commit, so that some commits have as many as
 `TIDEMARK_COMMIT_WORLDS=300 make simulation` tries at once.
 
 A script that breaks a guarantee here is run with folders, too: where it does not there, publishing is to

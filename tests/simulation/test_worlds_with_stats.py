@@ -58,6 +58,8 @@ def test_every_guarantee_holds_beside_services() -> None:
     outcome = run_script(with_stats(with_services(WITH_SERVICES)))
     assert outcome.violations == (), "\n".join(outcome.log[-20:])
     assert outcome.reached["record of column stats"]
+    assert outcome.reached["merged record of column stats"]
+    assert outcome.reached["compact-index done"]
 
 
 @pytest.mark.parametrize(("verb", "nth"), [("crash", 1), ("crash", 2), ("freeze", 1)])

@@ -16,6 +16,10 @@ GROWTH_MAX: Final = 1.15
 SLACK_BYTES: Final = 2 << 20
 """So many bytes more are no growth of memory or disk, however little there was before."""
 _BYTES: Final = ("memory: ", "heap: ", "disk: ")
+_LATENCY: Final = "latency: "
+"""Records of the first minute wait until Spark is up, ten or twenty seconds: beside that no later minute
+would ever be much.
+"""
 RATE_MIN: Final = 0.95
 """The share of the rate that a soak reaches at least: below it, it did not measure what it names."""
 MINUTES_MIN: Final = 8
@@ -72,19 +76,21 @@ def grown(figures: Mapping[str, Figure]) -> Iterator[str]:
 
 def unsettled(figures: Mapping[str, Figure], settled: int) -> Iterator[str]:
     """What does not stay flat: one line for each figure that has, in minute `settled` (counted from 0) or
-    later, more than 1.15 times the greatest value before (of bytes: and `SLACK_BYTES` more).
+    later, more than 1.15 times the greatest value before (of bytes: and `SLACK_BYTES` more; of latency: the
+    first minute does not count). Raises ValueError where no minute comes before, or none after.
     """
     for name, measured in sorted(figures.items()):
         values = [value or 0.0 for value in measured]
-        if not 0 < settled < len(values):
+        begin = 1 if name.startswith(_LATENCY) else 0
+        if not begin < settled < len(values):
             raise ValueError(f"{name}: {len(values)} minutes, of which {settled} come before")
-        before = max(values[:settled])
+        before = max(values[begin:settled])
         worst = max(range(settled, len(values)), key=lambda minute: values[minute])
         slack = SLACK_BYTES if name.startswith(_BYTES) else 0
         if values[worst] > max(GROWTH_MAX * before, before + slack):
             yield (
                 f"{name} grows: {values[worst]:,.0f} in minute {worst + 1}, at most {before:,.0f} in minutes "
-                f"1 to {settled}; {GROWTH_MAX} times that is allowed"
+                f"{begin + 1} to {settled}; {GROWTH_MAX} times that is allowed"
             )
 
 

@@ -38,6 +38,7 @@ from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicSpec
+from tidemark.stream_runtime.kafka.ports import Admin
 from tidemark.stream_runtime.platform import child
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
@@ -139,7 +140,7 @@ class Soak:
         kafka = EmbeddedKafka(self._folder / "kafka", jars, java.home, settings=_BROKER)
         with kafka:
             self._write_config(kafka.bootstrap_servers)
-            self._create_topics()
+            self._create_input()
             try:
                 self._start()
                 return self._soak(kafka, heaps)
@@ -297,6 +298,7 @@ class Soak:
             if self._process.poll() is not None or time.monotonic() > end_s:
                 raise RuntimeError(f"`tidemark run` does not serve: {self._said()}")
             time.sleep(0.5)
+        self._with_admin(lambda admin: admin.configure_topic(TopicNames(TABLE).tombstones, self._retention()))
         self._pids = dict(self._roles())
 
     def _serves(self) -> bool:
@@ -370,20 +372,21 @@ class Soak:
             **({"archive": archive} if short else {}),
         }
 
-    def _create_topics(self) -> None:
-        """Those that time may delete from. `run` makes the others; dead letters are among those, since the
-        coordinator gives their topic the configured retention, whoever made it.
+    def _create_input(self) -> None:
+        topic = TopicSpec(INPUT, PARTITIONS, config=self._retention())
+        self._with_admin(lambda admin: admin.create_topics([topic]))
+
+    def _retention(self) -> dict[str, str]:
+        """Of the topics that time deletes from. `run` makes those of tombstones and dead letters, and each
+        start gives them the configured retention, whoever made them; that of tombstones is hours.
         """
-        names, keep_ms = TopicNames(TABLE), self._settings.retention_s * 1_000
+        keep_ms = self._settings.retention_s * 1_000
         # Kafka deletes whole segments: one that is not full would keep what is older.
-        retention = {"retention.ms": str(keep_ms), "segment.ms": str(keep_ms // 4)}
+        return {"retention.ms": str(keep_ms), "segment.ms": str(keep_ms // 4)}
+
+    def _with_admin(self, act: Callable[[Admin], None]) -> None:
         admin = ConfluentKafkaClient.from_config(load_config(self._config)).admin()
         try:
-            admin.create_topics(
-                [
-                    TopicSpec(INPUT, PARTITIONS, config=retention),
-                    TopicSpec(names.tombstones, PARTITIONS, config=retention),
-                ]
-            )
+            act(admin)
         finally:
             admin.close()

@@ -218,8 +218,8 @@ def index_taken_out_while_it_is_built(ground: Ground) -> None:
     """The same, What a dead builder left: an index is taken out when nobody can be building it any more. Here
     it is at once, so a builder that lives lists an index without a definition.
     """
-    ground.replace(unfinished_index, "NOBODY_BUILDS_MS", 0)
-    ground.replace(unfinished_index, "BUILDER_IS_DEAD_MS", 0)
+    ground.replace(unfinished_index, "NOBODY_BUILDS_S", 0)
+    ground.replace(unfinished_index, "BUILDER_IS_DEAD_S", 0)
 
 
 @planted("G6")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
+from tests.simulation.world.checkers.needless_services import NeedlessServices
 from tests.simulation.world.checkers.needless_work import NeedlessWork
 from tests.simulation.world.script import Script, parse
 from tests.simulation.world.world import Outcome, run_script
@@ -49,12 +50,13 @@ class Planted:
         return parse((SCRIPTS / f"{self.name}.txt").read_text())
 
     def run(self, script: Script) -> Outcome:
-        """The script with the bug. Needless work is put aside, which many a bug leads to before its own
-        guarantee falls: that is to be found all the same.
+        """The script with the bug. Needless work is put aside unless it is what the bug leads to: many a bug
+        leads to some before its own guarantee falls, which is to be found all the same.
         """
         with ExitStack() as stack:
             ground = Ground(stack)
-            ground.replace(NeedlessWork, "_violated", lambda *_: None)
+            for judge in (NeedlessWork, NeedlessServices) if "G7" not in self.falls else ():
+                ground.replace(judge, "_violated", lambda *_: None)
             self.plant(ground)
             return run_script(script)
 

@@ -4,7 +4,7 @@ lane a row is, and what a delete says.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 import numpy as np
@@ -19,6 +19,7 @@ from tidemark.hudi_format.metadata_table.partitions import files
 from tidemark.hudi_format.metadata_table.partitions.files import ALL_PARTITIONS_KEY, FilesRecord
 from tidemark.hudi_format.metadata_table.record_schema import RECORD_TYPE_ALL_PARTITIONS
 from tidemark.hudi_format.partitioned_lanes import identity_lanes
+from tidemark.hudi_format.record_index_hash import java_hash
 from tidemark.index_assigner.index import cache_keys, partitioned, units
 from tidemark.index_assigner.shuffle import row_identity
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
@@ -26,6 +27,9 @@ from tidemark.index_assigner.shuffle.row_identity import RowIdentity
 from tidemark.stream_writer import group_task, partition_task
 from tidemark.stream_writer.index_task import last_changes
 from tidemark.stream_writer.publishing import prepare_file
+
+_BEGUN: Final = 3
+"""File groups of a partition, as the bug that needs them counts them."""
 
 
 @planted("G5")
@@ -155,5 +159,23 @@ def lane_by_key_alone(ground: Ground) -> None:
 
     def lanes(keys: Any, ids: Any, paths: Any, count: int) -> Any:
         return identity_lanes(keys, np.zeros_like(ids), [""] if len(keys) else paths, count)
+
+    ground.replace(row_identity, "identity_lanes", lanes)
+
+
+@planted("G1", "G2", "G3")
+def lane_by_shard(ground: Ground) -> None:
+    """The number of a partition's shards takes no part in the lane. Here the lane is that of the key's shard:
+    while the partition has no file groups the number is unknown and one stands for it, later it is that of
+    the groups which somebody began, so the rows of a key go to two lanes.
+    """
+    seen: dict[str, int] = {}
+
+    def lanes(keys: Any, ids: Any, paths: Any, count: int) -> Any:
+        shards = np.array([seen.get(path, 1) for path in paths] or [1])
+        seen.update(dict.fromkeys(paths, _BEGUN))
+        of_key = np.abs(java_hash(keys).astype(np.int64)) % (shards[ids] if len(ids) else 1)
+        of_path = np.abs(java_hash(pa.array(paths, pa.string())).astype(np.int64))
+        return ((of_key + (of_path[ids] if len(ids) else 0)) % count).astype(np.int32)
 
     ground.replace(row_identity, "identity_lanes", lanes)

@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 
 from tests.simulation.planted.mutant import Ground, planted
+from tidemark.commit_coordinator.commit import attempt_effects
+from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services import archivals, cleans, compactions, steps
 from tidemark.commit_coordinator.table_services.compactions import CompactData, CompactIndex
 from tidemark.commit_coordinator.table_services.handler import DecidedAction, LockedStep
 from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.epoch_protocol.service_entries import ServiceVoided
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.file_group.names import LogFileName
@@ -145,7 +148,7 @@ def _instant(log_file: str) -> str:
 @planted("G2")
 def index_compacted_shard_by_shard(ground: Ground) -> None:
     """All file groups of the metadata table are compacted at once, and no instant leaves its timeline whose
-    log files are in a current slice. Here one group is compacted at a time, and the newest compaction bounds
+    log files are in a current slice. Here one shard is compacted at a time, and the newest compaction bounds
     archival: Hudi drops log blocks of instants that are on no timeline.
     """
     real = compaction_planning.plan_index_compaction
@@ -154,11 +157,12 @@ def index_compacted_shard_by_shard(ground: Ground) -> None:
         found = real(*args)
         if not isinstance(found, CompactionPlan):
             return found
-        return msgspec.structs.replace(found, operations=found.operations[-1:])
+        shards = [each for each in found.operations if each.partition == "record_index"]
+        return msgspec.structs.replace(found, operations=tuple(shards[-1:])) if shards else None
 
     ground.replace(compactions, "plan_index_compaction", plan)
     ground.replace(compaction_planning, "plan_index_compaction", plan)
-    ground.replace(archivals, "_in_slices", lambda *_: set())
+    ground.replace(archivals, "in_slices", lambda *_: set())
 
 
 @planted("G1", "G4")
@@ -190,6 +194,14 @@ def partitions_left_out_are_not_named(ground: Ground) -> None:
     ground.replace(compactions, "plan_data_compaction", plan)
 
 
+@planted("G4")
+def archived_before_the_next_compaction(ground: Ground) -> None:
+    """A write that was open when a compaction was planned is archived after the next compaction of its file
+    groups. Here it need not be behind it: readers without the archive look for its rows before the first one.
+    """
+    ground.replace(archive_planning, "_behind", lambda *_: None)
+
+
 @planted("G2")
 def newest_index_compaction_archived(ground: Ground) -> None:
     """The newest compaction of the metadata table stays on its timeline, for itself and for restores. Here it
@@ -198,7 +210,8 @@ def newest_index_compaction_archived(ground: Ground) -> None:
 
     class Limit(archive_planning._Limit):
         def at(self, time: str | None, reason: str) -> None:
-            if reason not in ("the newest compaction", "the data table's timeline"):
+            kept = "the newest compaction", "the data table's timeline", archive_planning.BASE_IN_USE
+            if reason not in kept:
                 super().at(time, reason)
 
     ground.replace(archive_planning, "_Limit", Limit)
@@ -218,3 +231,19 @@ def rewind_forgets_services(ground: Ground) -> None:
         return verdict
 
     ground.replace(Fold, "_rewind", rewind)
+
+
+@planted("G7")
+def rewind_voids_services(ground: Ground) -> None:
+    """A rewind leaves service actions alone: it moves no file. Here it voids what is not decided, as it does
+    an attempt: merges are done in vain, and where one rewind follows on another no compaction ever ends well.
+    """
+    real = attempt_effects._rewound
+
+    def rewound(context: Context, reason: str, own_instant: str | None) -> list[Any]:
+        held = context.fold().state.services.values()
+        undecided = [each.planned.service for each in held if each.decided is None]
+        voids = [ServiceVoided(context.term, number, reason) for number in undecided]
+        return [*real(context, reason, own_instant), *voids]
+
+    ground.replace(attempt_effects, "_rewound", rewound)

@@ -72,6 +72,14 @@ _REPORT_S: Final = 0.005
 _TASK_ATTEMPTS: Final = 4
 _SLOTS: Final = 2
 _NEVER_S: Final = 1e6
+_PLACES: Final = frozenset(
+    {
+        WriterFailpoint.WRITER_INDEXED,
+        WriterFailpoint.MERGES_BEGUN,
+        WriterFailpoint.MERGES_WAVE,
+        WriterFailpoint.MERGES_REPORTED,
+    }
+)
 _ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
 
 
@@ -354,6 +362,7 @@ class WriterActor:
             services,
             _InProcess(lambda token: files_of(cast(Any, self._storage), token)),
             MergeSettings(self._uri, config.table_services.task_memory_bytes, 1.0),
+            self._reached,
             keep_s=_NEVER_S,
         )
         self._works_on_services = config.table_services.enabled
@@ -369,7 +378,7 @@ class WriterActor:
 
     def _reached(self, place: WriterFailpoint) -> None:
         """The other steps are calls, which are places already."""
-        if place is WriterFailpoint.WRITER_INDEXED:
+        if place in _PLACES:
             self.process.place(f"failpoint {place.value}")
 
     def _plan_tasks(self, begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:

@@ -236,6 +236,7 @@ class Events(Feeding):
         self.storage.memory.delete_tree(LOCK_PATH)
         self.storage.memory.delete(LOCK_PATH)
         self._partitions.lock_was_taken()
+        self._work.lock_was_taken()
 
     def _do_hurry(self) -> None:
         actor = self._coordinator()

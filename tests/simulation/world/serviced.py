@@ -46,6 +46,8 @@ _REFUSED: Final = {
     "writer": ("storage.publish", "storage.write_in_pieces", ""),
 }  # fmt: skip
 """Words of places at which the storage refuses a call that writes; "": any."""
+_MERGES: Final = ("merges_wave", "merges_begun", "merges_reported")
+"""Where a writer dies in the stead of a kill, in every second scene."""
 _SCENES, _REFUSALS = 14, 8
 _KEYS, _DAYS = 6, 3
 
@@ -110,7 +112,10 @@ def _scene(dice: Random, time: int) -> list[Event]:
         for _ in range(dice.randint(1, 3)):
             scene += [("foreign", *dice.choice(_FOREIGN).split()), *_rounds(dice.randint(0, 4))]
     else:
-        scene += [dice.choice((("replace", "coordinator"), ("kill", "writer"), ("wait", "1500")))]
+        event: Event = dice.choice((("replace", "coordinator"), ("kill", "writer"), ("wait", "1500")))
+        if event == ("kill", "writer") and time % 20:
+            event = ("crash", "writer", "1", _MERGES[time // 20 % len(_MERGES)])
+        scene += [event]
     return [*scene, *_rounds(dice.randint(1, 4))]
 
 

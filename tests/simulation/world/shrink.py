@@ -7,8 +7,14 @@ from typing import Final
 
 from tests.simulation.world.script import Event, Script
 from tests.simulation.world.world import Outcome, run_script
+from tidemark.stream_runtime.clock import Clock, SystemClock
 
 RUNS_MAX: Final = 600
+SECONDS_MAX: Final = 300.0
+"""Of the clock, after which the shortest script so far is good enough: a run of a long script takes half a
+minute on a busy machine, and six hundred of them would take more time than all tests together have.
+"""
+_CLOCK: Final = SystemClock()
 
 
 def failure_of(outcome: Outcome) -> str:
@@ -26,8 +32,13 @@ def shrink(
     script: Script,
     run: Callable[[Script], Outcome] = run_script,
     runs_max: int = RUNS_MAX,
+    seconds_max: float = SECONDS_MAX,
+    clock: Clock = _CLOCK,
 ) -> tuple[Script, Outcome]:
-    """The shortest script found, and its outcome. ``script`` has to fail."""
+    """The shortest script that was found in `runs_max` runs and `seconds_max` of `clock`, and its outcome.
+    ``script`` has to fail.
+    """
+    ends_s = clock.monotonic_s() + seconds_max
     outcome = run(script)
     wanted = failure_of(outcome)
     if not wanted:
@@ -37,18 +48,19 @@ def shrink(
         script = script.of(script.events[: outcome.at + 1])
     runs = 0
 
+    def is_over() -> bool:
+        return runs >= runs_max or clock.monotonic_s() >= ends_s
+
     def fails(events: list[Event]) -> Outcome | None:
         nonlocal runs
-        if runs >= runs_max:
-            return None
         runs += 1
         found = run(script.of(events))
         return found if failure_of(found) == wanted else None
 
     events, size = list(script.events), max(len(script.events) // 2, 1)
-    while size >= 1 and runs < runs_max:
+    while size >= 1 and not is_over():
         at, removed = 0, False
-        while at < len(events):
+        while at < len(events) and not is_over():
             shorter = events[:at] + events[at + size :]
             found = fails(shorter)
             if found is None:

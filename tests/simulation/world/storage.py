@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from testing.faulty_storage import FaultyStorage
 from testing.memory_storage import InMemoryStorage
 from testing.objects.store import ObjectStore
-from tidemark.hudi_format.storage.base import parent_of
+from tidemark.hudi_format.storage.base import join_path, parent_of
 from tidemark.stream_runtime.clock import Clock
 
 _CHANGED_PATHS: Final = {
@@ -86,7 +86,9 @@ class WatchedStorage:
         """
         names = self._names.get(folder)
         if names is None:
-            names = [info.name for info in self.memory.list(folder) if not info.is_dir]
+            # Without what `list` finds out of each file, which nobody here asks for.
+            files = self.memory._files
+            names = sorted(name for name in self.memory.names(folder) if join_path(folder, name) in files)
             self._names[folder] = names
         return names
 

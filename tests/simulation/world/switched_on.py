@@ -8,6 +8,8 @@ from tests.simulation import kept_secondary
 from tests.simulation.kept_stats import switch_on
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.storage import WatchedStorage
+from tidemark.hudi_format.model import instant_from_ms, instant_to_ms
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 
 COLUMNS = ("id", "ts", "v")
 GROUPS = 2
@@ -31,6 +33,11 @@ class SwitchedOn:
             if self._stats:
                 switch_on(cast(Any, self._storage), COLUMNS, GROUPS)
             if self._secondary:
-                kept_secondary.switch_on(cast(Any, self._storage), GROUPS, "ts")
+                kept_secondary.switch_on(cast(Any, self._storage), GROUPS, "ts", self._next_completion())
                 self._judge.has_secondary()
         self._waits = False
+
+    def _next_completion(self) -> str:
+        """No two instants complete at one time: `verify` would find that, and an operator could not go on."""
+        built = load_timeline(cast(Any, self._storage), METADATA_TABLE_ROOT).completed()
+        return instant_from_ms(1 + max(instant_to_ms(str(instant.completion)) for instant in built))

@@ -5,6 +5,8 @@
   of an archived one count no more.
 * An instant that leaves the metadata table's timeline has no log file in a current slice of it: Hudi would
   read that file no more.
+* A write that leaves the data table's timeline has no log file in a current slice that was requested after
+  it: a reader without the archive would count the file to the slice before.
 * A plan of a data compaction names as missing each partition in which it leaves log files: Hudi's planner
   looks nowhere else.
 * No instant of the metadata table has a heartbeat: while there is a fresh one every write of Spark fails.
@@ -31,7 +33,7 @@ class WatchedServices:
 
     def __init__(self, judge: Judge, reader: Reader, storage: WatchedStorage) -> None:
         self._judge, self._reader, self._storage = judge, reader, storage
-        self._metadata = NO_TIMELINE
+        self._data = self._metadata = NO_TIMELINE
         # An archival deletes what tells a compaction from a commit before it deletes the completed file.
         self._compactions = set[str]()
 
@@ -45,7 +47,9 @@ class WatchedServices:
         self._check_completed(folder)
         if folder == METADATA_TIMELINE:
             self._check_archived()
-        elif name.endswith(_PLAN) and not self._judge.is_elsewhere:
+            return
+        self._check_archived_writes()
+        if name.endswith(_PLAN) and not self._judge.is_elsewhere:
             self._check_missing(name)
 
     def _check_completed(self, folder: str) -> None:
@@ -70,6 +74,26 @@ class WatchedServices:
         for file in read:
             if file.is_log and file.instant in gone:
                 self._judge.say("G2", f"{file.path} is read, and its instant left the timeline")
+
+    def _check_archived_writes(self) -> None:
+        before, after = self._data, self._reader.data_timeline()
+        self._data = after
+        gone = before.completed.keys() - after.completed.keys()
+        if self._judge.is_elsewhere or not gone:
+            return
+        files = {folder: list(self._storage.names(folder)) for folder in self._storage.folders()}
+        for group, names in groups_of(files).items():
+            if group in after.replaced:
+                continue
+            newest = slices_of(names, after.hudi, after.scheduled.get(group))[-1:]
+            late = (
+                log
+                for each in newest
+                for log in map(parse_data_file, each.logs)
+                if log and log.instant in gone and log.instant < each.instant
+            )
+            for log in late:
+                self._judge.say("G4", f"{log.name} is archived, and belongs behind a later compaction")
 
     def _check_missing(self, name: str) -> None:
         if name not in self._storage.names(DATA_TIMELINE):

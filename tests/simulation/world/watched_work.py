@@ -1,4 +1,4 @@
-"""Tells the judge of needless work what a world did, with all decisions before it told first."""
+"""Tells the judges of needless work what a world did, with all decisions before it told first."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from tests.hudi_rules.slices import parse_data_file
 from tests.simulation.world.actors import Actor, CoordinatorActor
 from tests.simulation.world.checkers.judge import Judge
+from tests.simulation.world.checkers.needless_services import NeedlessServices
 from tests.simulation.world.checkers.needless_work import NeedlessWork
 from tests.simulation.world.checkers.timelines import DATA_TIMELINE
 from tests.simulation.world.storage import WatchedStorage
@@ -41,18 +42,26 @@ class WatchedWork:
             return {file.instant for file in files if file is not None}
 
         self._work = NeedlessWork(judge.say, self._names, self._topics.since.generation, index_instants)
+        self._services = NeedlessServices(judge.say)
         self._read = 0
 
     def follow(self) -> None:
         """What is new in the decisions."""
         self._topics.follow()
+        self._take()
+
+    def _take(self) -> None:
         decisions = self._topics.decisions
         for offset, entry in decisions[self._read :]:
             self._work.decided(offset, entry)
+            self._services.decided(offset, entry)
         self._read = len(decisions)
 
     def foreign_stored(self, path: str) -> None:
         """Another engine wrote or deleted something there, or it is there again."""
+        # Many files in a step, in which nobody else appends anything.
+        self._take()
+        self._services.caused()
         folder, _, name = path.rpartition("/")
         if folder == DATA_TIMELINE and name in self._names():
             self._told(lambda: self._work.foreign_completed(name))
@@ -70,10 +79,18 @@ class WatchedWork:
     def broker(self, is_down: bool) -> None:
         """The broker stopped or started."""
         self._told(lambda: self._work.broker(is_down))
+        self._services.broker(is_down)
+
+    def lock_was_taken(self) -> None:
+        """Somebody deleted the table's lock, whoever held it."""
+        self._told(self._services.caused)
 
     def aimed_at_seat(self, seat: str) -> None:
-        """A call of the seat's process will fail."""
-        self._work.aimed_at(_kind(seat))
+        """A call to storage of the seat's process will fail."""
+        kind = _kind(seat)
+        self._work.aimed_at(kind)
+        if kind in ("coordinator", "writer"):
+            self._services.refused(kind)
 
     def aimed_at_writers_of(self, what: str) -> None:
         """Something goes wrong with a message of this topic, or with a transaction of this identity."""
@@ -83,6 +100,7 @@ class WatchedWork:
     def begins(self, process: str) -> None:
         """A process was started."""
         self._told(lambda: self._work.begins(process, _kind(process)))
+        self._services.begins(_kind(process))
 
     def ends(self, actor: Actor, error: str) -> None:
         """A process ended by itself."""

@@ -55,8 +55,7 @@ def partitioned(seed: int) -> Script:
     if setup.partition == "none":
         # Such a table is refused.
         setup = replace(setup, partition="day")
-    # Who checks column stats reads log files that our cleans delete.
-    setup = replace(setup, secondary=False, stats=setup.stats and not setup.services)
+    setup = replace(setup, secondary=False)
     author = _Author(dice, script.events)
     author.adds_taken_back(Random(f"taken back of {seed}"))
     return Script(setup, tuple(author.events), seed)

@@ -7,6 +7,7 @@ What is drawn here is drawn apart, so the rest of such a world is that of its se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -42,9 +43,17 @@ def with_secondary(script: Script) -> Script:
         events[at:at] = _builders(dice)
     for number in range(dice.choice((0, 1, 2))):
         at = dice.randint(len(events) // 2, len(events))
-        events.insert(at, ("feed", "long", f"l{number}"))
+        if not _is_restored(events[at:]):
+            events.insert(at, ("feed", "long", f"l{number}"))
     _leave_another(Random(f"left builds of {script.seed}"), events)
     return Script(replace(script.setup, secondary=starts), tuple(events), script.seed)
+
+
+def _is_restored(events: Sequence[Event]) -> bool:
+    """Whether a restore is among them: it takes the index away, and a record that nobody has tagged before
+    is a row like any other, however long it is.
+    """
+    return ("foreign", "restore") in {event[:2] for event in events}
 
 
 def _leave_another(dice: Random, events: list[Event]) -> None:

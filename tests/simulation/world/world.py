@@ -104,6 +104,7 @@ class World(Events):
             ),
             "tombstone ended": self.judge._model.ended,
             "record of column stats": self.judge.indexes.stats.checked,
+            "merged record of column stats": self.judge.indexes.stats.merged,
             "entry of a secondary index": self.judge.indexes.secondary.checked,
             "reader ended by a deadly record": self.deadly.deaths.total(),
             **self._rich(len(decisions.commits)),

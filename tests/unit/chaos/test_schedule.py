@@ -7,15 +7,32 @@ from random import Random
 
 import pytest
 
+from tests.chaos.cluster import MERGER, WRITER
 from tests.chaos.cuts import CUTS
 from tests.chaos.disks import SIZES_MIB
 from tests.chaos.faults import FAULTS
-from tests.chaos.schedule import NEED_ANOTHER_FAULT, Order, catalogue, endless, more, must, once
+from tests.chaos.schedule import (
+    DRAWN,
+    NEED_ANOTHER_FAULT,
+    OF_A_COMPACTION,
+    Order,
+    catalogue,
+    endless,
+    more,
+    must,
+    once,
+)
 from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.stream_writer.failpoints import WriterFailpoint
 
 ROLES = ("coordinator", "assigner", "writer")
+
+
+def shortened_by(seed: int) -> list[Order]:
+    """What the short campaign of the seed does."""
+    random = Random(seed)
+    return [order for step in [*must(random), *more(random, SIZES_MIB)] for order in step]
 
 
 def places(orders: list[Order], *faults: str) -> set[str]:
@@ -31,9 +48,33 @@ def test_every_failpoint_of_every_service_is_died_and_frozen_at():
     assert places(orders, "exit-at") == every
     assert places(orders, "freeze-at", "freeze-coordinator-at") == every
     assert {each.fault for each in orders} == FAULTS.keys()
-    shortened = [order for step in [*must(Random(1)), *more(Random(1), SIZES_MIB)] for order in step]
-    assert places(shortened, "exit-at") == every
+    shortened = shortened_by(1)
+    assert places(shortened, "exit-at") > every
     assert {each.fault for each in shortened} == FAULTS.keys(), "the short campaign has one of each"
+
+
+def test_each_short_campaign_dies_at_other_steps_of_table_services():
+    merges = {point for point in WriterFailpoint if point.startswith("merges_")}
+    drawn: set[str] = set()
+    for seed in range(60):
+        steps = must(Random(seed))
+        died = [places([order], "exit-at") for step in steps for order in step]
+        of_services = [points & SERVICE_FAILPOINTS for points in died if points & SERVICE_FAILPOINTS]
+        of_merges = [points & merges for points in died if points & merges]
+        assert [len(points) for points in (*of_services, *of_merges)] == [DRAWN, 1]
+        drawn = drawn.union(*of_services, *of_merges)
+    assert drawn == {*OF_A_COMPACTION, *merges}
+    assert shortened_by(1) != shortened_by(2)
+
+
+def test_with_services_no_coordinator_has_a_clock_that_is_early():
+    campaigns = [catalogue(1, SIZES_MIB, services=True), *(shortened_by(seed) for seed in range(20))]
+    skews = {order.target for orders in campaigns for order in orders if order.fault == "skew-clock"}
+    assert {target for target in skews if target.startswith("coordinator:")} == {
+        "coordinator:-3600000",
+        "coordinator:-3600000@8",
+    }
+    assert "assigner-1:3600000" in skews
 
 
 def test_with_services_their_failpoints_are_died_and_frozen_at_as_well():
@@ -44,6 +85,21 @@ def test_with_services_their_failpoints_are_died_and_frozen_at_as_well():
     assert CoordinatorFailpoint.BEFORE_SERVICE_VOIDED in alone
     assert places(added, "exit-at") == alone | merges
     assert places(added, "freeze-coordinator-at") == alone
+
+
+def test_merges_are_broken_where_they_run():
+    beside, apart = (catalogue(1, SIZES_MIB, services=True, separate=separate) for separate in (False, True))
+    merges = {point for point in WriterFailpoint if point.startswith("merges_")}
+    assert not [order for order in beside if order.part == MERGER]
+    of_merger = [order for order in apart if order.part == MERGER]
+    assert places(of_merger, "exit-at") == places(of_merger, "freeze-at") == merges
+    assert {order.fault for order in of_merger} == {"kill", "freeze", "exit-at", "freeze-at", "cut"}
+    # Nothing is merged in the writer then: a wait for its failpoint would end the round.
+    of_writer = [order for order in apart if order.part == WRITER]
+    assert not places(of_writer, "exit-at", "freeze-at") & merges
+    assert set(apart) - set(of_merger) == {
+        order for order in beside if order.part != WRITER or order.point not in merges
+    }
 
 
 @pytest.mark.parametrize(("nodes", "no_spark"), [(1, False), (1, True), (3, False)])

@@ -42,6 +42,17 @@ def test_no_minute_after_the_settled_one_is_much_above_those_before(last: float,
         list(unsettled({"timeline: data": figure}, 6))
 
 
+def test_the_minute_in_which_processes_start_permits_no_later_latency() -> None:
+    started, steady = 10_620.0, [2_040.0] * 5
+    slow = [started, *steady, 2_590.0, 2_040.0]
+    (found,) = unsettled({"latency: p99 ms": slow}, 6)
+    assert "grows: 2,590 in minute 7, at most 2,040 in minutes 2 to 6" in found
+    assert list(unsettled({"latency: p99 ms": [started, *steady, 2_340.0]}, 6)) == []
+    assert list(unsettled({"files: table": slow}, 6)) == [], "the first minute of a size counts"
+    with pytest.raises(ValueError, match="8 minutes, of which 1"):
+        list(unsettled({"latency: p99 ms": slow}, 1))
+
+
 def test_a_few_more_bytes_of_little_are_no_growth() -> None:
     assert list(unsettled({"disk: state": [1 << 20, 3 << 20]}, 1)) == []
     assert list(unsettled({"disk: state": [1 << 20, (3 << 20) + 1]}, 1))

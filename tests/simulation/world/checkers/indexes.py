@@ -27,7 +27,7 @@ class Indexes:
         self, instant: str, commit: Mapping[str, Any], decisions: Iterable[tuple[int, Entry]], view: View
     ) -> Iterator[str]:
         """What is wrong with them after a commit, whose metadata is given. ``view``: the table after it."""
-        yield from self.stats.faults(instant, commit, decisions)
+        yield from self.stats.faults(instant, commit, decisions, view)
         yield from (f"commit {instant}: {fault}" for fault in self._secondary_faults(view))
         if "tidemark.epoch" in (commit.get("extraMetadata") or {}):
             for index in sorted(self._unfinished()):

@@ -111,12 +111,11 @@ class Judge:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Another engine acts: in which order it makes and deletes files, and what its clock says, is none of
-        our doing. What it leaves is looked at.
-        """
+        """Another engine acts, in its own order and by its own clock. What it leaves is looked at."""
         self.is_elsewhere = True
         try:
-            yield
+            with self.indexes.stats.watched(self.topics):
+                yield
         finally:
             self.is_elsewhere = False
         try:

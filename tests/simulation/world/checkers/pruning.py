@@ -53,6 +53,26 @@ def record_faults(
             yield f"{low!r} to {high!r} leaves out {lost[:3]!r}"
 
 
+def merged_record(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What Hudi's readers make of two entries of one key, None for a delete: the newer replaces a deleted
+    one, deletes, and replaces where it calls its bounds tight; else bounds are widened, and counts added.
+    """
+    if new is None or new["isDeleted"]:
+        return None
+    if old is None or new["isTightBound"]:
+        return new
+    lows, highs = (
+        [each[name] for each in (old, new) if each[name] is not None] for name in ("minValue", "maxValue")
+    )
+    counts = {name: old[name] + new[name] for name in ("valueCount", "nullCount")}
+    low, high = min(lows, key=_of_bound, default=None), max(highs, key=_of_bound, default=None)
+    return {**new, **counts, "minValue": low, "maxValue": high}
+
+
+def _of_bound(bound: Mapping[str, Any]) -> Any:
+    return _order(bound["value"])
+
+
 def _is_within(low: Any, high: Any, value: Any) -> bool:
     if low is None:
         return False

@@ -43,6 +43,7 @@ _HISTORY: Final = f"{DATA_TIMELINE}/history"
 _INDEX_FOLDER: Final = ".hoodie/metadata/record_index"
 _FILES_FOLDER: Final = ".hoodie/metadata/files"
 _SECONDARY_FOLDER: Final = ".hoodie/metadata/secondary_index_by_ts"
+_STATS_FOLDER: Final = ".hoodie/metadata/column_stats"
 _ALL_PARTITIONS: Final = "__all_partitions__"
 _T = TypeVar("_T")
 
@@ -57,8 +58,8 @@ _Slices = tuple[tuple[DataFile, ...], Merged]
 
 class View(NamedTuple):
     """What a reader that looks now works with. Equal views hold equal rows. ``data``: all committed files;
-    ``merged``, ``shards``, ``listing``, ``secondary``: what is read of the table, the record index, the
-    `files` partition and the secondary index.
+    ``merged``, ``shards``, ``listing``, ``secondary``, ``stats``: what is read of the table, the record
+    index, the `files` partition, the secondary index and the column stats.
     """
 
     data: tuple[DataFile, ...]
@@ -66,6 +67,7 @@ class View(NamedTuple):
     shards: Merged
     listing: Merged
     secondary: Merged = ()
+    stats: Merged = ()
 
 
 class Content(NamedTuple):
@@ -175,16 +177,18 @@ class Reader:
         shards = slices(_INDEX_FOLDER, lambda file: valid(file) and file.file_id not in hidden, metadata)
         listed = slices(_FILES_FOLDER, valid, metadata)
         secondary = slices(_SECONDARY_FOLDER, valid, metadata)
+        stats = slices(_STATS_FOLDER, valid, metadata)
         return self._once(
             "view",
             "",
-            (shards, listed, secondary, *groups),
+            (shards, listed, secondary, stats, *groups),
             lambda: View(
                 tuple(file for files, _ in groups for file in files),
                 tuple(each for _, merged in groups for each in merged),
                 shards[1],
                 listed[1],
                 secondary[1],
+                stats[1],
             ),
         )
 

@@ -152,7 +152,7 @@ class IndexBuilding:
         """
         storage, data, metadata = self._storage, look.timeline.hudi, look.metadata.hudi
         storage.delete_tree(FOLDER)
-        instant = f"{sum(each < '1' for each in metadata.instants):017d}"
+        instant = instants.build_instant(metadata.instants)
         with self._bench.clock.beyond(max(data.newest, metadata.newest)):
             completion = self._bench.instant(look)
         logs = logs_of(storage, instant, entries_of(self._rows), (), _GROUPS)

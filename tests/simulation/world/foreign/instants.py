@@ -4,6 +4,8 @@ as Hudi names them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import count
 from typing import Any, Final
 
 from tests.hudi_rules.table import DATA, METADATA
@@ -51,6 +53,15 @@ def delete(storage: Any, instant: str, root: str = DATA, keeps_plan: bool = Fals
     for _, name in sorted(found):
         storage.delete(f"{root}/{name}")
     storage.sync_dir(root)
+
+
+def build_instant(active: Collection[str]) -> str:
+    """The instant at which an index is built: the first `0000…N` that is not on the metadata table's active
+    timeline, also where the archive has it. The timeline begins there from then on, so a base file of an
+    archived compaction counts no more. (`generateUniqueInstantTime` in `HoodieBackedTableMetadataWriter`, and
+    `containsOrBeforeTimelineStarts`, which `HoodieFileGroup.isFileSliceCommitted` asks; Hudi 1.2.0.)
+    """
+    return next(each for number in count() if (each := f"{number:017d}") not in active)
 
 
 # ---------------------------------------------------------------- lock

@@ -75,7 +75,7 @@ class ForeignStats:
         that there is.
         """
         data, metadata = look.timeline.hudi, look.metadata.hudi
-        instant = f"{sum(each < '1' for each in metadata.instants):017d}"
+        instant = instants.build_instant(metadata.instants)
         with self._bench.clock.beyond(max(data.newest, metadata.newest)):
             completion = self._bench.instant(look)
         for group in range(_GROUPS):
