@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from pathlib import Path
 from typing import Final
 
-_STATUS: Final = Path("/proc/self/status")
-_ANONYMOUS: Final = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
+from tidemark.stream_runtime import allocator
+
 _EVERY_S: Final = 1.0
 
 
 def anonymous_bytes() -> int:
     """``RssAnon`` of this process in bytes. Linux only: raises OSError elsewhere."""
-    found = _ANONYMOUS.search(_STATUS.read_text())
+    found = allocator.anonymous_bytes()
     if found is None:
-        raise OSError(f"{_STATUS} has no RssAnon")
-    return int(found[1]) * 1024
+        raise OSError("/proc/self/status has no RssAnon")
+    return found
 
 
 class AnonymousMemory:

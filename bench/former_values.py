@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.conditions import conditions, load_average
-from bench.whole_run import report, say
+from bench.whole_run import command_line, report, say
 from bench.workload import key_text
 from tidemark.epoch_protocol.kept_indexes import KeptSecondary
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
@@ -153,11 +153,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.former_values",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("former_values", __doc__)
     add = parser.add_argument
     add("--slices", type=int, default=64)
     add("--rows", type=int, default=1_000_000, help="rows of a slice")
@@ -165,8 +161,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--epochs", type=int, default=12, help="without and with the index: so many of each")
     add("--kept", type=int, default=4_096, help="MiB that workers may keep")
     add("--seed", type=int, default=17452)
-    add("--work", type=Path, help="folder for the table; what is made there is removed at the end")
-    add("--out", type=Path, help="the report as JSON")
     return parser.parse_args(argv)
 
 

@@ -32,7 +32,9 @@ from bench.hudi_settings import SPARK_SETTINGS, compaction_options, settle_optio
 from bench.kafka_batches import BatchTopic
 from bench.workload import Workload
 from tests.interop.judge import HudiJudge
+from tests.interop.spark_operations import SparkOperations
 from tests.interop.spark_session import start_spark
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import ensure_jars
 from tidemark.stream_runtime.platform.java import find_java
@@ -96,6 +98,12 @@ class HudiTable:
         started = time.perf_counter()
         self._write(read(), "upsert", options)
         return time.perf_counter() - started
+
+    def create_index(self, column: str) -> None:
+        """CREATE INDEX: a secondary index of all rows that are there, which later writes keep."""
+        operations = SparkOperations(self.judge, self.path, foreign_writer_options(str(self.path)))
+        operations.create_index(f"by_{column}", column)
+        operations.close()
 
     def settle(self, workload: Workload) -> None:
         """Compacts data and metadata table and warms up, so that no case pays for the one before it."""

@@ -7,7 +7,10 @@ table, and takes over another assigner's entries.
 Epochs are of keys that are looked up first, as tagging does: nine in ten are in the table (``--inserts``),
 all get an ordering value. The same is done again in a control group of --group-mib (768), where one can be
 made: then the mapped pages of run files are charged to it, too, and only that the run goes on, and how fast,
-counts.
+is new there.
+
+Ends with code 1 when the memory exceeds ``state.memory`` and 150 MiB, in the group as well, or the run does
+not go on there.
 """
 
 from __future__ import annotations
@@ -75,14 +78,32 @@ def main() -> None:
         make_table_apart(folder / "table", chosen.kind, *sizes)
         command = [sys.executable, "-m", "bench.index_memory", *sys.argv[1:], "--folder", str(folder)]
         print("without a control group", flush=True)
-        subprocess.run(command, check=True)
+        codes = [subprocess.run(command, check=False).returncode]
         if chosen.group_mib:
-            _in_group(command, folder, chosen.group_mib)
+            codes.append(_in_group(command, folder, chosen.group_mib))
     finally:
         shutil.rmtree(folder)
+    if any(codes):
+        raise SystemExit(1)
 
 
-def _in_group(command: list[str], folder: Path, size_mib: int) -> None:
+def check_bound(peak: int, memory: int) -> None:
+    """Says whether the greatest anonymous memory is within ``state.memory`` and what a process takes besides;
+    ends the process with code 1 where it is not. Both in bytes.
+    """
+    bound = memory + _SPARE_MIB * _MIB
+    said = "within" if peak <= bound else "ABOVE"
+    print(
+        f"  RssAnon at most {peak / _MIB:.0f} MiB: {said} state.memory + {_SPARE_MIB} MiB = "
+        f"{bound / _MIB:.0f} MiB",
+        flush=True,
+    )
+    if peak > bound:
+        raise SystemExit(1)
+
+
+def _in_group(command: list[str], folder: Path, size_mib: int) -> int:
+    """Returns the code with which the command ended; 0 where no group can be made."""
     group = _GROUPS / f"tidemark-bench-{os.getpid()}"
     try:
         group.mkdir()
@@ -91,7 +112,7 @@ def _in_group(command: list[str], folder: Path, size_mib: int) -> None:
         print(f"no control group can be made here ({error}): left out")
         with contextlib.suppress(OSError):
             group.rmdir()
-        return
+        return 0
     for state in folder.glob("rocks*"):
         shutil.rmtree(state, ignore_errors=True)
     print(f"in a control group of {size_mib} MiB", flush=True)
@@ -100,6 +121,7 @@ def _in_group(command: list[str], folder: Path, size_mib: int) -> None:
         done = subprocess.run(["/bin/sh", "-c", inside, "sh", *command], check=False)
         most = int((group / "memory.max_usage_in_bytes").read_text()) / _MIB
         print(f"  ended with code {done.returncode}; the group held at most {most:.0f} MiB, with page cache")
+        return done.returncode
     finally:
         group.rmdir()
 
@@ -133,10 +155,7 @@ class _Life(IndexBench):
             gc.collect()
             give_memory_back()
             self._inherit()
-        limit = self.limits.memory_bytes / _MIB + _SPARE_MIB
-        peak = memory.peak / _MIB
-        said = "within" if peak <= limit else "ABOVE"
-        print(f"  RssAnon at most {peak:.0f} MiB: {said} state.memory + {_SPARE_MIB} MiB = {limit:.0f} MiB")
+        check_bound(memory.peak, self.limits.memory_bytes)
 
     def _own(self) -> None:
         index = self._index()

@@ -42,10 +42,11 @@ from bench.commit_watch import CommitWatch, SeenCommit
 from bench.conditions import conditions, load_average
 from bench.feeder import BatchFeeder
 from bench.hudi_settings import INDEX_SHARDS, SPARK_SETTINGS
+from bench.process_memory import MemorySampler, merged_peaks
 from bench.service_epochs import SHORT
 from bench.tidemark_process import COMMAND, TOPIC, TidemarkRun, configuration
 from bench.tidemark_side import TidemarkSide
-from bench.whole_run import report, say
+from bench.whole_run import command_line, report, say
 from bench.workload import Workload
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
@@ -125,6 +126,7 @@ class Table:
             Workload.kept(self._kept) if self._loaded else Workload(options.keys, seed=options.seed)
         )
         self._stack = ExitStack()
+        self._samplers: list[MemorySampler] = []
         self._joined: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Table:
@@ -142,6 +144,7 @@ class Table:
 
     def _start(self) -> None:
         self._stack.enter_context(self._run)
+        self._samplers.append(self._stack.enter_context(MemorySampler(self._run.roles)))
         self._watch = self._stack.enter_context(CommitWatch(self._run.table, TOPIC))
         self._feeder = BatchFeeder(self._run.bootstrap, TOPIC, "bench-starts")
 
@@ -221,6 +224,10 @@ class Table:
 
     def _caches(self) -> list[Path]:
         return sorted(each for each in (self._run.folder / "state").glob(_CACHES) if each.is_dir())
+
+    def anonymous_mib(self) -> dict[str, int]:
+        """Greatest anonymous memory (RssAnon) of each role so far, in MiB."""
+        return merged_peaks(sampler.anonymous_mib() for sampler in self._samplers)
 
     def verify(self) -> Any:
         """What `tidemark verify` says of the table."""
@@ -303,6 +310,7 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
             if case in wanted:
                 found["cases"][case] = figures = table.measure(case).figures(full)
                 say(f"{case}: {figures}")
+        found["anonymous_mib"] = table.anonymous_mib()
         found["verified"] = table.verify() if options.verify else None
     found["load_after"] = load_average()
     return found
@@ -318,6 +326,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     """The report as text."""
     yield f"{found['conditions']}; load after it {found['load_after']}"
     yield f"{found['keys']} keys; undisturbed {found['full_rate']} records/s, table services on"
+    yield f"RssAnon at most, MiB: {found['anonymous_mib']}"
     for case, one in found["cases"].items():
         full = "not reached" if one["full_s"] is None else f"{one['full_s']:7.2f} s"
         yield (
@@ -329,11 +338,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.index_starts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("index_starts", __doc__)
     add = parser.add_argument
     add("--keys", type=int, default=1_000_000, help="rows of the table before the first case")
     add("--only", default=",".join(CASES), help=f"cases, separated by commas: {', '.join(CASES)}")
@@ -345,8 +350,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--full-rate", type=float, help="records/s of the case undisturbed, as an earlier call found them")
     add("--verify", action=argparse.BooleanOptionalAction, default=True, help="verify the table at the end")
     add("--seed", type=int, default=17452)
-    add("--work", type=Path, help="folder for table and Kafka; what is made there is removed at the end")
-    add("--out", type=Path, help="the report as JSON")
     return parser.parse_args(argv)
 
 

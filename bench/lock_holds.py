@@ -46,15 +46,28 @@ class Holds:
     found: dict[tuple[str, str], list[tuple[float, float, int]]] = field(default_factory=dict)
     doing: tuple[str, str] = ("", "")
     syncs: int = 0
+    steps_ms: dict[str, list[float]] = field(default_factory=dict)
+    """What `step` was told of: wall milliseconds since the step before in the same hold, or its beginning."""
     _begun: tuple[float, float, int] | None = None
+    _step_s: float = 0.0
 
     def begin(self) -> None:
         """The lock is taken, or was taken before."""
-        self._begun = self._begun or (time.perf_counter(), time.process_time(), self.syncs)
+        if self._begun is None:
+            self._begun = time.perf_counter(), time.process_time(), self.syncs
+            self._step_s = self._begun[0]
+
+    def step(self, name: str) -> None:
+        """A step under the lock has ended. What follows the last one of a hold is called "the rest"."""
+        now_s = time.perf_counter()
+        self.steps_ms.setdefault(name, []).append((now_s - self._step_s) * 1e3)
+        self._step_s = now_s
 
     def end(self) -> None:
         """The lock is given back; nothing happens where it was not held."""
         if self._begun is not None:
+            if self._step_s > self._begun[0]:
+                self.step("the rest")
             wall, cpu = time.perf_counter() - self._begun[0], time.process_time() - self._begun[1]
             syncs = self.syncs - self._begun[2]
             self.found.setdefault(self.doing, []).append((wall * 1e3, cpu * 1e3, syncs))
@@ -93,7 +106,7 @@ def measure(folder: Path, shape: DataShape) -> Holds:
 
 @contextmanager
 def noted(lock: Any, holds: Holds) -> Iterator[None]:
-    """`holds` gets all holds of the lock."""
+    """`holds` gets all holds of the lock. `lock`: one, or its class for all locks of the process."""
     acquire, release, fsync = lock.acquire, lock.release, os.fsync
 
     def acquired(*args: Any, **named: Any) -> None:
@@ -108,8 +121,8 @@ def noted(lock: Any, holds: Holds) -> Iterator[None]:
         holds.syncs += 1
         fsync(descriptor)
 
-    with patch.object(os, "fsync", synced):
-        lock.acquire, lock.release = acquired, released
+    patches = patch.object(lock, "acquire", acquired), patch.object(lock, "release", released)
+    with patch.object(os, "fsync", synced), patches[0], patches[1]:
         yield
 
 

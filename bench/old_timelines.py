@@ -1,9 +1,9 @@
 """Does a timeline get slower with age? Listing, a start's look, one archive action, with ten thousand and
 with ten million archived instants (`make old-timelines`, docs/table-services.md).
 
-The archive is made in Hudi's form, by levels as years of archiving leave them: files of 300, 3 000, 30 000
-and 300 000 rows. Its rows have short contents, so that ten million fit on a disk. How many bytes rows with
-real contents take is measured beside. Each figure is CPU time of a process of its own, after its imports.
+Each step's figures are CPU time (of a process of its own, after its imports), and what does not depend on the
+machine: files opened, bytes read, names listed. With --assert the exit code is 1, and each figure that grew
+is named, unless the largest table's are within the bounds of `growth`.
 """
 
 from __future__ import annotations
@@ -11,31 +11,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import BinaryIO, Final
+from typing import Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from bench.archived_tables import ROOTS, Shape, by_levels, bytes_per_million, make_table, put_commit
 from testing.clock import ManualClock
+from testing.counted_storage import CountedStorage, Counts
 from testing.ids import SeededIds
-from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.timeline_look import look
 from tidemark.epoch_protocol.seen import SeenInstants
 from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.publication.posix import PosixPublication
-from tidemark.hudi_format.publication.tickets import TermId
+from tidemark.hudi_format.publication.tickets import Lease, TermId
 from tidemark.hudi_format.replaced_rows import ReplacedRows
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_services import archiving
@@ -46,30 +42,33 @@ from tidemark.hudi_format.table_services.archive_planning import (
     plan_data_archive,
     plan_metadata_archive,
 )
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, ArchivedInstant, Instant
-from tidemark.hudi_format.timeline.archive_files import ArchiveFile, Manifest, data_file_name
-from tidemark.hudi_format.timeline.archive_rows import (
-    GROUP_ROWS_MAX,
-    SCHEMA,
-    archive_file_writer,
-    encode_archive_file,
-)
-from tidemark.hudi_format.timeline.avro_records import (
-    CommitMetadata,
-    WriteStat,
-    encode_commit_metadata,
-    group_stats,
-)
+from tidemark.hudi_format.timeline import ArchivedInstant, Instant
+from tidemark.hudi_format.timeline.archive_actions import TAIL_BYTES
+from tidemark.hudi_format.timeline.archive_rows import encode_archive_file
 from tidemark.hudi_format.timeline.identity import judged_instants
 
-ROOTS: Final = (DATA_ROOT, METADATA_TABLE_ROOT)
-ACTIVE: Final = 600
-LEAST: Final = 300
-LEVELS: Final = (300_000, 30_000, 3_000, 300)
-_BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_FILE_GROUPS: Final = 8
-_SAMPLE: Final = 6_000
+REPLACED: Final = "which archived instants replaced groups"
+REPLACED_AGAIN: Final = "the same, asked again"
+START: Final = "a start's look"
+LISTING: Final = "listing both timelines"
+ARCHIVAL: Final = "one archive action of each timeline"
+LISTING_AFTER: Final = "listing after it"
+MS: Final = "CPU ms"
+OPENED: Final = "files opened"
+BYTES: Final = "bytes read"
+LISTED: Final = "names listed"
+FILES: Final = "files of the archive"
+PEAK: Final = "peak MiB"
 _REPEATS: Final = 20
+_TIMES: Final = 1.5
+_MORE: Final = {MS: 20.0, OPENED: 4.0, BYTES: 64 << 10, LISTED: 200.0}
+# A manifest has a line for each file.
+_MANIFEST: Final = {OPENED: 0, BYTES: 8 << 10}
+_PEAK_MORE_MIB: Final = 16.0
+
+Step = Mapping[str, float]
+Figures = dict[str, dict[str, float]]
+"""Step -> figure -> value; the process's peak is a step, too."""
 
 
 def main() -> int:
@@ -78,32 +77,43 @@ def main() -> int:
     parser.add_argument("--measure", metavar="FOLDER")
     parser.add_argument("--archived", type=int, nargs="*", default=[10_000, 10_000_000])
     parser.add_argument("--folder", help="where the tables are made; a temporary folder by default")
+    parser.add_argument("--assert", dest="bounded", action="store_true", help="end with 1 if a figure grew")
     options = parser.parse_args()
     if options.measure:
-        sys.stdout.write(json.dumps(_measure(Path(options.measure))))
+        sys.stdout.write(json.dumps(measure(Path(options.measure), Shape(by_levels(options.archived[0])))))
         return 0
     folder = Path(options.folder or tempfile.mkdtemp(prefix="tidemark-old-timelines-"))
     try:
-        _say(f"{os.cpu_count()} cores; {ACTIVE} writes are active, {LEAST} stay; CPU milliseconds\n")
-        for archived in options.archived:
-            table = folder / str(archived)
-            make_table(table, archived)
-            done = subprocess.run(
-                [sys.executable, "-m", "bench.old_timelines", "--measure", str(table)],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            figures = ", ".join(f"{name} {value:g}" for name, value in json.loads(done.stdout).items())
-            _say(f"{archived:>12,} archived: {figures}\n")
-            shutil.rmtree(table)
-        for groups in (_FILE_GROUPS, 2 * _FILE_GROUPS + 1):
-            for name, size in bytes_per_million(groups).items():
-                _say(f"{name}: {size / 1e9:.2f} GB per million commits of {groups} file groups\n")
+        return _compare(folder, sorted(options.archived), options.bounded)
     finally:
         if not options.folder:
             shutil.rmtree(folder, ignore_errors=True)
-    return 0
+
+
+def _compare(folder: Path, sizes: list[int], bounded: bool) -> int:
+    shape = Shape(())
+    _say(f"{os.cpu_count()} cores; {shape.active} writes are active, {shape.least} stay\n")
+    found = [_measured(folder / str(archived), archived) for archived in sizes]
+    for groups in (shape.groups, 2 * shape.groups + 1):
+        for name, size in bytes_per_million(groups).items():
+            _say(f"{name}: {size / 1e9:.2f} GB per million commits of {groups} file groups\n")
+    grown = list(growth(found[0], found[-1])) if bounded else []
+    for text in grown:
+        _say(f"GREW: {text}\n")
+    return 1 if grown else 0
+
+
+def _measured(table: Path, archived: int) -> Figures:
+    make_table(table, Shape(by_levels(archived)))
+    size = sum(file.stat().st_size for file in (table / ROOTS[0] / "timeline" / "history").iterdir())
+    _say(f"{archived:,} archived, {size / 1e9:.2f} GB for each timeline\n")
+    command = ["-m", "bench.old_timelines", "--measure", str(table), "--archived", str(archived)]
+    done = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True)
+    figures: Figures = json.loads(done.stdout)
+    for name, step in figures.items():
+        _say(f"  {name}: " + ", ".join(f"{figure} {value:g}" for figure, value in step.items()) + "\n")
+    shutil.rmtree(table)
+    return figures
 
 
 def _say(text: str) -> None:
@@ -111,195 +121,133 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-# ------------------------------------------------------------ the table
+def growth(small: Mapping[str, Step], large: Mapping[str, Step]) -> Iterator[str]:
+    """What a larger archive makes larger than it may be. A figure may be 1.5 times the small archive's and
+    20 ms, 64 KiB or 200 names more (a manifest has a line for each file). Four more files may be opened: a
+    look reads the footers of files with instants of the last day, and 10 000 commits are three hours. The
+    process may take 16 MiB more.
 
-
-def _time(second: int, milliseconds: int) -> str:
-    return f"{_BEGIN + timedelta(seconds=second):%Y%m%d%H%M%S}{milliseconds:03d}"
-
-
-def make_table(table: Path, archived: int) -> None:
-    """Both timelines with so many archived commits, one a second, and `ACTIVE` active ones behind them."""
-    history = table / DATA_ROOT / "timeline" / "history"
-    history.mkdir(parents=True)
-    files: list[ArchiveFile] = []
-    at = 0
-    while at < archived:
-        # The older, the higher: of the last levels some files wait for their merge.
-        level = next(
-            n for n, rows in enumerate(LEVELS) if at + rows * (1 + (n < 3) * 2) <= archived or n == 3
-        )
-        rows = min(LEVELS[level], archived - at)
-        name = data_file_name(_time(at, 123), _time(at + rows - 1, 123), len(LEVELS) - 1 - level)
-        with (history / name).open("wb") as file:
-            _write_short_rows(file, at, rows)
-        files.append(ArchiveFile(name, (history / name).stat().st_size))
-        at += rows
-    (history / "manifest_1").write_bytes(Manifest(1, tuple(files)).encode())
-    (history / "_version_").write_bytes(b"1")
-    shutil.copytree(history, table / METADATA_TABLE_ROOT / "timeline" / "history", copy_function=os.link)
-    for root in ROOTS:
-        for second in range(archived, archived + ACTIVE):
-            put_commit(table, root, second)
-    # The metadata table was compacted a moment ago: nothing else holds archival back.
-    compacted = archived + ACTIVE - LEAST // 2
-    folder = table / METADATA_TABLE_ROOT / "timeline"
-    for name in ("compaction.requested", "compaction.inflight"):
-        (folder / f"{_time(compacted, 900)}.{name}").write_bytes(b"")
-    (folder / f"{_time(compacted, 900)}_{_time(compacted, 950)}.commit").write_bytes(b"")
-
-
-def _write_short_rows(file: BinaryIO, first: int, count: int) -> None:
-    """A deltacommit a second; every 300 seconds a clean."""
-    with archive_file_writer(file) as writer:
-        for at in range(first, first + count, GROUP_ROWS_MAX):
-            seconds = np.arange(at, min(at + GROUP_ROWS_MAX, first + count))
-            actions = np.where(seconds % 300 == 7, "clean", "deltacommit")
-            texts = pa.array(np.datetime64(_BEGIN.replace(tzinfo=None), "s") + seconds)
-            stamps = pc.strftime(texts, format="%Y%m%d%H%M%S")
-            columns = [
-                pc.binary_join_element_wise(stamps, "123", ""),
-                pc.binary_join_element_wise(stamps, "456", ""),
-                pa.array(actions),
-                pa.array([b"{}"] * len(seconds), pa.binary()),
-                pa.nulls(len(seconds), pa.binary()),
-                pa.array(np.ones(len(seconds), np.int32)),
-            ]
-            writer.write_table(pa.table(columns, schema=SCHEMA))
-
-
-def put_commit(table: Path, root: str, second: int) -> None:
-    """The three files of a deltacommit."""
-    folder, requested = table / root / "timeline", _time(second, 123)
-    (folder / f"{requested}.deltacommit.requested").write_bytes(b"")
-    (folder / f"{requested}.deltacommit.inflight").write_bytes(b"")
-    (folder / f"{requested}_{_time(second, 456)}.deltacommit").write_bytes(_content(second))
-
-
-def _content(second: int, groups: int = _FILE_GROUPS) -> bytes:
-    """What a commit into so many file groups says."""
-    requested, chance = _time(second, 123), random.Random(second)
-    stats = []
-    for number in range(groups):
-        file_id = f"{number:08x}-1c2d-4e5f-8a9b-0123456789ab-0"
-        name = f".{file_id}_{requested}.log.1_{number}-0-0"
-        stats.append(
-            WriteStat(
-                file_id=file_id,
-                partition_path=f"day={number % 2}",
-                path=f"day={number % 2}/{name}",
-                prev_commit=_time(second - second % 40 - 40, 123),
-                num_writes=chance.randrange(500, 800),
-                num_update_writes=chance.randrange(300, 500),
-                num_inserts=chance.randrange(100, 200),
-                total_write_bytes=(size := chance.randrange(30_000, 60_000)),
-                file_size_in_bytes=size,
-                base_file=f"{file_id}_{number}-0-0_{_time(second - second % 40 - 40, 123)}.parquet",
-                log_files=(name,),
-            )
-        )
-    extra = {
-        "schema": '{"type":"record","name":"r","fields":[{"name":"id","type":"string"}]}',
-        "tidemark.epoch": str(second),
-        "tidemark.through": str(second * 17 + chance.randrange(17)),
-        "tidemark.generation": "3",
-    }
-    return encode_commit_metadata(CommitMetadata(write_stats=group_stats(stats), extra_metadata=extra))
-
-
-def bytes_per_million(groups: int) -> dict[str, float]:
-    """Bytes of the archive's files per million commits whose contents are real."""
-    rows = [
-        ArchivedInstant(_time(second, 123), _time(second, 456), "deltacommit", _content(second, groups), b"")
-        for second in range(_SAMPLE)
-    ]
-    small = sum(len(encode_archive_file(rows[at : at + 300])) for at in range(0, _SAMPLE, 300))
-    scale = 1_000_000 / _SAMPLE
-    return {
-        "contents": sum(len(row.metadata) for row in rows) * scale,
-        "archive, files of 300 instants": small * scale,
-        "archive, merged": len(encode_archive_file(rows)) * scale,
-    }
+    `REPLACED` asks each file of the archive once, and reads the last 4 KiB of it: archives have some dozens.
+    """
+    for name, step in large.items():
+        for figure, value in step.items():
+            before = small[name][figure]
+            if figure == PEAK:
+                most = before + _PEAK_MORE_MIB
+            elif name == REPLACED and figure in (OPENED, BYTES):
+                more = step[FILES] - small[name][FILES]
+                most = before + more * (1 if figure == OPENED else TAIL_BYTES) + _MANIFEST[figure]
+            elif figure != FILES:
+                most = before * (1.0 if figure == OPENED else _TIMES) + _MORE[figure]
+            else:
+                continue
+            if value > most:
+                yield f"{name}: {figure} {value:g}, {before:g} with the smallest archive, so {most:g} at most"
 
 
 # ------------------------------------------------------------ the figures
 
 
-def _measure(table: Path) -> dict[str, float]:
+def measure(table: Path, shape: Shape) -> Figures:
+    """Of a table of this shape, some of whose active instants are archived meanwhile."""
     encode_archive_file([ArchivedInstant("1", "2", "commit", b"", b"")])  # pyarrow loads what it needs
-    figures: dict[str, float] = {}
-    storage = LocalStorage(table)
-    figures["a start's look"] = _cpu_ms(lambda: _start(LocalStorage(table)))
-    data, _ = _loaded(storage)
-    archived = int((_parsed(str(data.first_active)) - _BEGIN).total_seconds())
+    storage = CountedStorage(table)
+    figures: Figures = {START: _figures(storage, lambda: _start(storage, shape))}
     listings = []
-    for second in range(_REPEATS):
+    for number in range(_REPEATS):
         for root in ROOTS:
-            put_commit(table, root, archived + ACTIVE + second)
-        listings.append(_cpu_ms(lambda: _loaded(storage)))
-    figures["listing both timelines"] = median(listings)
-    figures["one archive action of each timeline"] = _cpu_ms(lambda: _archive(storage))
-    figures["listing after it"] = _cpu_ms(lambda: _loaded(storage))
-    figures["peak MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            put_commit(table, root, shape, shape.archived + shape.active + number)
+        listings.append(_figures(storage, lambda: _loaded(storage)))
+    figures[LISTING] = sorted(listings, key=lambda step: step[MS])[_REPEATS // 2]
+    figures[ARCHIVAL] = _figures(storage, lambda: _archive(storage, shape.least))
+    figures[LISTING_AFTER] = _figures(storage, lambda: _loaded(storage))
+    # With a storage of which nothing is kept yet.
+    anew = CountedStorage(table)
+    files, rows = len(archiving.newest_manifest(anew, ROOTS[0]).files), ReplacedRows(anew)
+    for step in (REPLACED, REPLACED_AGAIN):
+        data = load_timelines(anew).data
+        figures[step] = _figures(anew, partial(rows.names, data))
+    figures[REPLACED][FILES] = files
+    figures["the process"] = {PEAK: _peak_mib()}
     return figures
 
 
-def _cpu_ms(call: Callable[[], object]) -> float:
+def _peak_mib() -> float:
+    """This process's alone: `ru_maxrss` counts what its parent had when it started this one."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def _figures(storage: CountedStorage, call: Callable[[], object]) -> dict[str, float]:
+    counts = storage.counts = Counts()
     begun = time.process_time()
     call()
-    return round((time.process_time() - begun) * 1_000, 1)
+    return {
+        MS: round((time.process_time() - begun) * 1_000, 1),
+        OPENED: len(counts.opened),
+        BYTES: counts.bytes_read,
+        LISTED: counts.listed,
+    }
 
 
-def _loaded(storage: LocalStorage):
+def _loaded(storage: LocalStorage) -> Timelines:
     timelines = load_timelines(storage)
     assert timelines.data.newest_completion()
     assert timelines.metadata.newest_completion()
-    return timelines.data, timelines.metadata
+    return timelines
 
 
-def _start(storage: LocalStorage) -> None:
-    """What a coordinator asks of the timelines before it serves: its last look was a hundred archived
-    instants ago.
+def _start(storage: LocalStorage, shape: Shape) -> None:
+    """What a coordinator asks of the timelines before it serves, but for `REPLACED`: its last look was a
+    hundred archived instants ago.
     """
     timelines = load_timelines(storage)
     archive = timelines.data.archive
     assert archive is not None
-    start = str(timelines.data.first_active)
-    since = _time(int((_parsed(start) - _BEGIN).total_seconds()) - 100, 123)
+    start, since = str(timelines.data.first_active), shape.time(shape.archived - 100)
     seen = SeenInstants(start=since)
     seen.add([*judged_instants(timelines.data), *archive.identities(since, start)])
     found = look(storage, timelines, FoldState(seen=seen))
     assert not found.surprises
     assert timelines.completed_at(since) is not None
-    assert not ReplacedRows(storage).names(timelines.data)
     timelines.latest_completion()
 
 
-def _parsed(requested: str) -> datetime:
-    return datetime.strptime(requested[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-
-
-def _archive(storage: LocalStorage) -> None:
+def _archive(storage: LocalStorage, least: int) -> None:
     publication = PosixPublication(storage, ManualClock(), SeededIds(1))
     term = publication.open_term(TermId(1))
     term.lock.acquire(0)
     lease = term.lock.lease()
     timelines = load_timelines(storage)
-    bounds = ArchiveBounds(least=LEAST)
+    bounds = ArchiveBounds(least=least)
     data = plan_data_archive(
-        timelines.data, timelines.metadata, bounds, is_gone=lambda _: True, with_logs=frozenset
+        timelines.data,
+        timelines.metadata,
+        bounds,
+        is_gone=lambda _: True,
+        lies_behind=lambda _: False,
+        with_logs=frozenset,
     )
+    assert data is not None
     _carry_out(storage, term, lease, False, data.instants)
     timelines = load_timelines(storage)
     metadata = plan_metadata_archive(
-        timelines.metadata, timelines.data, bounds, in_slices=lambda _: frozenset(), with_logs=frozenset
+        timelines.metadata,
+        timelines.data,
+        bounds,
+        in_slices=lambda _: frozenset(),
+        under_slices=frozenset,
+        with_logs=frozenset,
     )
+    assert metadata is not None
     _carry_out(storage, term, lease, True, metadata.instants)
 
 
-def _carry_out(storage, term, lease, is_index: bool, instants: tuple[Instant, ...]) -> None:
-    assert len(instants) >= 100
-    names = tuple(ArchivedName(each.requested, str(each.completion), each.action.value) for each in instants)
+def _carry_out(
+    storage: LocalStorage, term: Term, lease: Lease, is_index: bool, instants: tuple[Instant, ...]
+) -> None:
+    assert len(instants) >= 50
+    names = tuple(ArchivedName(name.requested, str(name.completion), name.action.value) for name in instants)
     plan = ArchivePlan(is_index, names)
     archiving.publish_rows(term, plan, lease, storage.delete, lambda _: None)
     assert archiving.delete_instants(storage, plan, storage.delete, lambda _: None, lambda: False)

@@ -26,8 +26,10 @@ import pyarrow.compute as pc
 from bench.conditions import conditions, load_average
 from bench.hudi_baseline import HudiTable
 from bench.hudi_settings import SPARK_SETTINGS
-from bench.index_costs import HUDI_HEAP, OneRun, Side, Taken, upserts
-from bench.whole_run import report, say
+from bench.index_costs import HUDI_HEAP
+from bench.one_run import OneRun
+from bench.turns import Side, Taken, upserts
+from bench.whole_run import command_line, numbers, report, say
 from bench.wide_rows import WideWorkload
 from tests.interop.hudi_options import PARTITIONED_RECORD_INDEX
 from tests.interop.spark_session import start_spark
@@ -156,26 +158,16 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.partitioned_costs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("partitioned_costs", __doc__)
     add = parser.add_argument
     add("--only", default=",".join(SIDES), help="tidemark, hudi, or both with a comma")
     add("--keys", type=int, default=10_000, help="rows of the first commit; at most 100 000")
-    add("--batches", type=_numbers, default=[1_000, 10_000], help="rows of a later batch")
-    add("--partitions", type=_numbers, default=[10, 1_000], help="data partitions")
+    add("--batches", type=numbers, default=[1_000, 10_000], help="rows of a later batch")
+    add("--partitions", type=numbers, default=[10, 1_000], help="data partitions")
     add("--shards", type=int, default=1, help="file groups of the index for each partition")
     add("--repeat", type=int, default=9, help="batches of each size")
     add("--seed", type=int, default=17452)
-    add("--work", type=Path, help="folder for tables and Kafka; what is made there is removed at the end")
-    add("--out", type=Path, help="the report as JSON")
     return parser.parse_args(argv)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
 
 
 def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:

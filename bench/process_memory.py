@@ -26,6 +26,7 @@ class MemorySampler:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
         self._peaks: dict[str, int] = {}
+        self._anonymous: dict[str, int] = {}
         self._cpu_s: dict[int, tuple[str, float]] = {}
         self._peak_total = 0
 
@@ -44,6 +45,10 @@ class MemorySampler:
         peaks = {role: round(size / _MIB) for role, size in sorted(self._peaks.items())}
         return {**peaks, "all": round(self._peak_total / _MIB)}
 
+    def anonymous_mib(self) -> dict[str, int]:
+        """As `peaks_mib`, of anonymous memory alone: pages of mapped files go back to the system."""
+        return {role: round(size / _MIB) for role, size in sorted(self._anonymous.items())}
+
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time per role that its processes have used so far in their lives, also those that ended."""
         used: dict[str, float] = {}
@@ -58,17 +63,22 @@ class MemorySampler:
     def sample_now(self) -> None:
         """One sample, at once."""
         sizes: dict[str, int] = {}
+        anonymous: dict[str, int] = {}
         role_of = {pid: role for role, pids in self._roles().items() for pid in pids}
         for pid, role in role_of.items():
-            for name, size in self._tree(role, pid, role_of):
+            for name, size, own in self._tree(role, pid, role_of):
                 sizes[name] = sizes.get(name, 0) + size
-        for name, size in sizes.items():
-            self._peaks[name] = max(self._peaks.get(name, 0), size)
+                anonymous[name] = anonymous.get(name, 0) + own
+        for peaks, now in ((self._peaks, sizes), (self._anonymous, anonymous)):
+            for name, size in now.items():
+                peaks[name] = max(peaks.get(name, 0), size)
         self._peak_total = max(self._peak_total, sum(sizes.values()))
 
-    def _tree(self, role: str, pid: int, known: Mapping[int, str]) -> list[tuple[str, int]]:
-        """The process and its descendants, but no branch that has a role of its own."""
-        found: list[tuple[str, int]] = []
+    def _tree(self, role: str, pid: int, known: Mapping[int, str]) -> list[tuple[str, int, int]]:
+        """The process and its descendants, but no branch that has a role of its own: role, resident and
+        anonymous bytes of each.
+        """
+        found: list[tuple[str, int, int]] = []
         queue = [(pid, role)]
         while queue:
             each, name = queue.pop()
@@ -76,12 +86,13 @@ class MemorySampler:
                 process = psutil.Process(each)
                 if time.time() - process.create_time() < _GROWN_UP_S:
                     continue
-                size, cpu = process.memory_info().rss, process.cpu_times()
+                memory, cpu = process.memory_info(), process.cpu_times()
                 children = [child for child in process.children() if child.pid not in known]
                 queue += [(child.pid, f"{role}: {_kind(child.name())}") for child in children]
             except psutil.Error:
                 continue
-            found.append((name, size))
+            # Linux has no anonymous page in `shared`, and every other one is in it.
+            found.append((name, memory.rss, memory.rss - memory.shared))
             self._cpu_s[each] = (name, float(cpu.user + cpu.system))
         return found
 

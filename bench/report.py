@@ -31,6 +31,10 @@ def lines(report: Document) -> list[Line]:
     found += _rate_lines(ours, theirs)
     found += _lookup_lines(ours.get("lookups", {}), theirs.get("lookups", {}))
     found += _memory_lines(ours.get("peak_mib", {}), theirs.get("peak_mib", {}))
+    found += [
+        Line(f"peak memory without mapped files, {role}", f"{size:,} MiB", MISSING, MISSING)
+        for role, size in ours.get("anonymous_mib", {}).items()
+    ]
     return found
 
 

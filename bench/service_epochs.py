@@ -34,8 +34,8 @@ from bench.commit_watch import CommitWatch
 from bench.conditions import conditions, load_average
 from bench.feeder import SteadyFeeder, json_records
 from bench.tidemark_process import TOPIC, TidemarkRun, configuration
-from bench.tidemark_side import TidemarkSide, waits
-from bench.whole_run import report, say
+from bench.tidemark_side import TidemarkSide, percentiles, waits
+from bench.whole_run import command_line, report, say
 from bench.workload import Workload
 from tidemark.console.admin_client import connect
 from tidemark.errors import TidemarkError
@@ -193,7 +193,7 @@ def latency(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             found["beside"].append(windows.beside(actions))
             say(f"one round is done; ended so far: {actions.counts()}")
         verified = run.command("verify")
-    figures: dict[str, Any] = {name: _percentiles(np.concatenate(some)) for name, some in found.items()}
+    figures: dict[str, Any] = {name: percentiles(np.concatenate(some)) for name, some in found.items()}
     figures["actions"] = actions.counts()
     figures["too_few"] = [kind for kind in _counted() if figures["actions"].get(kind, 0) < WANTED]
     figures["largest_data_compaction_mb"] = actions.largest_mb("compact-data")
@@ -216,15 +216,6 @@ def sustained(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def _counted() -> list[str]:
     return ["compact-index", "compact-data", "clean-data", "clean-index", "archive"]
-
-
-def _percentiles(seconds: Any) -> dict[str, float]:
-    p50, p99 = np.percentile(seconds, (50, 99))
-    return {"records": seconds.size, "p50_s": _ms(p50), "p99_s": _ms(p99), "max_s": _ms(seconds.max())}
-
-
-def _ms(seconds: Any) -> float:
-    return round(float(seconds), 3)
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
@@ -259,11 +250,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.service_epochs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("service_epochs", __doc__)
     add = parser.add_argument
     add("--only", default=",".join(PARTS), help="parts, separated by commas: latency, sustained, hudi")
     add("--keys", type=int, default=200_000, help="rows of the table before the first window")
@@ -276,8 +263,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--backlog", type=int, default=5_000_000, help="records that wait when it is measured")
     add("--batch", type=int, default=10_000, help="rows of a batch of Hudi's")
     add("--seed", type=int, default=17452)
-    add("--work", type=Path, help="folder for tables and Kafka; what is made there is removed at the end")
-    add("--out", type=Path, help="the report as JSON")
     return parser.parse_args(argv)
 
 

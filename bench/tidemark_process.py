@@ -23,7 +23,8 @@ TOPIC: Final = "bench-input"
 COMMAND: Final = (sys.executable, "-m", "tidemark.cli.entry")
 _READY_TIMEOUT_S: Final = 120.0
 _STOP_TIMEOUT_S: Final = 60.0
-_COMMAND_TIMEOUT_S: Final = 600.0
+# Of tens of millions of rows, a compaction or a comparison with the files takes most of it.
+_COMMAND_TIMEOUT_S: Final = 3_600.0
 _SCHEMA: Final = {
     "type": "record",
     "name": "bench",

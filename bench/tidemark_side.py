@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,15 +16,14 @@ import numpy as np
 from bench import table_check, tidemark_lookups
 from bench.commit_watch import CommitWatch, SeenCommit
 from bench.feeder import PARTITIONS, BatchFeeder, SteadyFeeder, Trickle, json_records
+from bench.loading import load
 from bench.process_memory import MemorySampler
 from bench.tidemark_process import TOPIC, TidemarkRun
-from bench.workload import Workload
+from bench.workload import CHUNK_ROWS, Workload
 
 _LOAD_TIMEOUT_S: Final = 900.0
 _BATCH_TIMEOUT_S: Final = 120.0
 _WARM_UP_BATCHES: Final = 5
-_CHUNK_ROWS: Final = 100_000
-_LOAD_CHUNKS: Final = 10
 _TRICKLE_BATCH: Final = 1_000
 
 Say = Callable[[str], None]
@@ -64,16 +62,9 @@ class TidemarkSide:
         self._batches = BatchFeeder(run.bootstrap, TOPIC, "bench-batches")
 
     def load(self) -> dict[str, Any]:
-        """All keys through the pipeline into the empty table, a million in a transaction of Kafka's: of more
-        than that, making them is in the time.
-        """
+        """All keys through the pipeline into the empty table."""
         rows, before = int(self._workload.region_of.size), len(self._watch.commits())
-        started_s, chunks = 0.0, self._workload.initial_rows()
-        while part := list(islice(chunks, _LOAD_CHUNKS)):
-            appeared_s, ends = self._batches.publish(part)
-            started_s = started_s or appeared_s
-        timeout_s = _LOAD_TIMEOUT_S * max(rows // (_LOAD_CHUNKS * _CHUNK_ROWS), 1)
-        seconds = self._watch.wait_for(ends, timeout_s).seen_s - started_s
+        seconds = load(self._batches, self._watch, self._workload)
         commits = self._watch.commits()[before:]
         return {
             "rows": rows,
@@ -102,7 +93,7 @@ class TidemarkSide:
     def sustained(self, records: int, seconds: float) -> dict[str, Any]:
         """A backlog of `records` upserts appears at once; what was committed of it within the time."""
         before = self._watch.commits()[-1]
-        chunks = (self._workload.batch(_CHUNK_ROWS) for _ in range(records // _CHUNK_ROWS))
+        chunks = (self._workload.batch(CHUNK_ROWS) for _ in range(records // CHUNK_ROWS))
         started_s, ends = self._batches.publish(chunks)
         time.sleep(max(started_s + seconds - time.perf_counter(), 0.0))
         commits = [commit for commit in self._watch.commits() if commit.epoch > before.epoch]
@@ -111,7 +102,7 @@ class TidemarkSide:
         took_s = in_time[-1].seen_s - started_s
         self._watch.wait_for(ends, _LOAD_TIMEOUT_S)
         return {
-            "backlog_records": records // _CHUNK_ROWS * _CHUNK_ROWS,
+            "backlog_records": records // CHUNK_ROWS * CHUNK_ROWS,
             "records": done,
             "seconds": round(took_s, 2),
             "records_per_s": round(done / took_s),
@@ -131,10 +122,7 @@ class TidemarkSide:
         waits_s = waits(trickle, self._watch.commits())
         return {
             "rate": rate,
-            "records": trickle.records,
-            "p50_s": round(float(np.percentile(waits_s, 50)), 3),
-            "p99_s": round(float(np.percentile(waits_s, 99)), 3),
-            "max_s": round(float(waits_s.max()), 3),
+            **percentiles(waits_s),
         }
 
     def _measure(self, tables: Any, timeout_s: float) -> tuple[float, list[SeenCommit]]:
@@ -151,7 +139,14 @@ def _count(commit: SeenCommit) -> int:
 
 def waits(trickle: Trickle, commits: Sequence[SeenCommit]) -> Any:
     """Seconds that each record waited for its commit; -> float64 array."""
-    waits = []
+    return timed_waits(trickle, commits)[1]
+
+
+def timed_waits(trickle: Trickle, commits: Sequence[SeenCommit]) -> tuple[Any, Any]:
+    """When each record was produced, by time.perf_counter, and how many seconds it waited for its commit;
+    -> two float64 arrays.
+    """
+    produced, waits = [], []
     for partition in range(PARTITIONS):
         produced_s = np.asarray(trickle.produced_s.get(partition, []))
         first = trickle.first.get(partition, 0)
@@ -159,8 +154,16 @@ def waits(trickle: Trickle, commits: Sequence[SeenCommit]) -> Any:
         # The first commit whose position lies behind the record.
         which = np.searchsorted(nexts, np.arange(first, first + produced_s.size), side="right")
         seen_s = np.asarray([commit.seen_s for commit in commits])
+        produced.append(produced_s)
         waits.append(seen_s[which] - produced_s)
-    return np.concatenate(waits)
+    return np.concatenate(produced), np.concatenate(waits)
+
+
+def percentiles(waits_s: Any) -> dict[str, float]:
+    """The figures of an array of seconds."""
+    p50, p99 = np.percentile(waits_s, (50, 99))
+    figures = {"p50_s": p50, "p99_s": p99, "max_s": waits_s.max()}
+    return {"records": waits_s.size, **{name: round(float(figure), 3) for name, figure in figures.items()}}
 
 
 def measure(options: Any, folder: Path, settings: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -187,6 +190,7 @@ def measure(options: Any, folder: Path, settings: dict[str, Any], say: Say) -> d
                 say(f"sustained: {report['sustained']}")
             report["epochs"] = run.command("epoch", "list", "--limit", "1000")
             report["peak_mib"], report["cpu_s"] = memory.peaks_mib(), memory.cpu_seconds()
+            report["anonymous_mib"] = memory.anonymous_mib()
         except Exception:
             say(run.last_log_lines())
             raise

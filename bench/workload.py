@@ -29,7 +29,7 @@ SCHEMA: Final = pa.schema(
 INSERT_SHARE: Final = 0.1
 _STATUSES: Final = np.array(["created", "paid", "shipped", "returned"])
 _NOTE_LENGTH: Final = 110
-_CHUNK_ROWS: Final = 100_000
+CHUNK_ROWS: Final = 100_000
 _FIRST_TS: Final = 1_700_000_000_000
 _HEX: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _DASHES: Final = (8, 13, 18, 23)
@@ -68,8 +68,8 @@ class Workload:
 
     def initial_rows(self) -> Iterator[pa.Table]:
         """Every key once, in chunks of at most 100 000 rows."""
-        for first in range(0, self.region_of.size, _CHUNK_ROWS):
-            yield self._rows(np.arange(first, min(first + _CHUNK_ROWS, self.region_of.size), dtype=np.int64))
+        for first in range(0, self.region_of.size, CHUNK_ROWS):
+            yield self._rows(np.arange(first, min(first + CHUNK_ROWS, self.region_of.size), dtype=np.int64))
 
     def batch(self, size: int, move_share: float = 0.0) -> pa.Table:
         """The next batch of `size` upserts in random order; `move_share` of its updates change partition."""
