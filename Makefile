@@ -65,19 +65,22 @@ bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about
 
 bench-size: setup jars-interop ## The index cache, look-ups of many keys, starts and takeovers (SIZE_ARGS="--keys 10000000 --shards 16"); a quarter of an hour
 	$(PY) -m bench.index_lookups $(SIZE_ARGS)
-	$(PY) -m bench.index_memory $(SIZE_ARGS)
 	$(PY) -m bench.lookup_stream $(SIZE_ARGS)
 	$(PY) -m bench.index_starts $(SIZE_ARGS)
+	$(PY) -m bench.index_memory $(SIZE_ARGS)
 
-bench-services: setup jars-interop ## Table services: merges beside Hudi's, the lock, epochs beside them (EPOCHS_ARGS=); half an hour
+bench-services: setup jars-interop ## Table services: merges beside Hudi's, the lock, epochs beside them; small, half an hour. Of full size, for hours: MERGES_ARGS="--minutes 60" EPOCHS_ARGS="--keys 10000000 --seconds 300 --sustained-s 600 --backlog 40000000"
 	$(PY) -m bench.lock_holds
 	$(PY) -m bench.begun_holds
-	$(PY) -m bench.service_merges
+	$(PY) -m bench.service_merges $(MERGES_ARGS)
 	$(PY) -m bench.service_epochs $(EPOCHS_ARGS)
 
-bench-indexes: setup jars-interop ## Commits with column stats on against off, and with a partitioned index against a global one, beside Hudi's (INDEXES_ARGS=--only tidemark, PARTITIONED_ARGS=); 40 minutes
-	$(PY) -m bench.index_costs $(INDEXES_ARGS)
-	$(PY) -m bench.partitioned_costs $(PARTITIONED_ARGS)
+bench-indexes: setup jars-interop ## Commits with column stats, a secondary and a partitioned index beside Hudi's, an index made beside epochs, look-ups of values; small (STATS_ARGS=, SECONDARY_ARGS=, PARTITIONED_ARGS=, BUILDS_ARGS=, VALUES_ARGS=; full size: docs/benchmarks.md)
+	$(PY) -m bench.index_costs --repeat 3 $(STATS_ARGS)
+	$(PY) -m bench.index_costs --repeat 3 --secondary ts --columns 3 $(SECONDARY_ARGS)
+	$(PY) -m bench.partitioned_costs --repeat 3 --partitions 10,100 --batches 1000 $(PARTITIONED_ARGS)
+	$(PY) -m bench.index_builds $(BUILDS_ARGS)
+	$(PY) -m bench.value_lookups --limit-s 20 $(VALUES_ARGS)
 
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up
@@ -149,8 +152,8 @@ left-table: $(INSTALL_STAMP) proto ## A table of 20 000 commits without compacti
 operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table
 	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py tests/interop/test_left_entries.py "tests/interop/test_pipeline_with_hudi.py::test_streams_and_foreign_writes_end_as_the_model" $(LONGEST_FIRST) $(PYTEST_ARGS)
 
-old-timelines: setup ## CPU of listings, a start's look and archival with 10 thousand and 10 million archived instants; 5 minutes
-	$(PY) -m bench.old_timelines
+old-timelines: setup ## Fails if listings, a start's look or archival cost more with 10 million archived instants than with 10 thousand; 10 minutes
+	$(PY) -m bench.old_timelines --assert
 
 services-interop: setup jars-interop ## Spark on top of each table service, at each step at which a coordinator may die; an hour
 	TIDEMARK_SERVICES=all $(PY) -m pytest tests/interop/test_table_services_with_hudi.py tests/interop/test_archival_with_hudi.py tests/interop/test_spark_behind_services.py tests/interop/test_spark_behind_our_cleans.py tests/interop/test_spark_services_beside_ours.py tests/interop/test_facts_of_services_with_hudi.py tests/interop/test_operations_beside_services.py tests/interop/test_rebuilt_index_with_hudi.py tests/interop/test_stats_of_services_with_hudi.py tests/interop/test_made_secondary_index_with_hudi.py tests/interop/test_secondary_index_of_epochs_with_hudi.py tests/interop/test_spark_builds_secondary_index.py tests/interop/test_restored_secondary_index_with_hudi.py tests/interop/test_clustered_secondary_index_with_hudi.py tests/interop/test_partitioned_index_with_hudi.py tests/interop/test_partitioned_index_of_epochs_with_hudi.py tests/interop/test_other_indexes_with_hudi.py $(LONGEST_FIRST) $(PYTEST_ARGS)

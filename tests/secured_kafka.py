@@ -56,10 +56,15 @@ def service_grants(table: str, *inputs: str) -> dict[str, list[Grant]]:
         "coordinator": [
             readers,
             brokers,
-            Grant("topic", f"{table}.", ("CREATE", "DESCRIBE", "DELETE"), prefixed=True),
+            Grant(
+                "topic",
+                f"{table}.",
+                ("CREATE", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+                prefixed=True,
+            ),
             own("ledger", "READ"),
             own("epochs", "READ", "WRITE"),
-            own("dead-letter", "READ", "WRITE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+            own("dead-letter", "READ", "WRITE"),
             *(Grant("topic", each, ("CREATE", "READ", "WRITE")) for each in inputs),
             Grant("transactional_id", f"{table}-", ("WRITE",), prefixed=True),
         ],

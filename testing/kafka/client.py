@@ -48,6 +48,10 @@ class MemoryAdmin:
             raise MissingTopicError(f"there is no topic {topic}")
         return TopicDescription(topic, spec.partitions, max(spec.replication_factor, 1), dict(spec.config))
 
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        specs = {topic: self._broker.topic(topic) for topic in topics}
+        return {topic: dict(spec.config) for topic, spec in specs.items() if spec is not None}
+
     def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         self._broker.configure_topic(topic, settings)
 
@@ -66,8 +70,8 @@ class MemoryAdmin:
         with self._broker.lock:
             return {tp: self._broker.log(tp).delete_below(offset) for tp, offset in offsets.items()}
 
-    def start_offset(self, topic_partition: TopicPartition) -> int:
-        self._broker.await_leader(topic_partition.topic, _TIMEOUT_S)
+    def start_offset(self, topic_partition: TopicPartition, timeout_s: float | None = None) -> int:
+        self._broker.await_leader(topic_partition.topic, _TIMEOUT_S if timeout_s is None else timeout_s)
         with self._broker.lock:
             return self._broker.log(topic_partition).start
 

@@ -13,7 +13,8 @@ import pytest
 
 from testing.clock import ManualClock
 from tests.contract.kafka_cluster import KafkaCluster, commit
-from tidemark.commit_coordinator.dead_letters.retention import keep_retention, retention_now
+from tidemark.commit_coordinator.dead_letters.retention import retention_now
+from tidemark.commit_coordinator.opening.topic_settings import keep_settings
 from tidemark.config import TableConfigFile, load_config
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.ledger_client.topics import TopicNames, dead_letter_settings, topic_specs
@@ -62,7 +63,7 @@ def test_letters_end_by_settings_that_the_broker_takes_and_are_counted_before(
     assert 5 <= retention_now(cluster.client, small, cluster.clock).expiring < end
 
     longer = replace(config, limits=replace(config.limits, dead_letter_retention_ms=11 * DAY_MS))
-    keep_retention(longer, admin)
+    keep_settings(longer, [each for each in topic_specs(longer) if each.name == letters.topic], admin)
     deadline = time.monotonic() + 60
     while admin.describe(letters.topic).config["retention.ms"] != str(11 * DAY_MS):
         assert time.monotonic() < deadline, "the settings are not there after 60 s"

@@ -24,6 +24,7 @@ from tidemark.commit_coordinator.opening.ledger_record import (
     LedgerRecord,
     read_ledger_record,
 )
+from tidemark.config import InputStart
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,
@@ -69,13 +70,30 @@ def own_documents() -> list[Target]:
         _target("owner", SERVED_BY, "coördinator".encode(), shown_owner),
         _target("topic counts", topics_setup.RECORD, _COUNTS, topics_setup._recorded_counts),
         _target("lane source", topics_setup.LANE_SOURCE, b'{"topic": "o"}', topics_setup._recorded_source),
-        _target("input starts", input_starts.INPUT_STARTS, _STARTS, input_starts._read),
+        _target("input starts", input_starts.INPUT_STARTS, _STARTS, _starts(InputStart.LATEST)),
+        _target("first inputs", input_starts.INPUT_EARLIEST, _STARTS, _starts(InputStart.EARLIEST)),
         _target("input starts anew", input_starts.INPUT_STARTS, _STARTS, new_ledger_inputs._recorded_starts),
-        _target("input starts in an assigner", input_starts.INPUT_STARTS, _STARTS, recorded_starts),
+        _target(
+            "input starts in an assigner", input_starts.INPUT_STARTS, _STARTS, _read_by(InputStart.LATEST)
+        ),
+        _target(
+            "first inputs in an assigner",
+            input_starts.INPUT_EARLIEST,
+            _STARTS,
+            _read_by(InputStart.EARLIEST),
+        ),
         _target("reader deaths", READER_DEATHS, _DEATHS, _reader_deaths),
         _target("columns", CONFIGURED_COLUMNS, b'{"columns": ["a"]}', _recorded),
         *_of_table_services(),
     ]
+
+
+def _starts(start: InputStart) -> Callable[[InMemoryStorage], object]:
+    return lambda storage: input_starts._read(storage, start)
+
+
+def _read_by(start: InputStart) -> Callable[[InMemoryStorage], object]:
+    return lambda storage: recorded_starts(storage, start)
 
 
 def _of_table_services() -> list[Target]:

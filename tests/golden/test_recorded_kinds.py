@@ -10,19 +10,22 @@ import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 import pytest
 
 from testing.memory_storage import InMemoryStorage
+from testing.terms import begin_term
 from tests.golden.recipes.recorded_state import read_lines
 from tests.recorded_table import SERVICE_RECORDINGS, Recording, recordings, service_recordings, unpack
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
 from tidemark.commit_coordinator.commit import commit_metadata
+from tidemark.commit_coordinator.input.starts import INPUT_EARLIEST, record_input_starts
 from tidemark.commit_coordinator.opening.configured_columns import CONFIGURED_COLUMNS
 from tidemark.commit_coordinator.opening.ledger_record import LEDGER_RECORD, LedgerRecord
 from tidemark.commit_coordinator.opening.table_creation import CREATION, Creation, create_or_finish
+from tidemark.config import InputStart
 from tidemark.epoch_protocol import batches, dead_letter_headers
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
@@ -52,6 +55,7 @@ from tidemark.hudi_format.table_services.rebuilding.documents import (
     encode,
 )
 from tidemark.index_assigner.index import rocks_layout
+from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
 
@@ -86,6 +90,8 @@ BEGUN_PARTITIONED = BEGUN_WITH_STATS[:-1] + b',"kind":"partitioned"}'
 PASSING = {"freed-lock", "left-lock", "adopt-", "command-", "terms", "ended", "store", "schemas"}
 PASSING |= {"index-rebuild.json", "index-at-rest"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
+YOUNGER = {"input-earliest.json"}
+"""What tables have since the recordings were made; a table without it is served as before."""
 PARTITIONED = {"lane-function"}
 """Of a table with a partitioned record index: recordings are older."""
 CACHE_KINDS = {
@@ -281,7 +287,18 @@ def _text(node: ast.AST) -> str:
 def test_every_document_in_the_tables_folder_is_recorded(kinds: Kinds):
     named = documents_of_the_code()
     assert {"table-id", "sign-of-life", "store", "schemas", "verified.json"} <= named, "the search finds none"
-    assert named - PASSING - PARTITIONED - set(kinds.documents) == set(), "record a table that has these"
+    assert named - PASSING - PARTITIONED - YOUNGER - set(kinds.documents) == set(), (
+        "record a table that has these"
+    )
+
+
+def test_where_lanes_began_is_read_by_coordinator_and_assigner():
+    storage = InMemoryStorage()
+    storage.create(INPUT_EARLIEST, b'{\n  "in:0": 17,\n  "in@2:1": 0\n}')
+    begun = {"in:0": 17, "in@2:1": 0}
+    assert recorded_starts(storage, InputStart.EARLIEST) == begun
+    nobody = cast(Any, None)
+    assert record_input_starts(InputStart.EARLIEST, begin_term(storage), nobody, list(begun)) == begun
 
 
 def test_a_switch_to_a_rebuilt_index_that_did_not_end_is_read():

@@ -1,7 +1,8 @@
 """Avro, Protobuf and Debezium from a producer that writes what it likes, with a schema registry that answers
 what it likes, to running tables: no record and no schema stops one of them.
 
-Most records are of one seed, the same in each run, the last fourth of another, which is printed.
+Most records are of one seed, the same in each run, the last fourth of one that changes with
+the commit, which is printed.
 `TIDEMARK_HOSTILE_SEED` replays that, `TIDEMARK_HOSTILE_FORMAT_RECORDS` sets how many bad records a table
 gets.
 """
@@ -14,12 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, Final
 
 import pytest
 
 from tests import hostile_protobuf
+from tests.commit_seed import seed_of_run
 from tests.hostile_avro import Made, framed, head, reasons
 from tests.hostile_formats import AVRO_KEYS, FORMATS, SCHEMA, Hostile, hostile
 from tests.interop.verdict import hudi_rs_snapshot
@@ -141,7 +143,7 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed = int(os.environ.get("TIDEMARK_HOSTILE_SEED", str(SystemRandom().randrange(2**32))))
+    seed = seed_of_run("TIDEMARK_HOSTILE_SEED", name)
     fixed, drawn = Random(SEED), Random(seed)
     made = hostile(name)
     sys.stdout.write(f"{name}: seeds {SEED} and {seed}\n")

@@ -2,7 +2,8 @@
 
 The bulk goes in batches of every codec to one running table; a good record stands behind each of them,
 and in one of `PAIRED_EVERY` batches, of all codecs and partitions, right behind each oddity of every kind.
-Most records are of one seed, the same in each run, the last fourth of another, which is printed.
+Most records are of one seed, the same in each run, the last fourth of one that changes with
+the commit, which is printed.
 `TIDEMARK_HOSTILE_SEED` replays that, `TIDEMARK_HOSTILE_RECORDS` sets how many bad records there are.
 """
 
@@ -23,6 +24,7 @@ from typing import Final
 import psutil
 import pytest
 
+from tests.commit_seed import seed_of_run
 from tests.hostile_records import Hostile, hostile_records, row
 from tests.hostile_values import KNOWN, with_columns
 from tests.integration.hostile_table import PARTITIONS, Table, check_stopped_and_skipped, hostile_table
@@ -89,7 +91,7 @@ def send_bombs(table: Table, sent: dict[tuple[int, int], Hostile], kinds: Counte
 def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lost(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = int(os.environ.get("TIDEMARK_HOSTILE_SEED", str(random.SystemRandom().randrange(2**32))))
+    seed = seed_of_run("TIDEMARK_HOSTILE_SEED", "input")
     fixed, drawn = random.Random(SEED), random.Random(seed)
     sent: dict[tuple[int, int], Hostile] = {}
     codecs: Counter[str] = Counter()

@@ -210,7 +210,7 @@ class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):
 
     ``instant`` is None without rows. Writers read the file slices as of ``as_of``, the completion time of the
     newest completed data instant ("0": none). ``schema`` is the table's Avro schema for this commit.
-    ``planned_ms`` is wall clock, for people only. ``column_stats``, ``secondary``, ``partitioned``: what the
+    ``planned_ms`` is wall clock, never for safety. ``column_stats``, ``secondary``, ``partitioned``: what the
     table kept under the lock; None and none for a table without, and in entries of earlier versions.
     """
 

@@ -120,13 +120,17 @@ class WholeLetter:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which letters are meant; None: any."""
+    """Which letters are meant; None: any. ``since_ms``: refused then (Unix epoch) or later.
+
+    Little of a large topic is read where it names a time or ``ids``: from there on, or from the least id.
+    """
 
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
     reason: Reason | None = None
     ids: frozenset[int] | None = None
+    since_ms: int | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
         """Whether all that is named fits."""
@@ -215,9 +219,15 @@ def all_letters(ask: Callable[[int | None], LetterPage], limit: int) -> LetterPa
 
 
 def dead_letter_messages(
-    client: KafkaClient, table: str, clock: Clock, first: int = OFFSET_BEGINNING
+    client: KafkaClient,
+    table: str,
+    clock: Clock,
+    first: int = OFFSET_BEGINNING,
+    since_ms: int | None = None,
 ) -> Iterator[Message]:
-    """The messages of the topic from an offset to the end that it has now, notes of replays among them."""
+    """The messages of the topic from an offset, and a time (Unix epoch), to the end that it has now, notes of
+    replays among them. Raises DeadlineExceededError where reading them takes longer than two minutes.
+    """
     topic = TopicNames(table).dead_letter
     partition = TopicPartition(topic, 0)
     admin = client.admin()
@@ -226,6 +236,8 @@ def dead_letter_messages(
             return
         end = admin.end_offset(partition, Isolation.READ_COMMITTED)
         first = max(first, admin.start_offset(partition))
+        if since_ms is not None:
+            first = max(first, admin.offsets_for_time([partition], since_ms)[partition])
     finally:
         admin.close()
     if first >= end:
@@ -235,7 +247,7 @@ def dead_letter_messages(
     try:
         reader.assign({partition: first})
         while reader.position(partition) < end:
-            deadline.check(f"reading {topic}")
+            deadline.check(f"reading {topic} (ids, or a time with --since, say that less of it is meant)")
             yield from reader.poll(_POLL_MESSAGES, _POLL_S)
     finally:
         reader.close()

@@ -1,4 +1,4 @@
-"""Memory that this process freed goes back to the system.
+"""Memory that this process freed goes back to the system; and how much it has.
 
 Arrow's usual pool and the C library keep what was freed. An assigner that staged a million entries would keep
 150 MiB after they were promoted; so it keeps 30. A coordinator that merged ten archive files of 300 instants
@@ -8,6 +8,8 @@ would keep 50 MiB.
 from __future__ import annotations
 
 import ctypes
+import re
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -18,6 +20,8 @@ _M_ARENA_MAX: Final = -8
 _ARENAS_MAX: Final = 2
 _MAPPED_FROM: Final = 1 << 20
 _KEPT_AT_THE_TOP: Final = 4 << 20
+_STATUS: Final = Path("/proc/self/status")
+_ANONYMOUS: Final = re.compile(rb"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 
 def use_system_allocator() -> None:
@@ -39,3 +43,14 @@ def use_system_allocator() -> None:
 def give_memory_back() -> None:
     """Gives freed memory back (`malloc_trim`); costs microseconds where there is none."""
     pa.default_memory_pool().release_unused()
+
+
+def anonymous_bytes() -> int | None:
+    """Resident memory that this process allocated itself (``RssAnon``), without pages of mapped files. None
+    where the system does not say it: only Linux does.
+    """
+    try:
+        found = _ANONYMOUS.search(_STATUS.read_bytes())
+    except OSError:
+        return None
+    return int(found[1]) << 10 if found is not None else None

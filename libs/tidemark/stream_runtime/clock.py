@@ -2,7 +2,8 @@
 
 A clock has two times, which are never compared with each other:
 
-- `now_ms` is wall-clock time, for instants and timestamps that others read. It may jump forward.
+- `now_ms` is wall-clock time, for instants and timestamps that others read. It may jump forward. Clocks of
+  storages and other machines differ from it: times of files are compared with each other (`Term.now_ms`).
 - `monotonic_s` grows evenly, for waits and deadlines.
 """
 
@@ -14,6 +15,10 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 SKEW_VARIABLE: Final = "TIDEMARK_CLOCK_SKEW_MS"
+_STEP_NS: Final = 1_000_000_000
+_STEP_COUNTS_NS: Final = 60_000_000_000
+_GIVES_BACK_OF: Final = 10
+"""While the wall clock is behind, one millisecond of so many is given back."""
 
 
 class Clock(Protocol):
@@ -41,20 +46,32 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clock. Thread-safe.
 
-    If the machine's wall clock is set back, `now_ms` goes on from its last value at the pace of the monotonic
-    clock. Example: the clock is set from 12:00 to 11:00; ten seconds later `now_ms` says 12:00:10. Otherwise
-    a wait until 12:01 (a lease, the next epoch) would take an hour longer. A new process follows the machine
-    again.
+    `now_ms` goes at the pace of the monotonic clock, and follows the wall clock by these rules:
+
+    1. The wall clock is set back: `now_ms` gives back a tenth of the time that passes, until both agree.
+       Example: it is set from 12:00 to 11:50; ten seconds later `now_ms` says 12:00:09, and 100 minutes later
+       it is right. It never goes back, so a wait (a lease, the next epoch) is longer by a ninth at most, and
+       not by those ten minutes.
+    2. It is set forward by more than a second: that counts once it has lasted for a minute. Else a wall clock
+       that is ten years ahead for a second would put instants, and with them all later ones, ten years ahead.
+       After its machine slept, a process is late for that minute. That harms nothing: instants lie above
+       those that the table has.
+
+    A new process begins with what the machine says.
 
     Crash tests add an error of `skew_ms` to the wall-clock time, which begins `skew_after_s` seconds after
-    the clock was made.
+    the clock was made. Such a clock believes a step forward at once.
     """
 
     def __init__(self, skew_ms: int = 0, skew_after_s: float = 0.0) -> None:
         self._skew_ms = skew_ms
         self._skew_from_s = time.monotonic() + skew_after_s
         self._lock = threading.Lock()
-        self._ahead_ms: int | None = None
+        # How far `now_ms` is ahead of the monotonic clock, when it was asked last, and since when the wall
+        # clock is further ahead than that by more than a step.
+        self._ahead_ns: int | None = None
+        self._asked_ns = 0
+        self._step_from_ns: int | None = None
 
     def __reduce__(self) -> tuple[type[SystemClock], tuple[int, float]]:
         """Unpickled in another process it reads that process's time, with the same skew."""
@@ -72,15 +89,35 @@ class SystemClock:
 
     def now_ms(self) -> int:
         with self._lock:
-            # The greatest distance that wall clock and monotonic clock ever had; it never shrinks.
-            monotonic_ms = time.monotonic_ns() // 1_000_000
-            ahead_ms = self._wall_ms() - monotonic_ms
-            self._ahead_ms = ahead_ms if self._ahead_ms is None else max(ahead_ms, self._ahead_ms)
-            return monotonic_ms + self._ahead_ms
+            # A thread may be suspended between two of these. The true distance is between what the wall clock
+            # is ahead of the later and of the earlier of both.
+            before_ns = time.monotonic_ns()
+            wall_ns = self._wall_ns()
+            now_ns = time.monotonic_ns()
+            self._ahead_ns = self._followed(wall_ns - now_ns, wall_ns - before_ns, now_ns)
+            self._asked_ns = now_ns
+            return (now_ns + self._ahead_ns) // 1_000_000
 
-    def _wall_ms(self) -> int:
+    def _followed(self, least_ns: int, most_ns: int, now_ns: int) -> int:
+        """How far `now_ms` is ahead of the monotonic clock from now on; the wall clock is so by `least_ns` to
+        `most_ns`.
+        """
+        ahead_ns = self._ahead_ns
+        if ahead_ns is None:
+            return least_ns
+        if least_ns - ahead_ns > _STEP_NS and not self._skew_ms:
+            if self._step_from_ns is None:
+                self._step_from_ns = now_ns
+            if now_ns - self._step_from_ns < _STEP_COUNTS_NS:
+                return ahead_ns
+        self._step_from_ns = None
+        if most_ns < ahead_ns:
+            return max(most_ns, ahead_ns - (now_ns - self._asked_ns) // _GIVES_BACK_OF)
+        return max(least_ns, ahead_ns)
+
+    def _wall_ns(self) -> int:
         skew_ms = self._skew_ms if time.monotonic() >= self._skew_from_s else 0
-        return time.time_ns() // 1_000_000 + skew_ms
+        return time.time_ns() + skew_ms * 1_000_000
 
     def monotonic_s(self) -> float:
         return time.monotonic()

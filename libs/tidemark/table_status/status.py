@@ -22,8 +22,9 @@ class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``term`` is -1 until it has claimed the table. ``halted`` is the reason why nothing is committed; with
     ``stopped`` it stays so for the life of the process, else ``blocked_epoch`` is the epoch that was given up
-    and that `tidemark epoch retry` takes up again. ``trouble``: the table's storage refuses, and the
-    coordinator tries again. ``rewinds``: reasons of the rewinds since its start, oldest first.
+    and that `tidemark epoch retry` takes up again (from time to time it is tried again by itself).
+    ``trouble``: the table's storage or Kafka refuses, and the coordinator tries again. ``rewinds``: reasons
+    of the rewinds since its start, oldest first.
     """
 
     term: int

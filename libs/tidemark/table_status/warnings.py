@@ -20,6 +20,10 @@ class WarningKind(StrEnum):
     """
     KAFKA_SILENT = "kafka-silent"
     """Kafka does not answer: lag and open transactions are unknown."""
+    KAFKA_REFUSES = "kafka-refuses"
+    """Kafka refuses the coordinator or an assigner what it took before (a right, a login, a topic); it is
+    tried again.
+    """
     LANES_WITHOUT_OWNER = "lanes-without-owner"
     """No assigner holds these lanes."""
     INPUT_WAITS = "input-waits"
@@ -38,6 +42,8 @@ class WarningKind(StrEnum):
     """Input records have fields that `table.schema` lacks; the records are taken without them."""
     LANE_STOPPED = "lane-stopped"
     """A lane, or all lanes of a topic, are not read any further until an operator acts."""
+    TOPICS_UNWATCHED = "topics-unwatched"
+    """The input topics cannot be looked at: new partitions and topics made anew are not noticed."""
     TOPIC_GREW = "topic-grew"
     """An input topic of a table without ordering field has more partitions than before: an old event of a key
     may be applied after a newer one.

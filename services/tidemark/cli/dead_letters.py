@@ -58,6 +58,9 @@ class CoordinatorLetters:
 
     def replay(self, wanted: LetterFilter, *, dry_run: bool, again: bool, replays_max: int) -> Replayed:
         whole, token = Replayed(), ""
+        if wanted.since_ms is not None:
+            # An older coordinator would replay all letters: `newest` tells it apart.
+            self.newest(wanted, 1)
         while True:
             page = self._client.replay(wanted, dry_run, again, replays_max, token)
             whole.done += page.done

@@ -45,20 +45,20 @@ from tidemark.commit_coordinator.domain.actions import (
 from tidemark.commit_coordinator.domain.next_action import (
     KEEP_LOCK_MS_MAX,
     AttemptProblem,
+    AwaitedPlan,
     Limits,
     Observed,
-    attempts_exhausted,
     next_action,
     rest_s,
 )
 from tidemark.commit_coordinator.domain.service_actions import ServiceAction
 from tidemark.commit_coordinator.errors import AttemptLostError, is_curable
 from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
+from tidemark.commit_coordinator.trouble import Refusals
 from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned, TaggingPaused
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.service_entries import ServicesPaused
 from tidemark.epoch_protocol.state import FoldState
-from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.errors import (
     FencedOutError,
@@ -69,6 +69,7 @@ from tidemark.hudi_format.errors import (
 )
 from tidemark.ledger_client.errors import SupersededError
 from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.errors import REFUSED
 from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
 
@@ -112,9 +113,9 @@ class Coordinator:
         self._attempts = attempts
         self._listeners = listeners
         self._heartbeat_at_ms = 0
-        self._said: str | None = None
         state = context.fold().state
         self.seen = Observed(tried_before=(state.committed.epoch, state.attempts))
+        self.refusals = Refusals(self.seen, context.clock, context.storage.base_uri)
         self.doing: NextAction = Wait("starting")
 
     def hurry(self) -> None:
@@ -161,11 +162,14 @@ class Coordinator:
             self._act()
         except (KafkaError, DeadlineExceededError) as error:
             # Nothing was decided, or it is not known yet: `settle` finds out before the next decision.
-            if error.kind not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT):
+            if not is_curable(error):
                 raise
-            _log.warning("Kafka did not answer, trying again: %s", error)
-            context.clock.sleep_ms(_RETRY_MS)
-            self.doing = Wait("Kafka did not answer")
+            if isinstance(error, REFUSED):
+                self._rest_after(error)
+            else:
+                _log.warning("Kafka did not answer, trying again: %s", error)
+                context.clock.sleep_ms(_RETRY_MS)
+                self.doing = Wait("Kafka did not answer")
         except FencedOutError as error:
             # Only a successor ends our term.
             raise SupersededError(str(error)) from error
@@ -173,27 +177,20 @@ class Coordinator:
             if not is_curable(error):
                 raise
             # Each action can be repeated, whether or not the storage did what was asked.
-            self.refused(error)
-            context.clock.sleep_ms(_RETRY_MS)
-            self.doing = Wait(self.seen.trouble or "")
+            self._rest_after(error)
         else:
-            self.seen.trouble = None
+            self.refusals.step_done()
         return self.doing
 
-    def refused(self, error: Exception) -> None:
-        """Notes that the table's storage refuses; logs each cause once. The loop tries again."""
-        trouble = (
-            f"the table's storage ({self._context.storage.base_uri}) refuses: {error}. Tagging rests, all "
-            "input is kept: free or repair what that names; the coordinator tries again by itself"
-        )
-        if trouble != self.seen.trouble and trouble != self._said:
-            _log.error("%s", trouble)
-        self.seen.trouble = self._said = trouble
+    def _rest_after(self, error: Exception) -> None:
+        self.refusals.note(error)
+        self._context.clock.sleep_ms(_RETRY_MS)
+        self.doing = Wait(self.seen.trouble or "")
 
     def retry(self, epoch: int) -> None:
         """Tries the epoch again at which the coordinator halted; ignores any other epoch."""
         state, seen = self._context.fold().state, self.seen
-        if seen.halted is None or seen.stopped or epoch != state.committed.epoch + 1:
+        if (seen.halted or seen.given_up) is None or seen.stopped or epoch != state.committed.epoch + 1:
             return
         _log.warning("epoch %d is tried again, as asked", epoch)
         seen.succeeded()
@@ -202,7 +199,7 @@ class Coordinator:
     def stop_for_good(self, error: Exception) -> None:
         """Stops all actions until a new start: stored data contradicts itself, or is missing."""
         self._attempts.offer(None)
-        self.seen.stopped = True
+        self.seen.stopped, self.seen.given_up = True, None
         what_to_do = "repair that, then start the coordinator again"
         self.seen.halted = f"{error}. Nothing is done any more, all input is kept: {what_to_do}"
         self.doing = Wait(f"halted: {self.seen.halted}")
@@ -223,9 +220,8 @@ class Coordinator:
         if state.coordinator_term != context.term:
             raise SupersededError("a newer coordinator has claimed this table")
         self._attempts.collect(self.seen)
-        if self.seen.halted is None:
-            self.seen.halted = attempts_exhausted(state, self.seen, self._limits)
         now_ms = context.clock.now_ms()
+        self.seen.count_attempts(state, self._limits, now_ms)
         self.seen.noted(state, now_ms)
         self.seen.others_until_ms = context.lock.others_until_ms
         self.services.look(state, self.seen, now_ms)
@@ -249,6 +245,7 @@ class Coordinator:
             # them.
             number = state.committed.epoch + 1
             self.seen.halted = f"{error}; then run `tidemark epoch retry {number}`"
+            self.seen.given_up = None
             _log.error("tagging stops: %s", self.seen.halted)
             if state.planned is not None:
                 self._lost(AttemptLostError(str(error), rewind=False), state.planned)
@@ -356,7 +353,8 @@ class Coordinator:
         if error.awaited is not None:
             if self.seen.awaited is None:
                 _log.warning("waiting: %s", error.reason)
-            self.seen.waits_for(error.awaited, error.reason, self._context.clock.now_ms())
+            look_at_ms = self._context.clock.now_ms() + error.look_ms
+            self.seen.awaited = AwaitedPlan(error.awaited, error.reason, look_at_ms)
         if planned is None:
             if error.rewind:
                 self.seen.rewind_due = error.reason

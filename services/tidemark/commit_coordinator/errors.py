@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.stream_runtime.kafka.errors import REFUSED
 
 
 class CoordinatorError(StreamRuntimeError):
@@ -18,20 +21,27 @@ class OutOfPlaceError(CoordinatorError):
     kind = ErrorKind.CORRUPT
 
 
+AWAITED_LOOK_MS: Final = 2_000
+
+
 class AttemptLostError(CoordinatorError):
     """The open attempt cannot commit (it was rolled back, another writer committed, …): it is voided.
 
     ``rewind``: its rows also have to be tagged anew. ``awaited``: the requested time of another writer's
     pending clustering that has to end before the next plan, or the name of an index that it has not finished.
+    ``look_ms``: so much later it is looked whether that is over.
     """
 
     kind = ErrorKind.CONFLICT
 
-    def __init__(self, reason: str, rewind: bool, awaited: str | None = None) -> None:
+    def __init__(
+        self, reason: str, rewind: bool, awaited: str | None = None, look_ms: int = AWAITED_LOOK_MS
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.rewind = rewind
         self.awaited = awaited
+        self.look_ms = look_ms
 
 
 class StatsLeftOutError(CoordinatorError):
@@ -61,5 +71,8 @@ class DivergedError(CoordinatorError):
 
 
 def is_curable(error: Exception) -> bool:
-    """Whether trying again may help without an operator: refused I/O, or a table that changed meanwhile."""
-    return isinstance(error, OSError) or kind_of(error) in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)
+    """Whether trying again may help without an operator: refused I/O, a table that changed meanwhile, or a
+    right, login or topic that Kafka refuses now and took before.
+    """
+    passing = (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)
+    return isinstance(error, (OSError, *REFUSED)) or kind_of(error) in passing

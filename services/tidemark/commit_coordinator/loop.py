@@ -6,8 +6,8 @@
 4. writes the ledger's record, and trims the topics when that is due;
 5. shows a new view to other threads.
 
-If Kafka does not answer, or the storage refuses, the next round tries again: the fold says what was done. An
-error that no retry cures stops the loop, but not the process, so `tidemark status` can say why.
+If Kafka does not answer, or Kafka or the storage refuses, the next round tries again: the fold says what was
+done. An error that no retry cures stops the loop, but not the process, so `tidemark status` can say why.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, Final
 from tidemark.commit_coordinator.calls.inbox import (
     FlushNow,
     Inbox,
+    Order,
     PauseServices,
     PauseTagging,
     Request,
@@ -35,17 +36,20 @@ from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.coordinator import Coordinator
 from tidemark.commit_coordinator.errors import is_curable
+from tidemark.commit_coordinator.refusals import CoordinatorStoppedError
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.errors import REFUSED
 from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
 
 _VIEW_EVERY_MS: Final = 50
 _FOR_GOOD: Final = (ErrorKind.CORRUPT, ErrorKind.INVALID)
 _REST_S: Final = 0.2
+_REFUSED_MS: Final = 500
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -93,7 +97,9 @@ class TableLoop:
         """After a stop for good: shows why, and renews heartbeats, so that nobody rolls the attempts back."""
         self._shown_ms = 0
         while not stop.wait(_REST_S):
-            self._inbox.take_all()
+            for request in self._inbox.take_all():
+                if isinstance(request, Order):
+                    request.taken.set_exception(CoordinatorStoppedError(self._coordinator.seen.halted or ""))
             tick_lock(self._context)
             try:
                 self._coordinator.keep_alive()
@@ -103,9 +109,7 @@ class TableLoop:
 
     def round(self, load_sizes: Callable[[], None]) -> None:
         """Runs one round. Raises SupersededError, and errors that no retry cures."""
-        for request in self._inbox.take_all():
-            if not self._guarded(partial(self._take, request), "a request"):
-                self._inbox.put(request)
+        self._take_requests()
         self._coordinator.step()
         generation = self._context.fold().state.generation
         if generation != self._generation and self._guarded(load_sizes, "listing the table's files"):
@@ -115,6 +119,22 @@ class TableLoop:
         self._guarded(lambda: self._keep(self._context.fold().state), "keeping the ledger's record")
         self._guarded(lambda: self._trimmer.run_if_due(self._context), "trimming")
         self._show()
+
+    def _take_requests(self) -> None:
+        """Carries the requests out in their order. One that fails is tried again in the next round, and those
+        behind it wait: the last order of an operator holds. Example: a pause that Kafka did not answer, and
+        then a resume.
+        """
+        waiting = self._inbox.take_all()
+        try:
+            while waiting and self._guarded(partial(self._take, waiting[0]), "a request"):
+                request = waiting.pop(0)
+                if isinstance(request, Order):
+                    self._shown_ms = 0
+                    self._show()
+                    request.taken.set_result(None)
+        finally:
+            self._inbox.put_back(waiting)
 
     def _take(self, request: Request) -> None:
         TAKERS[type(request)](self._coordinator, request)
@@ -126,8 +146,13 @@ class TableLoop:
         except (KafkaError, DeadlineExceededError, OSError, HudiFormatError) as error:
             if not is_curable(error):
                 raise
+            if isinstance(error, REFUSED):
+                # It is answered at once: without a rest each round would ask again.
+                self._coordinator.refusals.note(error)
+                self._context.clock.sleep_ms(_REFUSED_MS)
+                return False
             if isinstance(error, OSError | HudiFormatError):
-                self._coordinator.refused(error)
+                self._coordinator.refusals.note(error)
             _log.warning("%s was not carried out, it is tried again: %s", what, error)
             return False
         return True
@@ -154,6 +179,7 @@ class TableLoop:
                 coordinator.services.tagging_rests(now_ms),
                 context.taken_out,
                 context.indexes_taken_out.values(),
+                self._trimmer.refused,
             )
         )
 

@@ -106,13 +106,26 @@ class ServicesDisabledError(StatusError):
 
 
 class ServicesHaltedError(StatusError):
-    """An order to run a table service while the coordinator does nothing any more."""
+    """An order to run a table service while the coordinator has halted, other than for an epoch given up."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
     error_reason = "SERVICES_HALTED"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the coordinator has stopped, and runs no table service: {why}")
+        super().__init__(f"the coordinator has halted, and runs no table service: {why}")
+
+
+class CoordinatorStoppedError(StatusError):
+    """An order to pause, or to go on, to a coordinator that does nothing any more."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    error_reason = "COORDINATOR_STOPPED"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the coordinator has stopped, and takes no order until it is started again: {why}. Give the "
+            "order then"
+        )
 
 
 class DeadLetterUnknownError(StatusError):

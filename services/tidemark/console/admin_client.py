@@ -74,6 +74,7 @@ def filter_message(wanted: LetterFilter) -> pb.DeadLetterFilter:
         offset=wanted.offset,
         reason=wanted.reason,
         ids=sorted(wanted.ids or ()),
+        since_ms=wanted.since_ms,
     )
 
 
@@ -277,9 +278,8 @@ class AdminClient:
         self._call(self._stub.ResumeServices, pb.ResumeServicesRequest(table=self._table))
 
     def dead_letters(self, wanted: LetterFilter, limit: int) -> LetterPage:
-        """The newest `limit` dead letters that match, and the counts of all that match. Makes as many calls
-        as that takes.
-        """
+        """The newest `limit` dead letters that match, and the counts of all, by as many calls as that takes.
+        Raises CliError when the coordinator does not know `wanted.since_ms`."""
 
         def page(below: int | None) -> LetterPage:
             request = pb.ListDeadLettersRequest(
@@ -289,6 +289,8 @@ class AdminClient:
                 page_token="" if below is None else str(below),
             )
             answer = self._call(self._stub.ListDeadLetters, request, _LETTERS_S)
+            if wanted.since_ms is not None and not answer.HasField("since_ms"):
+                raise CliError("the coordinator does not know --since: ask without it, or start this version")
             older = int(answer.next_page_token) if answer.next_page_token else None
             by_reason = {reason_named(text): count for text, count in sorted(answer.by_reason.items())}
             dead_letters = [letter_of(letter) for letter in answer.letters]

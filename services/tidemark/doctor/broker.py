@@ -10,7 +10,7 @@ from typing import Final
 from tidemark.config import TableConfigFile
 from tidemark.doctor.checks import Finding, fails, ok, warning
 from tidemark.doctor.trial import TRIAL_INFIX
-from tidemark.ledger_client.topics import TopicNames, topic_specs
+from tidemark.ledger_client.topics import topic_specs
 from tidemark.stream_runtime.kafka.confluent.inspection import ClusterInspection, TopicFacts
 from tidemark.stream_runtime.kafka.ports import TopicSpec
 
@@ -22,9 +22,9 @@ _REPLICAS_SAFE: Final = 3
 _IN_SYNC_SAFE: Final = 2
 _INPUT_NEEDS: Final = frozenset({"READ", "DESCRIBE"})
 _OWN_NEEDS: Final = frozenset({"READ", "WRITE", "DELETE", "DESCRIBE"})
-# Without these rights the topic works, but its retention stays that of the first start, whatever
-# `limits.dead_letter_retention` says later.
-_LETTERS_NEED: Final = frozenset({"DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
+# Without these rights a topic works, but its settings stay those of the first start, whatever
+# `limits.message_bytes`, `limits.dead_letter_retention` or `table.index.tombstone_ttl` say later.
+_SETTINGS_NEED: Final = frozenset({"DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 _SETTINGS_SEEN: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
 
 
@@ -127,6 +127,7 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
     counted.
     """
     missing, hidden, sound = [], [], 0
+    kept: dict[str, frozenset[str]] = {}
     for spec in topic_specs(config):
         facts = inspection.topic(spec.name)
         if facts is None:
@@ -136,8 +137,8 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
             hidden.append(spec.name)
             continue
         allowed = yield from _allowed(spec.name, facts, _OWN_NEEDS)
-        if spec.name == TopicNames(config.table.name).dead_letter:
-            yield from _retention_kept(spec.name, facts)
+        if lacking := _lacking(facts, _SETTINGS_NEED):
+            kept[spec.name] = lacking
         wrong = list(_differences(spec, facts))
         yield from wrong
         yield from _in_sync(spec.name, facts)
@@ -149,6 +150,8 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
             f"Give it the ACLs of docs/security.md: kafka-acls --add --topic {config.table.name}. "
             "--resource-pattern-type prefixed …",
         )
+    if kept:
+        yield _settings_kept(config.table.name, kept)
     if missing:
         yield ok(f"{len(missing)} topics will be made at the first start ({missing[0]}, …)")
     if sound:
@@ -160,14 +163,28 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
         )
 
 
-def _retention_kept(name: str, facts: TopicFacts) -> Iterator[Finding]:
-    lacking = set() if facts.allowed is None or "ALL" in facts.allowed else _LETTERS_NEED - facts.allowed
-    if lacking:
-        yield warning(
-            f"{name}: this user may not {', '.join(sorted(lacking))}, so another "
-            "limits.dead_letter_retention or limits.dead_letter_bytes has no effect on it",
-            _grant(name, lacking),
-        )
+def _set_at_start(topic: str) -> tuple[str, ...]:
+    """The settings that a start of the coordinator gives the topic from the configuration."""
+    if topic.endswith(".dead-letter"):
+        return "max.message.bytes", "retention.ms", "retention.bytes"
+    return ("max.message.bytes", "retention.ms") if topic.endswith(".tombstones") else ("max.message.bytes",)
+
+
+def _lacking(facts: TopicFacts, needs: frozenset[str]) -> frozenset[str]:
+    """Rights that this user does not have. A broker that does not tell the rights counts as allowing
+    everything.
+    """
+    return frozenset() if facts.allowed is None or "ALL" in facts.allowed else needs - facts.allowed
+
+
+def _settings_kept(table: str, kept: Mapping[str, frozenset[str]]) -> Finding:
+    lacking = sorted({right for rights in kept.values() for right in rights})
+    return warning(
+        f"this user lacks {', '.join(lacking)} on {len(kept)} of the topics ({next(iter(kept))}, …): a "
+        "start cannot give them what another limits.message_bytes, limits.dead_letter_retention or "
+        "table.index.tombstone_ttl asks for",
+        _grant(f"{table}. --resource-pattern-type prefixed", lacking),
+    )
 
 
 def _in_sync(name: str, facts: TopicFacts) -> Iterator[Finding]:
@@ -203,25 +220,32 @@ def _differences(spec: TopicSpec, facts: TopicFacts) -> Iterator[Finding]:
     if settings is None:
         return
     for key in _SETTINGS_SEEN:
-        if key in settings and settings[key] != spec.config[key]:
-            yield fails(
-                f"{spec.name}: {key} is {settings[key]}, it was made with {spec.config[key]}",
-                f"kafka-configs --alter --topic {spec.name} --add-config {key}={spec.config[key]}",
-            )
+        if key in settings and settings[key] != spec.config[key] and not _is_longer(spec, key, settings[key]):
+            text = f"{spec.name}: {key} is {settings[key]}, it was made with {spec.config[key]}"
+            yield _differs(spec, facts, key, text)
     wanted = int(spec.config["max.message.bytes"])
-    if int(settings.get("max.message.bytes", wanted)) < wanted:
-        yield fails(
-            f"{spec.name}: max.message.bytes is {settings['max.message.bytes']}, limits.message_bytes needs "
-            f"{wanted}",
-            f"kafka-configs --alter --topic {spec.name} --add-config max.message.bytes={wanted}",
-        )
+    if (found := int(settings.get("max.message.bytes", wanted))) < wanted:
+        text = f"{spec.name}: max.message.bytes is {found}, limits.message_bytes needs {wanted}"
+        yield _differs(spec, facts, "max.message.bytes", text)
+
+
+def _is_longer(spec: TopicSpec, key: str, value: str) -> bool:
+    """Whether the topic keeps tombstones for longer than one that is made now: a start leaves that."""
+    if key != "retention.ms" or not spec.name.endswith(".tombstones"):
+        return False
+    return value == "-1" or int(value) > int(spec.config[key])
+
+
+def _differs(spec: TopicSpec, facts: TopicFacts, key: str, text: str) -> Finding:
+    command = f"kafka-configs --alter --topic {spec.name} --add-config {key}={spec.config[key]}"
+    if key in _set_at_start(spec.name) and not _lacking(facts, _SETTINGS_NEED):
+        return warning(text, f"The next start of the coordinator sets it. Before that: {command}")
+    return fails(text, command)
 
 
 def _allowed(name: str, facts: TopicFacts, needs: frozenset[str]) -> Generator[Finding, None, bool]:
-    """Yields a finding for missing rights; returns whether none is missing. A broker that does not tell the
-    rights counts as allowing everything.
-    """
-    lacking = set() if facts.allowed is None or "ALL" in facts.allowed else needs - facts.allowed
+    """Yields a finding for missing rights; returns whether none is missing."""
+    lacking = _lacking(facts, needs)
     if lacking:
         yield fails(
             f"{name}: this user may not {', '.join(sorted(lacking))}",

@@ -1,7 +1,7 @@
 """The metrics of an assigner process (docs/metrics.md).
 
-Durations are recorded when they happen. All other values are read at each scrape, from the stats in the
-newest report of each stage.
+Durations are recorded when they happen. All other values are read at each scrape: memory, and the stats
+in the newest report of each stage.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tidemark.index_assigner.index.limits import limits_of, share_of_runs
 from tidemark.index_assigner.shuffle.dead_letters import REASON_STAT
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.index_assigner.slots.observer import AssignerObserver
+from tidemark.stream_runtime.allocator import anonymous_bytes
 from tidemark.stream_runtime.metrics import LATENCY_BUCKETS_S, Metrics
 
 _TIERS: Final = ("uncommitted", "hot", "rocksdb", "run", "mdt", "none")
@@ -109,6 +110,7 @@ class AssignerMetrics(AssignerObserver):
         self._transactions.labels(stage.value, outcome).observe(seconds)
 
     def _collect(self) -> Iterable[Metric]:
+        yield self._memory()
         reports = {stage: source.reported for stage, source in self._stages.items()}
         yield from self._slots(reports)
         if Stage.SHUFFLE in reports:
@@ -118,6 +120,16 @@ class AssignerMetrics(AssignerObserver):
             yield from self._plain(stats, _ASSIGN)
             yield from self._tagging(stats)
             yield from self._tiers(stats)
+
+    def _memory(self) -> Metric:
+        family = self.metrics.gauge_family(
+            "anonymous_memory_bytes",
+            "Resident memory that the process allocated itself (RssAnon), without mapped files",
+        )
+        size = anonymous_bytes()
+        if size is not None:
+            family.add_metric([], size)
+        return family
 
     def _slots(self, reports: Mapping[Stage, tuple[int, StageReport]]) -> Iterable[Metric]:
         make = self.metrics

@@ -113,6 +113,7 @@ class AssignerService:
         self._lookups, self._awaited_index = LookupGate(), AwaitedIndex()
         self._failure: BaseException | None = None
         self._ended = threading.Event()
+        self._claimed = threading.Event()
         self.metrics = AssignerMetrics(config)
         self._traces = open_traces(config, "assigner")
         self._observer: AssignerObserver = self.metrics
@@ -208,6 +209,7 @@ class AssignerService:
             ids=self._ports.ids,
             failpoints=self._ports.failpoints,
             owner=self._process_id,
+            claimed=self._claimed,
             observer=self._observer,
             ledger=context.facts.ledger,
         )

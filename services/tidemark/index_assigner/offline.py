@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Final
 
 from tidemark.config import TableConfigFile
-from tidemark.config.model import InputStart
 from tidemark.hudi_format.index_definitions import read_record_index_kind
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.schema import TableSchema
@@ -109,8 +108,7 @@ def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> N
     table, lanes = read_table_config(storage), config.table.index.lanes
     configured_keyer(config, storage, table, schema, shards, lanes, clock)
     check_lane_function(storage)
-    if config.input.start is InputStart.LATEST:
-        recorded_starts(storage)
+    recorded_starts(storage, config.input.start)
     check_cache_free(config.state.path)
 
 

@@ -35,15 +35,19 @@ class Candidate:
     score: int
 
 
-def key_candidates(rows: Sequence[Row], keys: Sequence[Any], columns: Columns, table: str) -> list[Candidate]:
+def key_candidates(
+    rows: Sequence[Row], keys: Sequence[Any], columns: Columns, table: str, deletes: Sequence[Row] = ()
+) -> list[Candidate]:
     """Candidates for the record key. `keys` has each record's Kafka key: a value, a mapping of fields, or
-    None for a record without a key.
+    None for a record without a key. `deletes`: records that delete a row; only their keys have to be there.
     """
     possible = [
         name
         for name in _whole_columns(rows, columns)
-        # Records whose key is the empty text would become dead letters.
-        if _may_be_key(columns.types[name]) and all(row[name] != "" for row in rows)
+        # Records whose key is null or the empty text would become dead letters, deletes as well as rows.
+        if _may_be_key(columns.types[name])
+        and all(row[name] != "" for row in rows)
+        and all(row.get(name) not in (None, "") for row in deletes)
     ]
     candidates = list(_by_kafka_key(rows, keys, possible))
     for name in possible:

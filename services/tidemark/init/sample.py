@@ -45,7 +45,8 @@ _BINLOG: Final = frozenset({"file", "pos"})
 class Sample:
     """A sample of records as it was understood. `rows[i]` came with the Kafka key `keys[i]`. `framed`: values
     begin with Confluent's header. `position`: where change events have their source's position.
-    `passed_over`: the number of records without a row.
+    `deletes`: what deletes by the delete field hold; often the record key alone. `passed_over`: the number of
+    records without a row.
     """
 
     messages: Sequence[Message]
@@ -53,6 +54,7 @@ class Sample:
     framed: bool = False
     rows: list[Row] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)
+    deletes: list[Row] = field(default_factory=list)
     columns: Columns = field(default_factory=Columns)
     position: str | None = None
     delete_field: str | None = None
@@ -251,11 +253,13 @@ def _set_deletes_apart(sample: Sample, wanted: str | None) -> None:
     if not any(_is_flag(row.get(name)) for row in sample.rows):
         raise CliError(f"--delete-field: no record of the sample has true or false in {name}", WRONG_USE)
     sample.delete_field = name
-    kept = [
-        (r, k) for r, k in zip(sample.rows, sample.keys, strict=True) if r.get(name) not in (True, "true")
-    ]
-    sample.rows = [_without(row, name) for row, _ in kept]
-    sample.keys = [key for _, key in kept]
+    pairs, sample.rows, sample.keys = list(zip(sample.rows, sample.keys, strict=True)), [], []
+    for row, key in pairs:
+        if row.get(name) in (True, "true"):
+            sample.deletes.append(_without(row, name))
+        else:
+            sample.rows.append(_without(row, name))
+            sample.keys.append(key)
     sample.columns.types.pop(name, None)
     sample.columns.notes.pop(name, None)
 

@@ -227,7 +227,7 @@ def _registry(settings: Mapping[str, str]) -> ConfluentSchemaSource:
 def _choose(draft: Draft, sample: Sample, options: InitOptions, asker: Asker) -> None:
     rows, columns = sample.rows, sample.columns
     names = list(columns.types)
-    keys = key_candidates(rows, sample.keys, columns, draft.name)
+    keys = key_candidates(rows, sample.keys, columns, draft.name, sample.deletes)
     draft.record_key = _named(options.record_key, columns, "--key")
     if options.record_key is None:
         draft.record_key = asker.choose("Record key: what tells rows apart", keys, names, optional=False)

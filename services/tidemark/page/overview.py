@@ -319,6 +319,10 @@ def _advice(warning: StatusWarning, coordinator: CoordinatorState, config: str) 
             "wait",
             f"The rest of this page is current. `tidemark doctor -c {config}` checks whether Kafka answers.",
         ),
+        WarningKind.KAFKA_REFUSES: (
+            "wait",
+            "It is tried again. If the warning stays, somebody has to set right what Kafka names.",
+        ),
         WarningKind.SERVICE_FAILS: (
             "look",
             f"`tidemark services list -c {config}` says when. See docs/runbook.md, TidemarkServiceFails.",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.files_with_stats import files_of_table, files_without_records
+from tests.unit import table_files
 from tests.unit.table_files import new_table, orders, table_schema, write_config
 from tidemark.cli.main import main
 from tidemark.hudi_format.column_ranges import ColumnRange, StatType, ValueType
@@ -96,6 +97,20 @@ def test_columns_that_can_have_none_are_taken_out_and_told(tmp_path: Path, capsy
     said = capsys.readouterr().out
     assert "gone was taken out of the column stats: the table has no such column" in said
     assert "partition_stats were switched off" in said
+    assert own_stats_columns(table.storage) == ["at"]
+
+
+def test_a_column_of_bytes_is_taken_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields: Any = table_files.SCHEMA["fields"]
+    raw = {"name": "raw", "type": ["null", "bytes"], "default": None}
+    monkeypatch.setitem(table_files.SCHEMA, "fields", [*fields, raw])
+    table = Adopted(tmp_path)
+    table.define("at", "raw")
+    assert main(["table", "adopt", "-c", str(table.file)]) == 0
+    said = capsys.readouterr().out
+    assert "raw was taken out of the column stats: columns of binary can have none" in said
     assert own_stats_columns(table.storage) == ["at"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ import pytest
 from tests.unit.commit_coordinator.admin_world import World
 from tests.unit.table_files import write_config
 from tidemark.cli.main import main
+from tidemark.commit_coordinator.admin import dead_letter_calls
+from tidemark.commit_coordinator.admin.messages import filter_of
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter
 from tidemark.record_formats.refusals import DeadLetterReason
+from tidemark.stream_runtime.clock import SystemClock
 
 
 @pytest.fixture
@@ -71,3 +75,18 @@ def test_replay_does_all_pages_and_tells_what_it_left_out(
     done = ask("replay")
     assert (done["replayed"], [each["id"] for each in done["skipped"]]) == (6, [3])
     assert all(each.replayed for each in letters(world))
+
+
+def test_since_is_passed_on_and_refused_for_a_coordinator_that_does_not_know_it(
+    world: World, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: world.clock.now_ms() + 1_000)
+    assert ask("list", "--since", "2s")["count"] == 7
+    assert ask("list", "--since", "500ms")["count"] == 0
+    assert ask("replay", "--since", "500ms")["replayed"] == 0
+    monkeypatch.setattr(
+        dead_letter_calls, "filter_of", lambda message: dataclasses.replace(filter_of(message), since_ms=None)
+    )
+    for command in ("list", "replay"):
+        assert "does not know --since" in ask(command, "--since", "500ms", code=1)
+    assert not any(each.replayed for each in letters(world))

@@ -12,7 +12,7 @@ from tidemark.config import ConfigError, TableConfigFile, load_config
 from tidemark.config.effective import effective_settings
 from tidemark.config.reference import known_keys
 from tidemark.config.retention_cost import Copies, former_copies, retention_costs
-from tidemark.config.table_services_model import ENABLED_BY_DEFAULT, ServicesRun
+from tidemark.config.table_services_model import ServicesRun
 
 MINUTE = 60_000
 
@@ -27,7 +27,10 @@ def loaded(folder: Path, section: str = "", more: str = "") -> TableConfigFile:
 
 def test_the_defaults(tmp_path):
     services = loaded(tmp_path).table_services
-    assert services.enabled is ENABLED_BY_DEFAULT
+    assert services.enabled is True, "also where nobody names them"
+    compactions = (services.compact_index, services.compact_data)
+    others = (services.clean, services.archive, services.rollback)
+    assert [each.enabled for each in (*compactions, *others)] == [True] * 5
     assert services.run is ServicesRun.WRITER
     assert (services.share, services.task_memory_bytes, services.step_ms) == (0.25, 256 << 20, 50)
     assert (services.clean.retain_ms, services.retained_index_ms) == (60 * MINUTE, 60 * MINUTE)

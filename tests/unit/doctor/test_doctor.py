@@ -151,7 +151,7 @@ def test_own_topics_that_were_changed_are_named_with_the_way_back(tmp_path: Path
     assert list(broker._differences(spec, sound)) == []
     changed = TopicFacts(2, 1, {**spec.config, "retention.ms": "1000", "max.message.bytes": "5"}, None)
     findings = list(broker._differences(spec, changed))
-    assert [each.status for each in findings] == [CheckStatus.FAILS] * 3
+    assert [each.status for each in findings] == [CheckStatus.FAILS, CheckStatus.FAILS, CheckStatus.WARNING]
     assert "retention.ms=-1" in findings[1].remedy
     assert list(broker._differences(spec, TopicFacts(1, 1, None, None))) == []
 
@@ -176,16 +176,36 @@ def test_missing_rights_on_a_topic_are_named():
         (None, ""),
         (frozenset({"ALL"}), ""),
         (frozenset({"READ", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}), ""),
-        (frozenset({"READ", "DESCRIBE_CONFIGS"}), "may not ALTER_CONFIGS,"),
-        (frozenset({"READ"}), "may not ALTER_CONFIGS, DESCRIBE_CONFIGS,"),
+        (frozenset({"READ", "DESCRIBE_CONFIGS"}), "lacks ALTER_CONFIGS on 1"),
+        (frozenset({"READ"}), "lacks ALTER_CONFIGS, DESCRIBE_CONFIGS on 1"),
     ],
 )
-def test_a_coordinator_that_cannot_set_how_long_letters_are_kept_is_a_warning(
+def test_a_coordinator_that_cannot_change_settings_of_topics_is_a_warning(
     allowed: frozenset[str] | None, lacking: str
 ):
-    found = list(broker._retention_kept("t.dead-letter", TopicFacts(1, 1, None, allowed)))
-    assert statuses(iter(found)) == ([CheckStatus.WARNING] if lacking else [])
-    assert all(lacking in each.text and "docs/security.md" in each.remedy for each in found)
+    rights = broker._lacking(TopicFacts(1, 1, None, allowed), broker._SETTINGS_NEED)
+    assert bool(rights) == bool(lacking)
+    found = broker._settings_kept("t", {"t.keyed": rights})
+    assert found.status == CheckStatus.WARNING
+    assert lacking in found.text
+    assert "docs/security.md" in found.remedy
+
+
+@pytest.mark.parametrize("may_change", [True, False])
+def test_settings_that_a_start_changes_fail_only_where_it_may_not(tmp_path: Path, may_change: bool):
+    config = load_config(write_config(tmp_path))
+    rights = frozenset({"READ", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"} if may_change else {"READ"})
+    former = {"retention.ms": "1000", "retention.bytes": "2000", "max.message.bytes": "5"}
+    expected = {"orders.tombstones": 2, "orders.dead-letter": 3}
+    for spec in topic_specs(config):
+        if spec.name == "orders.tombstones":
+            for longer in ("-1", "999999999999"):
+                kept = TopicFacts(spec.partitions, 1, {**spec.config, "retention.ms": longer}, rights)
+                assert list(broker._differences(spec, kept)) == []
+        facts = TopicFacts(spec.partitions, 1, {**spec.config, **former}, rights)
+        warned = [each for each in broker._differences(spec, facts) if each.status == CheckStatus.WARNING]
+        assert len(warned) == (expected.get(spec.name, 1) if may_change else 0)
+        assert all("The next start" in each.remedy for each in warned)
 
 
 def test_more_memory_than_there_is_fails(tmp_path: Path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,13 +157,19 @@ class RunFaults:
         """The folder's RocksDB is empty; run files are as they were."""
         self._rocks[folder][:] = [{}]
 
-    def flip(self, folder: Path) -> bool:
-        """Changes a byte of a run file that no process has mapped; False where there is none."""
+    def flip(self, folder: Path, below: Mapping[str, int] | None = None) -> bool:
+        """Changes a byte of a run file, also of one that is mapped; False where there is none.
+
+        ``below``: the runs of which one is chosen, and how many bytes of each; None: of any, wherever.
+        """
         files = sorted(folder.glob(f"runs/*{RUN_SUFFIX}"))
+        if below is not None:
+            files = [file for file in files if below.get(file.stem)]
         if not files:
             return False
         file = self._draw.choice(files)
-        data = bytearray(file.read_bytes())
-        data[self._draw.randrange(len(data))] ^= 1 << self._draw.randrange(8)
-        file.write_bytes(data)
+        data = file.read_bytes()
+        at = self._draw.randrange(len(data) if below is None else below[file.stem])
+        # In place: a file that is cut off for a moment would end the process that has it mapped.
+        self._write(file, at, bytes([data[at] ^ 1 << self._draw.randrange(8)]))
         return True

@@ -1,15 +1,10 @@
-"""What happens to a table, its index and an assigner with run files, in any order.
+"""What happens to an assigner with run files, in any order, beside what happens to its table (`table_world`).
 
-* The table: own epochs and other writers' commits, with look-ups, loads and evictions between the steps of an
-  epoch (`epoch`, `services`, `foreign`); commits of others are taken back, the newest one, or all since a
-  savepoint with the compactions behind it (`undo`, `save`, `restore`); a compaction of the index is asked for
-  and carried out later (`ask_compact`, `compact`); `clean`, `archive`, an index built anew (`rebuild`).
 * Run files: a load that is killed at any write (`load`, `warm`), ranges and files that leave (`evict`), a
   full disk (`disk`).
-* The process: `kill`, loss of power, with a restore before it is back (`power`), of RocksDB (`damage`),
-  a changed byte (`flip`), a former version in between (`former_version`).
-* Lanes: one goes to another process and comes back (`lane_away`); all are opened with a snapshot from before
-  services ran (`open_late`).
+* The process: `kill`, also with counted entries (`kill_counted`); loss of power, with a restore before it is
+  back (`power`), and of RocksDB (`damage`); a changed byte (`flip`, `flip_open`); a former version in between
+  (`former_version`).
 """
 
 from __future__ import annotations
@@ -21,13 +16,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.unit.index_assigner.index.test_index_beside_services import KEYS, World, superseded, undo_newest
-from tests.unit.index_assigner.index_world import LANES, Assigner
-from tests.unit.index_assigner.restores import Saved, write_restore
+from tests.unit.index_assigner.index.test_index_beside_services import KEYS
+from tests.unit.index_assigner.index_world import TTL_MS, Assigner, index_rows, tombstone_rows
 from tests.unit.index_assigner.run_faults import KilledError, RunFaults
+from tests.unit.index_assigner.table_world import TableWorld
+from tidemark.epoch_protocol.seen import Known
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.model import ShardId
-from tidemark.hudi_format.timeline import Instant, load_timeline
 from tidemark.index_assigner.index.copies import copy_bytes
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks_layout import (
@@ -43,40 +38,37 @@ from tidemark.index_assigner.index.rocks_layout import (
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 
 
-class RunWorld(World):
-    """``reached``: how often things happened that a world is meant to reach. ``tight``: the disk has room for
-    some key ranges and not for others.
-    """
+class RunWorld(TableWorld):
+    """``reached``: as in `TableWorld`. ``tight``: the disk has room for some key ranges, not for others."""
 
     def __init__(
         self, folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, reached: Counter[str], tight: bool
     ) -> None:
-        self.reached = reached
         self._patched = monkeypatch
         self.faults: RunFaults | None = None
-        # A compaction that was asked for, and what it will have; what a savepoint keeps.
-        self.asked: tuple[Instant, dict[str, int]] | None = None
-        self.saved: Saved | None = None
         # In half of the worlds every page is given back after each look-up.
         self.mapped_bytes = 1 << 30 if seed // 2 % 2 else 1
+        # In half of them base files are sorted as those of Hudi on Spark.
+        self.java_order = seed // 4 % 2 == 1
         self.tight = tight
         # One shard has enough keys for several ranges.
         self.shards = 1 if tight else 3
-        super().__init__(folder, seed)
+        super().__init__(folder, seed, reached)
         if tight:
             self.foreign_rows(KEYS)
             self.compact()
             self.owner.index.rewind()
             self.owner.open(self.known())
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, known: Known | None = None) -> None:
+        """``known``: what the ledger says when the lanes are claimed; by default all that there is."""
         if self.faults is None:
             self.faults = RunFaults(self.draw)
             self.faults.watch(self._patched)
         self.name = name
         object.__setattr__(self.limits, "mapped_bytes", self.mapped_bytes)
         self.owner = Assigner(self.table, self.folder / name, self.limits, make_rocks=self.faults.rocks)
-        self.owner.open(self.known())
+        self.owner.open(known or self.known())
 
     @property
     def home(self) -> Path:
@@ -97,6 +89,34 @@ class RunWorld(World):
         self.killed()
         self.start(self.draw.choice("aab"))
 
+    def epoch(self) -> None:
+        self.before_epoch = self.known()
+        super().epoch()
+
+    def services(self) -> None:
+        """… and the process may end, while entries are counted that no promoted epoch has."""
+        super().services()
+        if self.uncommitted and self.draw.random() < 0.15:
+            self.kill_counted()
+
+    def kill_counted(self) -> None:
+        """The next owner loads the counted entries again. It does not know yet whether their epoch is
+        committed: then the snapshot shows a commit that is unseen for it.
+        """
+        assert self.faults is not None
+        self.killed()
+        if self.draw.random() < 0.3:
+            self.faults.lose_power(self.home)
+        self.start(self.draw.choice("aab"), self.before_epoch)
+        shards, expires_ms = self.table.shards, self.owner.clock.now_ms() + TTL_MS
+        for lane, keys in self.owner.by_lane(list(self.uncommitted)).items():
+            mine = {key: self.uncommitted[key] for key in keys}
+            rows = [index_rows(mine, shards)], [tombstone_rows(mine, shards, expires_ms)]
+            self.owner.index.load_counted(lane, self.offset, *rows)
+        self.reached["counted entries loaded again"] += 1
+        self.reached["counted entries over a change run"] += self.owner.index.stats()["change_run_shards"] > 0
+        self.check_uncommitted()
+
     def power(self) -> None:
         assert self.faults is not None
         self.killed()
@@ -105,15 +125,6 @@ class RunWorld(World):
             self.undo_while_down()
         self.start(self.name)
 
-    def undo_while_down(self) -> None:
-        before = self.before
-        if self.saved is not None:
-            self.take_back()
-        elif before is not None and self.asked is None and undo_newest(self.table):
-            (self.table.rows, self.table.live), self.before = before, None
-            self.generation += 1
-            self.stamps_from = self.generation
-
     def damage(self) -> None:
         """RocksDB is lost, and a new one is begun beside the run files of the former."""
         assert self.faults is not None
@@ -121,128 +132,7 @@ class RunWorld(World):
         self.faults.lose_rocks(self.home)
         self.start(self.name)
 
-    # ------------------------------------------------------------ what happens to the table
-
-    def epoch(self) -> None:
-        before = self.committed
-        super().epoch()
-        if self.committed != before:
-            # A restore that takes our own commits back ends the pipeline.
-            self.saved = None
-
-    def services(self) -> None:
-        """… and look-ups, while an epoch is staged, or committed and not promoted; a load goes on."""
-        super().services()
-        if self.draw.random() < 0.3:
-            self.ask_compact()
-        if self.draw.random() < 0.5:
-            for _ in range(self.draw.choice([1, 6])):
-                self.check_uncommitted()
-        if self.draw.random() < 0.2 and self.owner.index._runs.evict(self.owner.index._runs.disk.limit()):
-            self.check_uncommitted()
-
-    def check_uncommitted(self) -> None:
-        self.reached["asked before it is promoted"] += bool(self.uncommitted)
-        for key, found in self.owner.ask(KEYS).items():
-            row, change = self.table.rows.get(key), self.uncommitted.get(key)
-            group = change.group if change is not None else row[0] if row else None
-            assert found.group == group, (key, found, row, change)
-
-    def ask_compact(self) -> None:
-        if self.asked is None:
-            self.asked = self.table.schedule_compaction(), dict(self.table.live)
-
-    def compact(self) -> None:
-        """The compaction that was asked for: it has what was committed before that."""
-        self.ask_compact()
-        assert self.asked is not None
-        (inflight, content), self.asked = self.asked, None
-        self.reached["compacted late"] += content != self.table.live
-        self.table.finish_compaction(inflight, content)
-
-    def undo(self) -> None:
-        if self.asked is None:
-            super().undo()
-
-    def rebuild(self) -> None:
-        if self.asked is not None:
-            self.compact()
-        self.saved = None
-        super().rebuild()
-
-    def clean(self) -> None:
-        kept = self.saved.files if self.saved is not None else {}
-        share = self.draw.choice([1.0, 0.5])
-        for path in superseded(self.table):
-            if path not in kept and self.draw.random() < share:
-                self.table.storage.delete(path)
-
-    def archive(self) -> None:
-        if self.saved is None:
-            super().archive()
-
-    def save(self) -> None:
-        table = self.table
-        if self.asked is None:
-            files = {info.path: table.storage.read(info.path) for info in table.storage.walk("")}
-            self.saved = Saved(files, dict(table.rows), dict(table.live), set(table.has_base))
-
-    def restore(self) -> None:
-        """Other writers' commits since the savepoint are taken back; the coordinator notices."""
-        if self.saved is None:
-            return
-        self.take_back()
-        self.owner.index.rewind()
-        self.owner.open(self.known())
-
-    def take_back(self) -> None:
-        """The restore itself: the index's files are restored along, its compactions as well."""
-        table, saved, self.saved, self.before, self.asked = self.table, self.saved, None, None, None
-        assert saved is not None
-        self.reached["restored"] += saved.rows != table.rows
-        for info in table.storage.walk(""):
-            if info.path not in saved.files:
-                table.storage.delete(info.path)
-        for path, data in saved.files.items():
-            if table.storage.read(path) != data:
-                table.storage.replace(path, data)
-        table.rows, table.live, table.has_base = dict(saved.rows), dict(saved.live), set(saved.has_base)
-        write_restore(table)
-        self.generation += 1
-        self.stamps_from = self.generation
-
-    # ------------------------------------------------------------ what happens to lanes
-
-    def lane_away(self) -> None:
-        """Another process has one lane, and commits an epoch with its keys; then the lane comes back."""
-        lane, index = self.draw.randrange(LANES), self.owner.index
-        index.close_lane(lane)
-        theirs = self.owner.by_lane(KEYS)[lane]
-        rest = [key for key in KEYS if key not in theirs]
-        keys = self.draw.sample(theirs, min(3, len(theirs)))
-        gone = {key: self.next_value() for key in keys[:1] if key in self.table.rows}
-        rows = {key: (self.draw.randrange(1, 4), self.next_value()) for key in keys[len(gone) :]}
-        if rows or gone:
-            completion = self.table.commit_rows(rows, gone)
-            [own] = [e for e in load_timeline(self.table.storage).completed() if e.completion == completion]
-            self.committed, self.before, self.saved = own.requested, None, None
-            self.offset += 1
-            super().services()
-            index.promote(self.offset, completion, self.offset, own.requested)
-        for _ in range(self.draw.choice([1, 4])):
-            for key, found in self.owner.ask(rest).items():
-                row = self.table.rows.get(key)
-                assert found.group == (row[0] if row else None), (key, found, row)
-        index.open_lane(lane, self.table.snapshot(), self.known())
-        self.reached["lane came back"] += bool(rows or gone)
-
-    def open_late(self) -> None:
-        """Lanes are opened with a snapshot from before a compaction and a clean."""
-        snapshot = self.table.snapshot()
-        self.owner.index.rewind()
-        super().services()
-        for lane in range(LANES):
-            self.owner.index.open_lane(lane, snapshot, self.known())
+    # ------------------------------------------------------------ what happens to files
 
     def flip(self) -> None:
         assert self.faults is not None
@@ -251,10 +141,29 @@ class RunWorld(World):
             self.reached["flipped"] += 1
         self.start(self.name)
 
+    def flip_open(self) -> None:
+        """A byte of a mapped image changes. Its pages are given back, and checked before their next use."""
+        assert self.faults is not None
+        runs = self.owner.index._runs
+        mapped = [*(copy.run for copy in runs._copies._copies.values()), *runs.changes._runs.values()]
+        images = {run.name: run._directory_start for run in mapped}
+        if self.mapped_bytes == 1 and self.faults.flip(self.home, images):
+            before, lacks_some = self.found_damaged(), self.part_loaded()
+            self.forget_hot()
+            self.check()
+            is_found = self.found_damaged() > before
+            self.reached["flipped while open"] += is_found
+            self.reached["flipped while open, ranges missing"] += is_found and lacks_some
+
+    def found_damaged(self) -> float:
+        """Run files that this process found damaged."""
+        stats = self.owner.index.stats()
+        return stats["runs_damaged"] + stats["change_runs_lost"]
+
     def evict(self) -> None:
         """Some ranges go, or a run; the process may end before or after."""
         assert self.faults is not None
-        self.faults.kill_in = self.draw.choice([None, None, 0, 1])
+        self.faults.kill_in = self.draw.choice([None, 0, 1])
         try:
             if self.owner.index._runs.evict(self.owner.index._runs.disk.limit()):
                 self.reached["evicted"] += 1
@@ -274,7 +183,7 @@ class RunWorld(World):
             self.faults.kill_in = self.draw.randrange(8)
         try:
             for _ in range(self.draw.choice([2, 40])):
-                self.owner.index._hot.drop_shards([ShardId(n) for n in range(self.table.shards)])
+                self.forget_hot()
                 self.owner.ask(KEYS)
         except KilledError:
             self.reached["killed while loading"] += 1
@@ -291,7 +200,7 @@ class RunWorld(World):
         if self.draw.random() < 0.5:
             self.owner.close()
             self.start(self.name)
-        if self.draw.random() < 0.3:
+        if self.draw.random() < 0.5:
             self.faults.kill_in = self.draw.randrange(8)
         try:
             index = self.owner.index
@@ -362,13 +271,17 @@ class RunWorld(World):
         rocks.write([([STATE_PREFIX + key, COVERAGE_PREFIX + key], [value, bits])])
 
     def step(self) -> None:
-        faults = 2 * [self.kill, self.power, self.flip, self.evict, self.former_version, self.disk]
-        steps = [self.epoch] * 6 + [self.load] * 10 + [self.foreign, self.clean] * 2
+        faults = 2 * [
+            *(self.kill, self.power, self.flip, self.flip_open),
+            *(self.evict, self.former_version, self.disk),
+        ]
+        steps = [self.epoch] * 6 + [self.load] * 10 + [self.foreign, self.clean, self.foreign_unseen] * 2
         if self.tight:
-            steps, faults = steps[4:] + 4 * [self.evict], [self.kill, self.power, self.power, self.flip]
+            steps = steps[4:] + 4 * [self.evict]
+            faults = [self.kill, self.power, self.power, self.flip, *3 * [self.flip_open]]
         of_table = [self.compact, self.compact, self.ask_compact, self.archive, self.undo, self.rebuild]
         of_lanes = [self.lane_away, self.open_late, self.warm, self.damage]
-        saved = [self.restore, self.foreign] if self.saved is not None else [self.save]
+        saved = [*3 * [self.restore], self.foreign] if self.saved is not None else 2 * [self.save]
         self.draw.choice([*steps, *of_table, *of_lanes, *saved, *faults])()
         stats = self.owner.index.stats()
         self.reached["run serves"] += stats["run_shards"] > 0
@@ -380,11 +293,14 @@ class RunWorld(World):
         self.reached["damaged"] += stats["runs_damaged"] > 0
         self.reached["taken over"] += stats["take_overs"] > 0
         self.reached["changes lost"] += stats["change_runs_lost"] > 0
+        self.reached["shards dropped"] += stats["shards_dropped"] > 0
 
     def disk(self) -> None:
-        """The disk is full, or has room for some, or for all again."""
-        size = self.draw.choice([1, 4_000, *[1 << 30] * 4])
+        """The disk is full, which the next promotion finds, or has room for some, or for all again."""
+        size = self.draw.choice([1, 1, 4_000, *[1 << 30] * 4])
         object.__setattr__(self.limits, "disk_bytes", size)
+        if size == 1:
+            self.epoch()
 
     def disk_for(self, share: float) -> None:
         """The disk has room for so much more of the greatest copy of a base file."""

@@ -320,6 +320,15 @@ def test_kafka_key_is_the_strongest_sign():
     assert key_candidates(rows, [None] * 5, columns, "t")[0].fields == ("id",)
 
 
+def test_a_column_that_deletes_leave_empty_is_no_key():
+    rows = [{"key": f"k{number}", "id": number, "code": f"c{number}"} for number in range(5)]
+    columns, no_keys = infer_columns(rows), [None] * 5
+    for delete in ({"key": "", "id": 3}, {"key": None, "id": 3}, {"id": 3}):
+        assert [found.fields for found in key_candidates(rows, no_keys, columns, "t", [delete])] == [("id",)]
+    assert key_candidates(rows, [row["key"] for row in rows], columns, "t", [{"id": 3}])[0].fields == ("id",)
+    assert key_candidates(rows, no_keys, columns, "t", [{}]) == []
+
+
 def test_columns_that_are_unique_together_are_a_key_where_none_is_alone():
     rows = [{"x": number % 3, "y": number // 3} for number in range(9)]
     assert key_candidates(rows, [None] * 9, infer_columns(rows), "t")[0].fields == ("x", "y")

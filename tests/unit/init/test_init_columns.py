@@ -115,3 +115,10 @@ def test_a_column_that_is_empty_in_a_record_is_not_proposed_as_a_key(
     records = [{"id": str(n) if n else "", "code": f"c{n}"} for n in range(5)]
     done = init(capsys, "--sample", str(sample_file(here, records)))
     assert (done["record_key"], done["taken"], done["refused"]) == (["code"], 5, [])
+
+
+def test_what_init_writes_takes_the_deletes_of_the_sample(here: Path, capsys: pytest.CaptureFixture[str]):
+    records = [{"key": f"k{number}", "order_id": number, "_deleted": False} for number in range(4)]
+    records.append({"key": "", "order_id": 2, "_deleted": True})
+    done = init(capsys, "--sample", str(sample_file(here, records)))
+    assert (done["record_key"], done["taken"], done["refused"]) == (["order_id"], 5, [])

@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from testing.memory_storage import InMemoryStorage
+from tests.commit_seed import seed_of_run
 from tests.schema_registry import RegistryServer
 from tests.unit.init.drawn_samples import TOPIC, Made, TopicSample, avro_samples, protobuf_samples
 from tidemark.commit_coordinator.offline.rehearsal import rehearse_start
@@ -186,15 +186,15 @@ def test_what_init_writes_for_a_topic_is_taken_by_what_reads_it_and_by_a_start(
 
 
 @TOPIC_SAMPLES
-def test_what_init_writes_for_a_topic_is_taken_for_other_samples_in_each_run(
+def test_what_init_writes_for_a_topic_is_taken_for_other_samples_in_each_commit(
     samples_: st.SearchStrategy[Made], registry: RegistryServer
 ) -> None:
-    assert any(check_topic_samples(settings(max_examples=15), samples_, registry, seed_of_this_run()))
+    assert any(check_topic_samples(settings(max_examples=15), samples_, registry, shown_seed("topic")))
 
 
-def seed_of_this_run() -> int:
-    """TIDEMARK_INIT_SEED is a seed of an earlier run, which pytest shows of a test that failed."""
-    number = int(os.environ.get("TIDEMARK_INIT_SEED") or time.time_ns() // 1_000_000)
+def shown_seed(what: str) -> int:
+    """TIDEMARK_INIT_SEED is the seed of another commit's run, which pytest shows of a test that failed."""
+    number = seed_of_run("TIDEMARK_INIT_SEED", what)
     sys.stdout.write(f"TIDEMARK_INIT_SEED={number}\n")
     return number
 
@@ -232,10 +232,10 @@ def test_what_init_writes_is_taken_by_what_reads_it(format_: InputFormat, count:
 
 
 @FORMATS
-def test_what_init_writes_is_taken_by_what_reads_it_for_other_samples_in_each_run(
+def test_what_init_writes_is_taken_by_what_reads_it_for_other_samples_in_each_commit(
     format_: InputFormat,
 ) -> None:
-    assert any(check_samples(settings(max_examples=30), format_, seed_of_this_run()))
+    assert any(check_samples(settings(max_examples=30), format_, shown_seed("sample")))
 
 
 def check_starts(chosen: settings, format_: InputFormat, drawn: int | None = None) -> list[bool]:
@@ -265,10 +265,10 @@ def test_what_init_writes_is_taken_by_doctor_and_by_a_start(format_: InputFormat
 
 
 @FORMATS
-def test_what_init_writes_is_taken_by_doctor_and_by_a_start_for_other_samples_in_each_run(
+def test_what_init_writes_is_taken_by_doctor_and_by_a_start_for_other_samples_in_each_commit(
     format_: InputFormat,
 ) -> None:
-    assert any(check_starts(settings(max_examples=15), format_, seed_of_this_run()))
+    assert any(check_starts(settings(max_examples=15), format_, shown_seed("start")))
 
 
 def starts(config: TableConfigFile) -> None:

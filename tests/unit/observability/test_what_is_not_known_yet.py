@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from prometheus_client import generate_latest
 
 from testing.clock import ManualClock
@@ -22,6 +23,8 @@ from tidemark.commit_coordinator.status.sampled_stats import SampledStats
 from tidemark.commit_coordinator.verification.verdict import VerificationResult
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import Counts
+from tidemark.index_assigner import assigner_metrics
+from tidemark.index_assigner.assigner_metrics import AssignerMetrics
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.writer_metrics import WriterMetrics
@@ -156,3 +159,13 @@ def test_run_keeps_what_it_showed_while_a_new_coordinator_takes_over(tmp_path: P
     for name, value in (("committed_epoch", 7), ("dead_letter_records", 7), ("coordinator_up", 1)):
         assert first[f"tidemark_run_{name}"] == again[f"tidemark_run_{name}"] == value
     assert told(9, 8)["tidemark_run_committed_epoch"] == 8
+
+
+def test_an_assigner_shows_its_memory_where_the_system_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = AssignerMetrics(load_config(write_config(tmp_path)))
+    for size, expected in ((7, {"tidemark_assigner_anonymous_memory_bytes": 7.0}), (None, {})):
+        monkeypatch.setattr(assigner_metrics, "anonymous_bytes", lambda size=size: size)
+        page = shown(made.metrics)
+        assert {name: value for name, value in page.items() if "memory" in name} == expected

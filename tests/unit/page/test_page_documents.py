@@ -225,6 +225,7 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
         (WarningKind.LANE_STOPPED, "stop", "TidemarkLaneStopped"),
         (WarningKind.DIFFERENCES, "stop", "tidemark verify --full -c flights.yaml"),
         (WarningKind.STORAGE_REFUSES, "wait", "tries again by itself"),
+        (WarningKind.KAFKA_REFUSES, "wait", "set right what Kafka names"),
         (WarningKind.COMMITS_WAIT, "wait", "the table's lock"),
         (WarningKind.SERVICE_FAILS, "look", "tidemark services list -c flights.yaml"),
         (WarningKind.SERVICES_BEHIND, "look", "TidemarkServicesLate"),

@@ -1,7 +1,8 @@
 """Bad input of every format with a seeded generator: each record ends as a row or as a dead letter with a
 reason that fits, the good one behind them is a row, and neither time nor memory run away.
 
-Most records are of one seed, the same in each run, the last fourth of another, which is printed.
+Most records are of one seed, the same in each run, the last fourth of one that changes with
+the commit, which is printed.
 `TIDEMARK_HOSTILE_SEED` replays that, `TIDEMARK_HOSTILE_RECORDS` sets how many there are of each format.
 """
 
@@ -11,11 +12,11 @@ import json
 import os
 import subprocess
 import sys
-from random import SystemRandom
 from typing import Any
 
 import pytest
 
+from tests.commit_seed import seed_of_run
 from tests.hostile_formats import AVRO_KEYS, FORMATS, hostile
 
 RECORDS = int(os.environ.get("TIDEMARK_HOSTILE_RECORDS", "3000"))
@@ -27,7 +28,7 @@ BATCH_S_MAX = 30.0
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_bad_record_ends_alone(name: str) -> None:
-    drawn = int(os.environ.get("TIDEMARK_HOSTILE_SEED", str(SystemRandom().randrange(2**32))))
+    drawn = seed_of_run("TIDEMARK_HOSTILE_SEED", name)
     for seed, records in ((SEED, RECORDS - RECORDS // 4), (drawn, RECORDS // 4)):
         command = [sys.executable, "-m", "tests.hostile_formats", name, str(seed), str(records)]
         # The seed comes first: whatever ends the process, it is known.

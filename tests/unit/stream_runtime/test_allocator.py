@@ -1,12 +1,17 @@
-"""How the C library allocates, in a process of its own."""
+"""How the C library allocates, in a process of its own; and how much memory this process has."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tidemark.stream_runtime import allocator
+from tidemark.stream_runtime.allocator import anonymous_bytes
 
 ARENAS = """
 import ctypes, sys, threading
@@ -70,3 +75,33 @@ def test_a_large_array_has_a_mapping_of_its_own_also_after_a_larger_one_was_free
         [sys.executable, "-c", MAPPED], check=True, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "8\n"
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
+def test_what_a_process_allocated_is_anonymous_and_a_mapped_file_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mapped"
+    file.write_bytes(bytes(32 * MIB))
+    before = anonymous_bytes()
+    assert before is not None
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert not any(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
+        beside = anonymous_bytes()
+    # A mapping, not an array: the C library may give an array pages that the process has already.
+    with mmap.mmap(-1, 32 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
+        held.write(b"1" * len(held))
+        after = anonymous_bytes()
+    assert beside is not None
+    assert after is not None
+    assert beside - before < 8 * MIB
+    assert after - beside > (32 - 8) * MIB
+    for content in (None, "Name: x\n"):
+        elsewhere = tmp_path / str(content is None)
+        if content is not None:
+            elsewhere.write_text(content)
+        monkeypatch.setattr(allocator, "_STATUS", elsewhere)
+        assert anonymous_bytes() is None

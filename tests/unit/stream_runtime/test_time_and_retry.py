@@ -53,19 +53,74 @@ def test_skewed_clock_is_wrong_by_what_its_environment_says():
         SystemClock.from_environment({SKEW_VARIABLE: "an hour"})
 
 
-def test_system_clock_that_is_set_back_goes_on_and_one_set_forward_is_followed(monkeypatch):
-    wall_s, monotonic_s = 1_000_000.0, 50.0
-    monkeypatch.setattr("time.time_ns", lambda: int(wall_s * 1e9))
-    monkeypatch.setattr("time.monotonic_ns", lambda: int(monotonic_s * 1e9))
-    clock = SystemClock()
-    assert clock.now_ms() == 1_000_000_000
-    wall_s, monotonic_s = 1_000_000.0 - 3_600, 52.0
-    # An hour back after two seconds: leases and deadlines still see two seconds.
-    assert clock.now_ms() == 1_000_002_000
-    wall_s, monotonic_s = wall_s + 3, 55.0
-    assert clock.now_ms() == 1_000_005_000
-    wall_s = 1_000_100.0
-    assert clock.now_ms() == 1_000_100_000
+class Machine:
+    """The clocks of a machine, which a test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall_s, self.monotonic_s = 1_000_000.0, 50.0
+        monkeypatch.setattr("time.time_ns", lambda: int(self.wall_s * 1e9))
+        monkeypatch.setattr("time.monotonic_ns", lambda: int(self.monotonic_s * 1e9))
+        self.clock = SystemClock()
+        assert self.clock.now_ms() == 1_000_000_000
+
+    def after(self, seconds: float) -> float:
+        """How far `now_ms` is ahead of the right time (s) when so much time has passed."""
+        self.wall_s, self.monotonic_s = self.wall_s + seconds, self.monotonic_s + seconds
+        return self.clock.now_ms() / 1000 - (1_000_000.0 + self.monotonic_s - 50.0)
+
+    def right(self) -> None:
+        """Somebody sets the wall clock to the right time."""
+        self.wall_s = 1_000_000.0 + self.monotonic_s - 50.0
+
+
+def test_a_wall_clock_that_is_set_back_makes_no_wait_much_longer_and_is_followed_by_and_by(monkeypatch):
+    machine = Machine(monkeypatch)
+    machine.wall_s -= 600.0
+    assert machine.after(10.0) == pytest.approx(-1.0)
+    assert machine.after(90.0) == pytest.approx(-10.0)
+    for _ in range(1_000):
+        machine.after(0.005)
+    assert machine.after(0.0) == pytest.approx(-10.5, abs=0.01), "however often it is asked"
+    assert machine.after(10_000.0) == pytest.approx(-600.0), "a clock that is right does not stay ahead"
+
+
+def test_a_clock_that_began_ahead_is_right_again_after_ten_times_as_long(monkeypatch):
+    machine = Machine(monkeypatch)
+    machine.wall_s += 600.0
+    machine.clock = SystemClock()
+    assert machine.after(1.0) == pytest.approx(600.0)
+    machine.right()
+    assert machine.after(3_000.0) == pytest.approx(300.0)
+    assert machine.after(3_001.0) == pytest.approx(0.0)
+    assert machine.after(1.0) == pytest.approx(0.0)
+
+
+def test_a_step_forward_counts_once_it_has_lasted_for_a_minute(monkeypatch):
+    machine = Machine(monkeypatch)
+    machine.wall_s += 315_360_000.0
+    assert machine.after(1.0) == pytest.approx(0.0)
+    machine.right()
+    assert machine.after(1.0) == pytest.approx(0.0)
+    machine.wall_s += 600.0
+    assert machine.after(0.1) == pytest.approx(0.0), "the minute of the former step does not count"
+    assert machine.after(59.0) == pytest.approx(0.0)
+    assert machine.after(1.5) == pytest.approx(600.0)
+    machine.wall_s += 0.5
+    assert machine.after(1.0) == pytest.approx(600.5), "a small one counts at once"
+
+
+def test_a_thread_that_is_suspended_while_it_looks_makes_the_clock_no_later_and_no_earlier(monkeypatch):
+    machine = Machine(monkeypatch)
+    wall, suspended_s = machine.wall_s, iter((0.0, 30.0, 0.0, 0.0))
+
+    def monotonic_ns() -> int:
+        machine.monotonic_s += next(suspended_s, 0.0)
+        return int(machine.monotonic_s * 1e9)
+
+    monkeypatch.setattr("time.monotonic_ns", monotonic_ns)
+    assert machine.clock.now_ms() == (wall + 30.0) * 1000, "suspended behind the look at the wall clock"
+    machine.right()
+    assert machine.after(0.0) == pytest.approx(0.0)
 
 
 def test_seeded_ids_repeat_and_system_ids_differ():

@@ -5,6 +5,8 @@ They follow the behaviour of Kafka 4.4.0 and librdkafka 2.16 that docs/kafka-beh
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.errors import StreamRuntimeError
 
@@ -104,3 +106,12 @@ class KafkaConfigError(KafkaError):
     """The broker or librdkafka refuses a setting. The text names the setting and what to change."""
 
     kind = ErrorKind.INVALID
+
+
+REFUSED: Final = (KafkaConfigError, MissingTopicError)
+"""What Kafka refuses until something outside of Tidemark changes: a right, a login, a topic.
+
+At a start that is a mistake to tell at once. Of a process that has worked before, it may pass by itself:
+somebody sets the ACLs of a user anew, an authorizer does not answer, a broker that starts knows no topic for
+a moment.
+"""

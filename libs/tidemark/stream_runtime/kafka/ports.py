@@ -270,6 +270,12 @@ class Admin(Protocol):
         """Partitions, replicas and settings of a topic. Raises MissingTopicError."""
         ...
 
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of each topic, by one request. Topics that do not exist, and those whose settings this
+        user may not see, are left out.
+        """
+        ...
+
     def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         """Changes these settings of a topic and no others. Raises MissingTopicError."""
         ...
@@ -290,8 +296,10 @@ class Admin(Protocol):
         """
         ...
 
-    def start_offset(self, topic_partition: TopicPartition) -> int:
-        """The first offset that still exists."""
+    def start_offset(self, topic_partition: TopicPartition, timeout_s: float | None = None) -> int:
+        """The first offset that still exists. `timeout_s`: after so long no leader is asked any more, which
+        has a few seconds for its answer; None: as long as other calls.
+        """
         ...
 
     def end_offset(self, topic_partition: TopicPartition, isolation: Isolation) -> int:

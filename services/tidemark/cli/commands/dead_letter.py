@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from tidemark.console.arguments import Commands, add_command, add_group, whole_number
+from tidemark.console.arguments import Commands, add_command, add_group, duration, whole_number
 from tidemark.console.errors import CliError
 from tidemark.console.output import Output, columns, printable
 
 if TYPE_CHECKING:
     from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, WholeLetter
+    from tidemark.stream_runtime.clock import Clock
 
 _LIMIT: Final = 100
 _LIMIT_MAX: Final = 1_000_000
@@ -33,6 +34,7 @@ def add(commands: Commands) -> None:
         "list refused records with reason, topic, partition, offset and detail, newest last",
         "  tidemark dead-letter list -c flights.yaml --limit 10\n"
         "  tidemark dead-letter list -c flights.yaml --reason unknown-schema --verbose\n"
+        "  tidemark dead-letter list -c flights.yaml --since 2h\n"
         "  tidemark dead-letter list -c flights.yaml --json | jq .by_reason",
     )
     listed.add_argument(
@@ -95,24 +97,31 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
         "--offset", type=whole_number(0, _NUMBER_MAX), metavar="O", help="only at this offset"
     )
     parser.add_argument("--reason", metavar="R", help="only with this reason, e.g. not-json")
+    parser.add_argument(
+        "--since",
+        type=duration,
+        metavar="T",
+        help="only those refused in the last T, e.g. 2h: reads less of a large topic",
+    )
 
 
-def _filter(options: argparse.Namespace, ids: frozenset[int] | None = None) -> LetterFilter:
+def _filter(options: argparse.Namespace, clock: Clock, ids: frozenset[int] | None = None) -> LetterFilter:
     from tidemark.ledger_client.dead_letters import LetterFilter
     from tidemark.record_formats.refusals import reason_named
 
     reason = None if options.reason is None else reason_named(options.reason)
-    return LetterFilter(options.topic, options.partition, options.offset, reason, ids)
+    since_ms = None if options.since is None else max(clock.now_ms() - options.since, 0)
+    return LetterFilter(options.topic, options.partition, options.offset, reason, ids, since_ms)
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Reads the whole topic of dead letters. It needs no coordinator."""
+    """Reads the topic of dead letters, whole without --since. It needs no coordinator."""
     from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
-    output = Output(options.json)
-    with reach_letters(options.config, SystemClock(), output.say) as (config, queries):
-        page = queries.newest(_filter(options), options.limit)
+    output, clock = Output(options.json), SystemClock()
+    with reach_letters(options.config, clock, output.say) as (config, queries):
+        page = queries.newest(_filter(options, clock), options.limit)
     limits, kept = config.limits, page.retention
     document = {
         "count": page.count,
@@ -205,9 +214,9 @@ def run_replay(options: argparse.Namespace) -> int:
     from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
-    output = Output(options.json)
-    wanted = _filter(options, frozenset(options.ids) or None)
-    with reach_letters(options.config, SystemClock(), output.say) as (config, queries):
+    output, clock = Output(options.json), SystemClock()
+    wanted = _filter(options, clock, frozenset(options.ids) or None)
+    with reach_letters(options.config, clock, output.say) as (config, queries):
         done = queries.replay(
             wanted, dry_run=options.dry_run, again=options.again, replays_max=options.max_replays
         )

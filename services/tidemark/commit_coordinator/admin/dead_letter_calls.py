@@ -30,7 +30,8 @@ class DeadLetterCalls:
         """One page of letters. Raises BadRequestError, and what `DeadLetterQueries.page` raises."""
         size = min(request.page_size or _LIST_DEFAULT, PAGE_MAX)
         below = _numbers(request.page_token, 1)
-        page = self._queries.page(_wanted(request.filter), size, below[0] if below else None)
+        wanted = _wanted(request.filter)
+        page = self._queries.page(wanted, size, below[0] if below else None)
         return pb.ListDeadLettersResponse(
             count=page.count,
             by_reason={str(reason): count for reason, count in page.by_reason.items()},
@@ -39,6 +40,7 @@ class DeadLetterCalls:
             kept=page.retention.kept,
             expiring=page.retention.expiring,
             deleted=page.retention.deleted,
+            since_ms=wanted.since_ms,
         )
 
     def show(self, request: pb.ShowDeadLetterRequest) -> pb.ShowDeadLetterResponse:

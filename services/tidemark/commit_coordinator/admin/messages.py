@@ -44,6 +44,7 @@ def filter_of(message: pb.DeadLetterFilter) -> LetterFilter:
         offset=message.offset if message.HasField("offset") else None,
         reason=reason_named(message.reason) if message.HasField("reason") else None,
         ids=frozenset(message.ids) or None,
+        since_ms=message.since_ms if message.HasField("since_ms") else None,
     )
 
 

@@ -22,6 +22,7 @@ from tidemark.commit_coordinator.admin.messages import (
     served_message,
     table_message,
 )
+from tidemark.commit_coordinator.admin.orders import give_order
 from tidemark.commit_coordinator.admin.service_calls import TableServiceCalls
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging, RetryEpoch
@@ -206,14 +207,17 @@ class AdminService(rpc.AdminServicer):
         self._check_table(request.table)
         reason = _reason(request.reason)
         _log.info("tagging is to pause, as asked: %s", reason)
-        self._from.inbox.put(PauseTagging(True, reason))
+        self._give(PauseTagging(True, reason))
         return pb.PauseResponse()
 
     def Resume(self, request: pb.ResumeRequest, _: object) -> pb.ResumeResponse:  # noqa: N802
         self._check_table(request.table)
         _log.info("tagging is to go on, as asked")
-        self._from.inbox.put(PauseTagging(False, ""))
+        self._give(PauseTagging(False, ""))
         return pb.ResumeResponse()
+
+    def _give(self, order: PauseTagging) -> None:
+        give_order(order, self._from.board, self._from.inbox)
 
     def ListServices(  # noqa: N802
         self, request: pb.ListServicesRequest, _: object

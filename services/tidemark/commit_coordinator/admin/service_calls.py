@@ -11,8 +11,10 @@ from functools import partial
 from typing import Final
 
 from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.commit_coordinator.admin.orders import give_order
 from tidemark.commit_coordinator.calls.inbox import Inbox, PauseServices, RunAnswer, RunService
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.domain.service_actions import ATTEMPT_MS, BETWEEN_EPOCHS
 from tidemark.commit_coordinator.refusals import (
     BadRequestError,
     ServicesDisabledError,
@@ -47,16 +49,19 @@ class TableServiceCalls:
         )
 
     def pause(self, reason: str) -> None:
-        """Leaves the order that no service is planned any more. Raises ServicesDisabledError."""
+        """Stops the planning of services. Raises ServicesDisabledError, and as `give_order`."""
         self._enabled()
         _log.info("table services are to pause, as asked: %s", reason)
-        self._inbox.put(PauseServices(True, reason))
+        self._give(PauseServices(True, reason))
 
     def resume(self) -> None:
-        """Leaves the order that services are planned again. Raises ServicesDisabledError."""
+        """Has services planned again. Raises ServicesDisabledError, and as `give_order`."""
         self._enabled()
         _log.info("table services are to go on, as asked")
-        self._inbox.put(PauseServices(False, ""))
+        self._give(PauseServices(False, ""))
+
+    def _give(self, order: PauseServices) -> None:
+        give_order(order, self._board, self._inbox)
 
     def run(self, name: str, wait: bool, timeout_s: float) -> pb.RunServiceResponse:
         """Has the services planned that ``name`` stands for; with ``wait`` returns when they have ended.
@@ -68,7 +73,7 @@ class TableServiceCalls:
         if not kinds:
             known = ", ".join([state.kind for state in self._enabled().kinds] + [CLEAN])
             raise BadRequestError("kind", f"there is no table service {name!r}: the kinds are {known}")
-        if (view := self._board.current).stopped:
+        if (view := self._board.current).halted and not view.given_up:
             raise ServicesHaltedError(view.halted or "")
         _log.info("table services are to run, as asked: %s", ", ".join(kinds))
         orders = [RunService(kind) for kind in kinds]
@@ -89,13 +94,28 @@ class TableServiceCalls:
         return services
 
     def _run_of(self, order: RunService, wait: bool, deadline: Deadline) -> pb.RunServiceResponse.Run:
-        answer = _answered(order, deadline)
+        answer = self._answered(order, deadline)
         run = pb.RunServiceResponse.Run(kind=order.kind, number=answer.number, nothing=answer.nothing)
         if wait and answer.number:
             ended = self._ended(order.kind, answer.number, deadline)
             if ended.number == answer.number:
                 run.ended.CopyFrom(ended_message(ended))
         return run
+
+    def _answered(self, order: RunService, deadline: Deadline) -> RunAnswer:
+        while not deadline.is_over and is_wanted():
+            try:
+                return order.answer.result(min(_LOOK_EVERY_S, deadline.remaining_s))
+            except NotAnsweredError:
+                if (view := self._board.current).stopped:
+                    raise ServicesHaltedError(view.halted or "") from None
+        epoch = self._board.current.planned_epoch
+        why = "the coordinator is busy"
+        if order.kind == BETWEEN_EPOCHS.value and epoch is not None:
+            why = f"it waits for the end of epoch {epoch}, for {ATTEMPT_MS // 1_000} s at most"
+        raise DeadlineExceededError(
+            f"{order.kind} is not planned yet, {why}: `tidemark services list` shows when it is"
+        )
 
     def _ended(self, kind: str, number: int, deadline: Deadline) -> EndedServiceAction:
         """The last ended action of the kind, once that is ``number`` or a later one."""
@@ -106,18 +126,6 @@ class TableServiceCalls:
             if view is not None and (ended := _last(view, kind)) is not None:
                 return ended
         raise DeadlineExceededError(f"{kind} goes on as action {number}: `tidemark services list` shows it")
-
-
-def _answered(order: RunService, deadline: Deadline) -> RunAnswer:
-    while not deadline.is_over and is_wanted():
-        try:
-            return order.answer.result(min(_LOOK_EVERY_S, deadline.remaining_s))
-        except NotAnsweredError:
-            continue
-    raise DeadlineExceededError(
-        f"the coordinator is busy, and has not planned {order.kind} yet: `tidemark services list` shows "
-        "whether it does"
-    )
 
 
 def _last(view: CoordinatorView, kind: str) -> EndedServiceAction | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import queue
+import threading
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -15,10 +17,15 @@ INBOX_MAX: Final = 1_000
 
 @dataclass(frozen=True)
 class PauseTagging:
-    """Stop tagging, or start it again. It is durable: an entry on the decisions."""
+    """Stop tagging, or start it again. It is durable: an entry on the decisions.
+
+    The loop ends the future ``taken`` once a view shows what the decisions say then, or with
+    CoordinatorStoppedError.
+    """
 
     paused: bool
     reason: str
+    taken: Future[None] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True)
@@ -47,10 +54,14 @@ class RetryEpoch:
 
 @dataclass(frozen=True)
 class PauseServices:
-    """Plan no table service any more, or plan them again. It is durable: an entry on the decisions."""
+    """Plan no table service any more, or plan them again. It is durable: an entry on the decisions.
+
+    ``taken``: as in `PauseTagging`.
+    """
 
     paused: bool
     reason: str
+    taken: Future[None] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,8 @@ class RunService:
     answer: Future[RunAnswer] = field(default_factory=Future)
 
 
-Request: TypeAlias = PauseTagging | FlushNow | WantRewind | RetryEpoch | PauseServices | RunService
+Order: TypeAlias = PauseTagging | PauseServices
+Request: TypeAlias = Order | FlushNow | WantRewind | RetryEpoch | RunService
 
 
 class InboxFullError(CoordinatorError):
@@ -84,23 +96,27 @@ class InboxFullError(CoordinatorError):
 
 
 class Inbox:
-    """A bounded queue of at most `INBOX_MAX` requests; thread-safe."""
+    """A queue that takes no request while `INBOX_MAX` wait; thread-safe."""
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[Request] = queue.Queue(INBOX_MAX)
+        self._lock = threading.Lock()
+        self._waiting: deque[Request] = deque()
 
     def put(self, request: Request) -> None:
         """Leaves a request for the loop. Raises InboxFullError."""
-        try:
-            self._queue.put_nowait(request)
-        except queue.Full:
-            raise InboxFullError(f"{INBOX_MAX} requests wait for the coordinator: ask again") from None
+        with self._lock:
+            if len(self._waiting) >= INBOX_MAX:
+                raise InboxFullError(f"{INBOX_MAX} requests wait for the coordinator: ask again")
+            self._waiting.append(request)
 
     def take_all(self) -> list[Request]:
         """Takes all waiting requests, the oldest first."""
-        taken: list[Request] = []
-        while True:
-            try:
-                taken.append(self._queue.get_nowait())
-            except queue.Empty:
-                return taken
+        with self._lock:
+            taken = list(self._waiting)
+            self._waiting.clear()
+        return taken
+
+    def put_back(self, requests: Sequence[Request]) -> None:
+        """Puts requests that were taken and not carried out before those that came meanwhile."""
+        with self._lock:
+            self._waiting.extendleft(reversed(requests))

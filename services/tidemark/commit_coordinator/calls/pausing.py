@@ -23,11 +23,13 @@ def pause_of(
 ) -> Pause:
     """Whether the stage must pause now. ``held``: by live assigners; ``memory_max``: bytes of it at most.
 
-    If the fold holds too many shuffle transactions, only the shuffle stage pauses: tagging and commits make
-    them fewer.
+    While an epoch that was given up is tried again nothing rests for it: a rewind may come first, whose lanes
+    are tagged anew. If the fold holds too many shuffle transactions, only the shuffle stage pauses: tagging
+    and commits make them fewer.
     """
-    if view.paused or view.halted or view.trouble:
-        return Pause(True, view.halted or view.trouble or view.pause_reason)
+    halted = None if view.tries_again else view.halted
+    if view.paused or halted or view.trouble:
+        return Pause(True, halted or view.trouble or view.pause_reason)
     if limits.uncommitted_entries is not None and held.entries >= limits.uncommitted_entries:
         return Pause(
             True,

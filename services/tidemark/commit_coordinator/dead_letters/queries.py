@@ -1,7 +1,8 @@
 """Queries of a table's dead letters, page by page, for the admin service and the command line.
 
-They need Kafka alone. Each query reads the whole topic, because the note that a letter was replayed comes
-after the letter. In memory are only one page and the ids of replayed letters.
+They need Kafka alone. A query reads from the first letter that may be meant to the end of the topic, because
+the note that a letter was replayed comes after the letter. The pages of a replay do that once, not each. In
+memory are only one page and the ids of replayed letters.
 """
 
 from __future__ import annotations
@@ -46,6 +47,32 @@ class ReplayPage:
     end: int
 
 
+class _Notes:
+    """``ids``: what the notes of replays name that stand at ``begun`` or behind, and before ``read_to``."""
+
+    def __init__(self) -> None:
+        self.begun: int | None = None
+        self.read_to = 0
+        self.ids: set[int] = set()
+
+    def hold_from(self, first: int) -> bool:
+        """Whether no note of a letter from ``first`` on is missing before ``read_to``: notes follow letters.
+        Reading goes on at ``first``: behind ``read_to`` it would leave a gap.
+        """
+        return self.begun is not None and self.begun <= first <= self.read_to
+
+    def letter_of(self, message: Message) -> DeadLetter | None:
+        """The letter; None for a note, whose ids are taken."""
+        if self.begun is None:
+            self.begun = message.offset
+        self.read_to = max(self.read_to, message.offset + 1)
+        noted = replayed_in(message)
+        if noted is None:
+            return DeadLetter.of(message)
+        self.ids |= noted
+        return None
+
+
 class DeadLetterQueries:
     """Pages of dead letters, and replays, of which one runs at a time; thread-safe."""
 
@@ -64,6 +91,7 @@ class DeadLetterQueries:
         self._topics = topics
         self._clock = clock
         self._replaying = threading.Lock()
+        self._notes = _Notes()
 
     def page(self, wanted: LetterFilter, size: int, below: int | None = None) -> LetterPage:
         """The newest `size` letters with ids below `below`, and counts by reason of all letters that fit.
@@ -73,8 +101,11 @@ class DeadLetterQueries:
         kept: deque[DeadLetter] = deque()
         held_bytes, dropped = 0, False
         by_reason: Counter[Reason] = Counter()
-        replayed: set[int] = set()
-        for letter in self._letters(wanted, replayed):
+        notes = _Notes()
+        for message in self._messages(wanted):
+            letter = notes.letter_of(message)
+            if letter is None or not wanted.takes(letter):
+                continue
             by_reason[letter.reason] += 1
             if below is not None and letter.id >= below:
                 continue
@@ -83,7 +114,7 @@ class DeadLetterQueries:
             while len(kept) > size or (held_bytes > PAGE_BYTES_MAX and len(kept) > 1):
                 held_bytes -= _bytes_of(kept.popleft())
                 dropped = True
-        letters = _marked(kept, replayed)
+        letters = _marked(kept, notes.ids)
         older = letters[0].id if dropped and letters else None
         counts = dict(sorted(by_reason.items()))
         return LetterPage(by_reason.total(), counts, letters, older, self._retention())
@@ -122,19 +153,34 @@ class DeadLetterQueries:
     def _next(
         self, wanted: LetterFilter, size: int, after: int, end: int | None
     ) -> tuple[list[DeadLetter], int | None, int]:
+        """The page, after which letter the next one begins, and before which offset all pages end.
+
+        The first page reads to the end of the topic, where the notes of its letters may be; further ones stop
+        behind their letters, and then read only what came since.
+        """
         page: list[DeadLetter] = []
         held_bytes, newer, last = 0, None, -1
-        replayed: set[int] = set()
-        for letter in self._letters(wanted, replayed):
+        kept = self._notes if end is not None and self._notes.hold_from(after + 1) else None
+        notes = kept or _Notes()
+        for message in self._messages(wanted, after + 1):
+            letter = notes.letter_of(message)
+            if letter is None or not wanted.takes(letter):
+                continue
             last = letter.id
-            if letter.id <= after or (end is not None and letter.id >= end) or newer is not None:
+            if newer is not None or (end is not None and letter.id >= end):
+                if kept is not None:
+                    break
                 continue
             held_bytes += _bytes_of(letter)
             if page and (len(page) >= size or held_bytes > PAGE_BYTES_MAX):
                 newer = page[-1].id
                 continue
             page.append(letter)
-        return _marked(page, replayed), newer, last + 1 if end is None else end
+        if kept is not None:
+            for message in dead_letter_messages(self._client, self._table, self._clock, kept.read_to):
+                kept.letter_of(message)
+        self._notes = notes if newer is not None else _Notes()
+        return _marked(page, notes.ids), newer, last + 1 if end is None else end
 
     def _planned(self, letters: Sequence[DeadLetter], again: bool, replays_max: int) -> ReplayPlan:
         admin = self._client.admin()
@@ -143,16 +189,10 @@ class DeadLetterQueries:
         finally:
             admin.close()
 
-    def _letters(self, wanted: LetterFilter, replayed: set[int]) -> Iterator[DeadLetter]:
-        """The letters that fit, the oldest first; adds the ids that notes of replays name to `replayed`."""
-        for message in dead_letter_messages(self._client, self._table, self._clock):
-            noted = replayed_in(message)
-            if noted is not None:
-                replayed |= noted
-                continue
-            letter = DeadLetter.of(message)
-            if wanted.takes(letter):
-                yield letter
+    def _messages(self, wanted: LetterFilter, first: int = 0) -> Iterator[Message]:
+        """The messages among which letters that fit, at ``first`` or behind, and their notes may be."""
+        first = max(first, min(wanted.ids or (0,)))
+        return dead_letter_messages(self._client, self._table, self._clock, first, wanted.since_ms)
 
 
 def _marked(letters: Sequence[DeadLetter] | deque[DeadLetter], replayed: set[int]) -> list[DeadLetter]:

@@ -10,20 +10,18 @@ Example: with a retention of 10 days letters of 8 days and more are expiring.
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from tidemark.config import TableConfigFile
 from tidemark.ledger_client.dead_letters import LetterRetention
-from tidemark.ledger_client.topics import TopicNames, dead_letter_settings
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, KafkaError, TopicPartition
+from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
 
 _EXPIRING_FROM: Final = 0.8
 _SAMPLE_OFFSETS: Final = 100
 _SAMPLE_BYTES: Final = 4 << 20
 _SAMPLE_S: Final = 5.0
-_log = logging.getLogger("tidemark.coordinator")
 
 
 def retention_now(client: KafkaClient, config: TableConfigFile, clock: Clock) -> LetterRetention:
@@ -63,21 +61,6 @@ def _mean_bytes(client: KafkaClient, partition: TopicPartition, start: int, end:
         for letter in messages
     )
     return sizes / (messages[-1].offset + 1 - first) if messages else 0.0
-
-
-def keep_retention(config: TableConfigFile, admin: Admin) -> None:
-    """Sets the configured retention on the topic, if it was created with another configuration."""
-    topic, wanted = TopicNames(config.table.name).dead_letter, dead_letter_settings(config)
-    try:
-        there = admin.describe(topic).config
-        if all(there.get(name) == value for name, value in wanted.items()):
-            return
-        admin.configure_topic(topic, wanted)
-        _log.info("topic %s keeps dead letters as configured now: %s", topic, wanted)
-    except KafkaError as error:
-        # No reason to stop: letters are only kept for longer or shorter than configured.
-        text = ", ".join(f"{name}={value}" for name, value in wanted.items())
-        _log.warning("set %s on topic %s yourself: Tidemark is not allowed to (%s)", text, topic, error)
 
 
 def expiry_warning(letters: LetterRetention | None) -> list[str]:

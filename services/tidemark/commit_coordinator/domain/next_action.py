@@ -11,12 +11,12 @@ The first of these that applies is the next action:
    rows it is closed at once.
 4. Attempts are void and not cleaned: clean them, or wait while files of theirs might still appear.
 5. A rewind has kept the lock for too long, or while halted: free it.
-6. The coordinator has halted: wait.
+6. The coordinator has halted: wait. (An epoch that was given up is tried again after a while.)
 7. A rewind is due: make it.
 8. Plan the next epoch as soon as it is due.
 
 While 3 to 8 only wait, service actions are planned, decided, swept and voided (`service_actions`). An epoch
-that is due leaves them one step before it is planned, so neither side waits for the other for long.
+that is due leaves them one step, and a compaction of data its plan, so neither side waits for long.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from tidemark.commit_coordinator.domain.actions import (
 from tidemark.commit_coordinator.domain.attempt import AttemptStatus
 from tidemark.commit_coordinator.domain.service_actions import (
     SeenServices,
+    compaction_between_epochs,
     next_service,
     service_to_finish,
 )
@@ -55,7 +56,8 @@ HOLD_LOCK_AFTER_REWINDS: Final = 2
 # waiting for the lock after a minute (docs/hudi-beside.md).
 KEEP_LOCK_MS_MAX: Final = 20_000
 RETRY_MS_MAX: Final = 30_000
-AWAITED_LOOK_MS: Final = 2_000
+# An epoch that was given up is tried once more so long after each attempt.
+TRY_AGAIN_MS: Final = 600_000
 # No store needs longer to tell whether a file will appear. If the time to ask again is further ahead, our
 # clock was set back since: then it is asked at once.
 SETTLE_MS_MAX: Final = 3_600_000
@@ -120,7 +122,10 @@ class Observed:
     ``failures``: attempts in a row that failed; ``retry_at_ms``: when the next one is due;
     ``last_problem``: why the last attempt was lost.
     ``halted``: why nothing is planned until `tidemark epoch retry`; ``stopped``: until a new start.
-    ``trouble``: which refusal of the storage is being tried again without an operator.
+    ``given_up``: why the epoch was given up, until it is committed or `tidemark epoch retry`; at
+    ``try_again_ms`` it is tried once more, and ``halted`` is None meanwhile; ``tried_again``: how often.
+    ``trouble``: which refusal of the storage or, with ``trouble_of_kafka``, of Kafka is being tried again
+    without an operator.
     ``lock_held``: the text about another holder of the table's lock, from when it was last needed.
     ``awaited``: the clustering or index that has to be finished before the next epoch is planned.
     ``others_until_ms``: until then the table's lock is left to other writers.
@@ -141,8 +146,12 @@ class Observed:
     retry_at_ms: int = 0
     last_problem: str = ""
     halted: str | None = None
+    given_up: str | None = None
+    try_again_ms: int = 0
+    tried_again: int = 0
     stopped: bool = False
     trouble: str | None = None
+    trouble_of_kafka: bool = False
     lock_held: str | None = None
     awaited: AwaitedPlan | None = None
     others_until_ms: int = 0
@@ -163,6 +172,16 @@ class Observed:
         wait_ms = min(limits.retry_ms * 2 ** min(self.failures - 1, 16), RETRY_MS_MAX)
         self.retry_at_ms = now_ms + wait_ms
 
+    def count_attempts(self, state: FoldState, limits: Limits, now_ms: int) -> None:
+        """Gives the epoch up after ``attempts_max`` attempts, and has it tried once each `TRY_AGAIN_MS`."""
+        if self.halted is None:
+            self.halted = reason = attempts_exhausted(state, self, limits)
+            if reason is not None:
+                self.given_up, self.try_again_ms = reason, now_ms + TRY_AGAIN_MS
+        elif self.given_up is not None and now_ms >= self.try_again_ms:
+            self.halted, self.tried_again = None, self.tried_again + 1
+            self.tried_before = (state.committed.epoch, state.attempts - limits.attempts_max + 1)
+
     def cleaned_up(self, voided: Iterable[VoidedAttempt], waiting: Mapping[VoidedAttempt, int]) -> None:
         """The ``voided`` attempts were rolled back, except ``waiting``: attempt -> when to ask again."""
         done = [attempt for attempt in voided if attempt not in waiting]
@@ -174,16 +193,12 @@ class Observed:
     def succeeded(self) -> None:
         """An epoch was committed, or an operator wants another attempt: forgets failures and waits."""
         self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
-        self.awaited = None
+        self.awaited, self.given_up, self.tried_again = None, None, 0
 
     def committed(self) -> None:
         """An epoch was committed, and the lock that a rewind may have kept for it was given back."""
         self.succeeded()
         self.keeps_lock_until_ms = None
-
-    def waits_for(self, instant: str, reason: str, now_ms: int) -> None:
-        """The next epoch is not planned before ``instant`` has ended: a clustering's, or an index's name."""
-        self.awaited = AwaitedPlan(instant, reason, now_ms + AWAITED_LOOK_MS)
 
 
 def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> NextAction:
@@ -196,6 +211,8 @@ def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
     action = _for_epochs(state, seen, limits, now_ms)
     if isinstance(action, Wait) or (isinstance(action, Plan) and not seen.services.had_turn):
         return next_service(state, seen.services, now_ms, seen.others_until_ms) or action
+    if isinstance(action, Plan):
+        return compaction_between_epochs(state, seen.services, now_ms, seen.others_until_ms) or action
     return action
 
 
@@ -236,11 +253,13 @@ def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str 
     tried = state.attempts - (before if epoch == state.committed.epoch else 0)
     if state.planned is None and tried >= limits.attempts_max:
         number = state.committed.epoch + 1
-        cause = f" (the last: {seen.last_problem})" if seen.last_problem else ""
+        more = f" and {seen.tried_again} more" if seen.tried_again else ""
+        cause = f"{more} (the last: {seen.last_problem})" if seen.last_problem else more
         return (
             f"epoch {number} could not be written in {tried} attempts{cause}; nothing is lost, all input is "
             f"kept: repair the cause (`tidemark epoch show {number}` has all attempts), then run "
-            f"`tidemark epoch retry {number}`"
+            f"`tidemark epoch retry {number}`; by itself it is tried again after "
+            f"{TRY_AGAIN_MS // 60_000} minutes"
         )
     return None
 
@@ -298,7 +317,8 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> N
     if seen.awaited is not None and now_ms < seen.awaited.look_at_ms:
         return Wait(seen.awaited.reason, until_ms=seen.awaited.look_at_ms)
     # After a rewind the interval is not waited for: another writer's commit meanwhile would cause one more.
-    due_ms = 0 if state.rewinds_in_row else seen.planned_at_ms + limits.interval_ms
+    # Nor after a plan that had to wait for something, which is over by now.
+    due_ms = 0 if state.rewinds_in_row or seen.awaited else seen.planned_at_ms + limits.interval_ms
     full = sum(t.entry.bytes for t in state.tagged) >= limits.bytes_max
     if now_ms < seen.retry_at_ms:
         return Wait(
@@ -322,8 +342,9 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> N
         attempt=state.attempts + 1,
         through=through,
         has_rows=rows,
-        hold_lock=state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS
-        or state.rewinds_in_row > HOLD_LOCK_AFTER_REWINDS,
+        # An epoch that was given up leaves the lock to services and other writers: perhaps no writer comes.
+        hold_lock=seen.given_up is None
+        and (state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS or state.rewinds_in_row > HOLD_LOCK_AFTER_REWINDS),
     )
 
 

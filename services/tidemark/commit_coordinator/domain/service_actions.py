@@ -2,7 +2,8 @@
 
 Whatever may be lost is in `SeenServices`: a successor hands an open action out again, and its files are there
 already. Services never hold up epochs: `next_action` asks here when there is nothing to do for an epoch, and
-once before each plan of an epoch.
+once before each plan of an epoch; once more where a compaction of data is due, which is planned between two
+epochs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ from tidemark.epoch_protocol.state import FoldState
 RETRY_MS: Final = 2_000
 RETRY_MS_MAX: Final = 600_000
 """Of a kind whose actions fail: the pause doubles from one to the other."""
+BETWEEN_EPOCHS: Final = ServiceKind.COMPACT_DATA
+"""The kind that waits for the end of an open attempt before it is planned, for at most `ATTEMPT_MS`.
+
+A write that is open when its file groups' compaction is planned cannot be archived before their next one
+(`archive_planning`): of nearly every compaction a write would hold archival back. A compaction of the
+metadata table need not wait: what holds writes of its timeline back is that log files are not compacted.
+"""
+ATTEMPT_MS: Final = 120_000
 TASK_TRIES_MAX: Final = 3
 """An action whose tasks failed so often is void."""
 
@@ -219,10 +228,36 @@ def next_service(
             if not isinstance(action, SweepService) or action.planned.kind not in seen.locked_sweeps:
                 return action
             waiting.append(action)
-    for kind, reason in seen.due.items() if may_lock else ():
-        if kind not in state.services and now_ms >= seen.kind(kind).not_before_ms:
-            return PlanService(kind, state.next_service, reason)
+    for kind in seen.due if may_lock else ():
+        if (planned := _to_plan(kind, state, seen, now_ms)) is not None:
+            return planned
     return waiting[0] if waiting and is_our_turn else None
+
+
+def compaction_between_epochs(
+    state: FoldState, seen: SeenServices, now_ms: int, others_until_ms: int
+) -> PlanService | None:
+    """The plan of a compaction of data that is due, before an epoch is planned; None when there is none.
+
+    Beside an open attempt it has no turn (`BETWEEN_EPOCHS`), and where epochs follow one upon the other an
+    attempt is nearly always open. A plan that fails is tried again after a pause: no epoch waits for a second
+    one.
+    """
+    if seen.lock_kept or now_ms < others_until_ms:
+        return None
+    return _to_plan(BETWEEN_EPOCHS, state, seen, now_ms)
+
+
+def _to_plan(kind: ServiceKind, state: FoldState, seen: SeenServices, now_ms: int) -> PlanService | None:
+    """The plan of an action of the kind, if it is due and may be made now."""
+    if kind not in seen.due or kind in state.services or now_ms < seen.kind(kind).not_before_ms:
+        return None
+    # Perhaps no writer takes the attempt for days, while other engines write. Where the clock was set back
+    # nobody knows for how long it is open.
+    open_ms = now_ms - state.planned.planned_ms if state.planned is not None else ATTEMPT_MS
+    if kind is BETWEEN_EPOCHS and 0 <= open_ms < ATTEMPT_MS:
+        return None
+    return PlanService(kind, state.next_service, seen.due[kind])
 
 
 def _steps(held: OpenService, seen: SeenServices, now_ms: int, may_lock: bool) -> Iterator[ServiceAction]:

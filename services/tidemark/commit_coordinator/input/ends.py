@@ -25,9 +25,12 @@ def holds_records(
     the lane is up to date.
     """
     partition = TopicPartition(*parse_shuffle_lane(lane))
-    first = first or admin.start_offset(partition)
+    return _holds(empty, partition, first or admin.start_offset(partition), end)
+
+
+def _holds(empty: Callable[[], Iterable[EmptyRange]], at: TopicPartition, first: int, end: int) -> bool:
     return first < end and not any(
-        (known.topic, known.partition) == partition and known.first <= first and end <= known.next
+        (known.topic, known.partition) == at and known.first <= first and end <= known.next
         for known in empty()
     )
 
@@ -40,13 +43,21 @@ def awaited_records(
 ) -> Callable[[str, int, int], bool]:
     """A function (lane, first, end) -> whether a flush has to wait for records in that range.
 
-    ``starts``: where lanes without a counting transaction begin; records before are not awaited.
+    ``starts``: where lanes without a counting transaction begin; records before are not awaited, and those
+    behind it are, also where they were deleted before they were read.
     ``is_unreadable``: processes have left that cannot read their input, so records may be deleted unread.
     Then every range is awaited, because no flush may call them committed.
     """
-    return lambda lane, first, end: (
-        is_unreadable() or holds_records(admin, empty, lane, first or starts().get(lane, 0), end)
-    )
+
+    def awaited(lane: str, first: int, end: int) -> bool:
+        if is_unreadable():
+            return True
+        begin = first or starts().get(lane)
+        if begin is None:
+            return holds_records(admin, empty, lane, 0, end)
+        return _holds(empty, TopicPartition(*parse_shuffle_lane(lane)), begin, end)
+
+    return awaited
 
 
 def input_ends(admin: Admin, lanes: Iterable[str]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from tidemark.commit_coordinator.input.starts import record_input_starts
+from tidemark.commit_coordinator.input.starts import SilentLanes, record_input_starts
 from tidemark.commit_coordinator.input.stopped_lanes import stands_still
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Stage
@@ -34,12 +34,12 @@ from tidemark.epoch_protocol.input_topics import (
 )
 from tidemark.epoch_protocol.lanes import assign_lane
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
-from tidemark.errors import ErrorKind
-from tidemark.hudi_format.errors import FileMissingError, HudiFormatError
+from tidemark.errors import ErrorKind, TidemarkError, kind_of
+from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import read_document
-from tidemark.stream_runtime.kafka.ports import Admin, KafkaError
+from tidemark.stream_runtime.kafka.ports import Admin
 from tidemark.stream_runtime.rpc.errors import StatusError
 from tidemark.table_status.status import InputTopicState
 from tidemark.table_status.warnings import StatusWarning, WarningKind
@@ -105,7 +105,9 @@ class InputWatch:
         self._view = InputView(dict(topics), {})
         self._term: Term | None = None
         self._starts: Mapping[str, int] = {}
+        self._silent = SilentLanes()
         self._written: bytes | None = None
+        self._blind = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inputs", daemon=True)
 
@@ -117,7 +119,7 @@ class InputWatch:
 
     @property
     def starts(self) -> Mapping[str, int]:
-        """With `input.start: latest`, where lanes without a counting transaction begin; else empty."""
+        """Where lanes without a counting transaction begin, as recorded."""
         with self._lock:
             return self._starts
 
@@ -203,6 +205,9 @@ class InputWatch:
         """The warnings about input topics, for `tidemark status`."""
         view = self.view
         warnings = [stands_still(stop.text) for stop in view.stopped.values()]
+        if self._blind:
+            text = f"new partitions of input topics, and topics made anew, are not noticed: {self._blind}"
+            warnings.append(StatusWarning(WarningKind.TOPICS_UNWATCHED, text))
         if self._config.table.ordering is None:
             warnings += [
                 StatusWarning(WarningKind.TOPIC_GREW, _grew(name, topic))
@@ -227,10 +232,20 @@ class InputWatch:
 
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_EVERY_S):
-            try:
-                self.look()
-            except (KafkaError, OSError, HudiFormatError) as error:
-                _log.warning("the input topics could not be looked at, trying again: %s", error)
+            self.try_to_look()
+
+    def try_to_look(self) -> None:
+        """Looks; notes and logs what keeps it from looking. The next look tries again: the thread that looks
+        must outlive every error, since nobody else notices new partitions.
+        """
+        try:
+            self.look()
+        except (TidemarkError, OSError) as error:
+            passes = isinstance(error, OSError) or kind_of(error) is ErrorKind.RETRYABLE
+            self._blind = "" if passes else str(error)
+            _log.warning("the input topics could not be looked at, trying again: %s", error)
+        else:
+            self._blind = ""
 
     def _take(self, before: InputView, view: InputView) -> InputView:
         """Writes the record, then shows the view: so each lane that is read is in the record."""
@@ -241,7 +256,12 @@ class InputWatch:
             lane for name, topic in before.topics.items() for lane in lanes_of(name, topic)
         )
         assert self._term is not None
-        starts = record_input_starts(self._config.input.start, self._term, self._admin, lanes, fresh)
+        starts = self._starts
+        self._silent.look()
+        if self._silent.due(lane for lane in lanes if lane not in starts):
+            starts = record_input_starts(
+                self._config.input.start, self._term, self._admin, lanes, fresh, self._silent
+            )
         content = encode_input_topics(InputTopics({**self._others, **view.topics}))
         if self._written != content:
             self._term.replace(INPUT_TOPICS_PATH, content)

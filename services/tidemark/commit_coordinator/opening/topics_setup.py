@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from tidemark.commit_coordinator.dead_letters.retention import keep_retention
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.watch import read_record, shard_growth_text
+from tidemark.commit_coordinator.opening.topic_settings import keep_settings
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.input_topics import (
     InputTopic,
@@ -60,12 +60,15 @@ class OpenedInputs:
 
 
 def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
-    """Creates those of Tidemark's own topics that are missing; returns topic -> number of partitions.
+    """Creates those of Tidemark's own topics that are missing, and gives the others the settings that the
+    configuration asks for now (`keep_settings`). Returns topic -> number of partitions.
 
     For a topic that is created here the number is not asked again: a broker may not know the topic yet.
     Raises TopicsChangedError for a topic with another number of partitions than the configuration asks for.
+    Raises TopicSettingsError.
     """
     counts: dict[str, int] = {}
+    there: list[TopicSpec] = []
     for spec in topic_specs(config, admin.default_replication(), admin.default_segment_bytes()):
         existing = admin.partitions(spec.name)
         if existing is None:
@@ -73,8 +76,9 @@ def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
         counts[spec.name] = spec.partitions if existing is None else existing
         if counts[spec.name] != spec.partitions:
             raise TopicsChangedError(_lanes_text(config, spec, counts[spec.name]))
-        if existing is not None and spec.name == TopicNames(config.table.name).dead_letter:
-            keep_retention(config, admin)
+        if existing is not None:
+            there.append(spec)
+    keep_settings(config, there, admin)
     return counts
 
 

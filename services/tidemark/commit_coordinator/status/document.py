@@ -128,6 +128,7 @@ class StatusSource:
             warnings=[
                 *_warnings(WarningKind.KAFKA_SILENT, _kafka_silent(facts.missing)),
                 *self._warnings(view),
+                *_warnings(WarningKind.KAFKA_REFUSES, _untrimmed(view.untrimmed)),
                 *_warnings(WarningKind.UNFILLED_COLUMNS, self._unfilled()),
                 *_warnings(WarningKind.DROPPED_FIELDS, dropped_warnings(dropped)),
                 *stopped_warnings(lane for lane in stopped if not lane.reason.is_of_topic),
@@ -189,7 +190,9 @@ class StatusSource:
         if view.halted:
             yield StatusWarning(WarningKind.HALTED, f"halted: {view.halted}")
         if view.trouble:
-            yield StatusWarning(WarningKind.STORAGE_REFUSES, view.trouble)
+            by_kafka = view.trouble_of_kafka
+            kind = WarningKind.KAFKA_REFUSES if by_kafka else WarningKind.STORAGE_REFUSES
+            yield StatusWarning(kind, view.trouble)
         for why in (view.lock_held, view.awaited):
             if why:
                 yield StatusWarning(WarningKind.COMMITS_WAIT, f"commits wait: {why}")
@@ -207,12 +210,7 @@ class StatusSource:
                 text = f"{len(idle)} {stage.value} lanes have no owner: start an assigner"
                 yield StatusWarning(WarningKind.LANES_WITHOUT_OWNER, text)
             for member in self.members.members(stage):
-                if member.stats.get("input_waits"):
-                    text = (
-                        f"{stage.value} slot {member.slot} waits before it can decode its input (the schema "
-                        "registry): its log says why"
-                    )
-                    yield StatusWarning(WarningKind.INPUT_WAITS, text)
+                yield from _waits(f"{stage.value} slot {member.slot}", member.stats)
         if view.planned_epoch is not None and not self.writer_asked():
             text = "no writer has asked for work yet: start one, or wait until its Spark is up"
             yield StatusWarning(WarningKind.NO_WRITER, text)
@@ -293,6 +291,23 @@ def _warnings(kind: WarningKind, texts: Iterable[str]) -> Iterator[StatusWarning
 
 def _kafka_silent(missing: str) -> list[str]:
     return [f"lag and open transactions are unknown: {missing}"] if missing else []
+
+
+def _untrimmed(why: str) -> list[str]:
+    told = (
+        "committed records are not deleted from the table's topics, which grow; the next trimming tries again"
+    )
+    return [f"{told}: {why}"] if why else []
+
+
+def _waits(slot: str, figures: Mapping[str, float]) -> Iterator[StatusWarning]:
+    """What the process in this slot waits for, by the figures that it reports."""
+    if figures.get("input_waits"):
+        text = f"{slot} waits before it can decode its input (the schema registry): its log says why"
+        yield StatusWarning(WarningKind.INPUT_WAITS, text)
+    if figures.get("kafka_refuses"):
+        text = f"Kafka refuses {slot} a right, its login or a topic: its log says which. It tries again"
+        yield StatusWarning(WarningKind.KAFKA_REFUSES, text)
 
 
 def _gave_up(left: TerminalFailure) -> str:

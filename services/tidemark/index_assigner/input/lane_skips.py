@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
@@ -39,15 +39,21 @@ class LaneSkips:
         self._last_deleted = last_deleted
         self._searches: dict[tuple[str, int, StopReason], Future[int]] = {}
         self._ready: dict[str, SkipResult] = {}
+        # Of each lane the last range that was found: ready, or taken by a transaction.
+        self._ranges: dict[str, SkipResult] = {}
         self._results: dict[str, SkipResult] = {}
 
     def follow(self, orders: Sequence[SkipOrder]) -> None:
         """Starts or goes on with the coordinator's orders. An order is ignored unless its lane is stopped
-        at the order's offset.
+        at the order's offset, or the range that begins there is on its way: then that is the answer.
         """
         for order in orders:
+            known = self._ranges.get(order.lane)
+            if known is not None and known.first == order.offset:
+                self._note(known._replace(id=order.id))
+                continue
             stopped = self._stops.get(order.lane)
-            if stopped is None or stopped.offset != order.offset or order.lane in self._ready:
+            if stopped is None or stopped.offset != order.offset:
                 continue
             # The key leaves the order's id out: when the operator asks again because it takes long, the new
             # order gets the result of the search that is under way.
@@ -63,14 +69,17 @@ class LaneSkips:
     def _found(self, order: SkipOrder, search: Future[int]) -> None:
         try:
             result = SkipResult(order.id, order.offset, search.result())
-            self._ready[order.lane] = result
+            self._ready[order.lane] = self._ranges[order.lane] = result
             _log.warning("lane %s moves past offsets %d to %d, as asked", order.lane, *result[1:3])
         except Exception as error:
             # Kafka does not answer, or the child process cannot be started. The operator may ask again.
             result = SkipResult(
                 order.id, order.offset, order.offset, f"how far to skip is not known: {error}"
             )
-        self._results[order.id] = result
+        self._note(result)
+
+    def _note(self, result: SkipResult) -> None:
+        self._results[result.id] = result
         while len(self._results) > _RESULTS_MAX:
             del self._results[next(iter(self._results))]
 
@@ -93,10 +102,13 @@ class LaneSkips:
         record = Message(stopped.topic, stopped.partition, result.first, None, None)
         return result, record, Refusal(0, DeadLetterReason.SKIPPED, detail)
 
-    def forget(self, lanes: Sequence[str]) -> None:
-        """Forgets the ranges of lanes that are given up: their next owner gets the orders."""
+    def forget(self, lanes: Iterable[str]) -> None:
+        """Forgets the ranges of lanes that are given up or read anew. An order whose range is not published
+        yet comes again, to whoever stops at its offset then.
+        """
         for lane in lanes:
             self._ready.pop(lane, None)
+            self._ranges.pop(lane, None)
 
     def results(self) -> list[SkipResult]:
         """The results of the latest orders, at most 100."""

@@ -16,46 +16,52 @@ from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
 StartOf = Callable[[Admin, str], int]
 """(admin, input lane ``topic:partition``) -> the offset of its first record to read."""
 
-# Written by the coordinator when the ledger began: input lane -> offset.
+# Written by the coordinator when it sees a lane first: input lane -> offset.
 INPUT_STARTS_RECORD: Final = ".hoodie/.aux/tidemark/input-starts.json"
+INPUT_EARLIEST_RECORD: Final = ".hoodie/.aux/tidemark/input-earliest.json"
 
 
 def earliest(admin: Admin, lane: str) -> int:
-    """`input.start: earliest`: the first offset that the topic's retention has left."""
+    """The first offset that the topic's retention has left now."""
     return admin.start_offset(TopicPartition(*parse_shuffle_lane(lane)))
 
 
 def start_of(start: InputStart, storage: Storage) -> StartOf:
     """The `StartOf` of the configured ``input.start``.
 
-    `latest` means the partitions' ends when the ledger began, as the coordinator recorded them, and not their
-    ends now. Example: an owner starts reading at the end, 100; ten records come; the owner dies before a
-    transaction of it counts. The next owner would start at 110 and lose the ten.
+    `latest` means the partitions' ends, and `earliest` their starts, when the coordinator saw them first and
+    recorded that, and not those of now. Example: an owner starts reading at the end, 100; ten records come;
+    the owner dies before a transaction of it counts. The next owner would start at 110 and lose the ten.
 
-    The function raises SetupError for a lane whose position is not recorded.
+    A lane without a record begins at its start of now with `earliest`: the coordinator could not ask for it
+    yet, or is of a former version. With `latest` the function raises SetupError for such a lane.
     """
-    if start is InputStart.EARLIEST:
-        return earliest
 
-    def recorded(_: Admin, lane: str) -> int:
-        starts = recorded_starts(storage)
-        if lane not in starts:
-            raise SetupError(
-                f"{INPUT_STARTS_RECORD} in the table's folder has no position for {lane}: with input.start: "
-                "latest the coordinator records it when it starts: restart it with this configuration"
-            )
-        return starts[lane]
+    known: dict[str, int] = {}
+
+    def recorded(admin: Admin, lane: str) -> int:
+        if lane not in known:
+            known.update(recorded_starts(storage, start))
+        if lane in known:
+            return known[lane]
+        if start is InputStart.EARLIEST:
+            return earliest(admin, lane)
+        raise SetupError(
+            f"{INPUT_STARTS_RECORD} in the table's folder has no position for {lane}: with input.start: "
+            "latest the coordinator records it when it starts: restart it with this configuration"
+        )
 
     return recorded
 
 
-def recorded_starts(storage: Storage) -> dict[str, int]:
-    """Offset by input lane, as recorded; empty before the coordinator recorded any.
+def recorded_starts(storage: Storage, start: InputStart) -> dict[str, int]:
+    """Offset by input lane, as recorded for this ``input.start``; empty before the coordinator recorded any.
 
     Raises SetupError when the record is damaged.
     """
+    path = INPUT_EARLIEST_RECORD if start is InputStart.EARLIEST else INPUT_STARTS_RECORD
     try:
-        return read_document(storage, INPUT_STARTS_RECORD, dict[str, int])
+        return read_document(storage, path, dict[str, int])
     except FileMissingError:
         return {}
     except CorruptFileError as error:

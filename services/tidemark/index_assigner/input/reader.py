@@ -130,6 +130,13 @@ class InputReader:
         apart = self._apart.get(place)
         return self._reader.position(place) if apart is None else apart
 
+    def read_to(self, place: TopicPartition) -> int:
+        """The position: no record below it is left to read. 0 for a partition that is not read."""
+        try:
+            return self.position(place)
+        except KeyError:
+            return 0
+
     def close(self) -> None:
         """Closes the consumer, and ends the child process if there is one."""
         if self._careful is not None:

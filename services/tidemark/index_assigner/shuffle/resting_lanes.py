@@ -36,6 +36,9 @@ class RestingLanes:
             self.suspects.update(set(new).intersection(suspects))
             self._look_at_s = self._clock.monotonic_s() + _LOOK_S
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._lanes
+
     def forget(self, names: Iterable[str]) -> None:
         """These are given up, or are read."""
         for name in names:

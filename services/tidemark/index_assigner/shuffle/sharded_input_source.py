@@ -92,13 +92,17 @@ class ShardedInputSource:
         self._reader.add({partition: position}, [partition] if suspect else ())
 
     def release(self, lane: str) -> None:
-        self._stops.forget([lane])
-        self._skips.forget([lane])
-        self._deleted.forget([lane])
-        self._skipping.discard(int(lane))
+        self._forget([lane])
         if self._next.pop(int(lane), None) is not None:
             self._reader.remove([self._partition(int(lane))])
             self._undecoded = [message for message in self._undecoded if message.partition != int(lane)]
+
+    def _forget(self, lanes: Sequence[str]) -> None:
+        """Forgets what reading the lanes found; who reads them anew from their positions finds it again."""
+        self._stops.forget(lanes)
+        self._skips.forget(lanes)
+        self._deleted.forget(lanes)
+        self._skipping.difference_update(map(int, lanes))
 
     def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
         if not self._next or budget.records <= 0 or budget.bytes <= 0:
@@ -213,21 +217,12 @@ class ShardedInputSource:
 
     def empty_ranges(self) -> Sequence[EmptyRange]:
         undecoded = {message.partition for message in self._undecoded}
-        at = {
-            lane: (start, self._read_to(lane)) for lane, start in self._next.items() if lane not in undecoded
-        }
+        starts = {self._partition(lane): at for lane, at in self._next.items() if lane not in undecoded}
         return [
-            EmptyRange(self._topic, lane, start, reached)
-            for lane, (start, reached) in at.items()
-            if reached > start
+            EmptyRange(*place, start, reached)
+            for place, start in starts.items()
+            if (reached := self._reader.read_to(place)) > start
         ]
-
-    def _read_to(self, lane: int) -> int:
-        """The reader's position: no record below it is left to read. 0 for a lane that is not being read."""
-        try:
-            return self._reader.position(self._partition(lane))
-        except KeyError:
-            return 0
 
     def _is_stale(self) -> bool:
         """Whether the topic is not the recorded one. Asked after reading: see `same_topics`."""
@@ -239,6 +234,8 @@ class ShardedInputSource:
         The coordinator takes the lanes away, and reports why.
         """
         self._undecoded = []
+        # A stopped lane is read anew, too. Otherwise it could be read and be skipped at once.
+        self._forget([str(lane) for lane in self._next])
         self._reader.add({self._partition(lane): position for lane, position in self._next.items()})
 
     def lags(self) -> dict[str, int]:

@@ -122,16 +122,20 @@ class ShuffleWork:
         self._last = _Counts(0, 0, Counter())
 
     def drop(self, lanes: Collection[str]) -> None:
-        self._stops.forget(lanes)
-        self._skips.forget(list(lanes))
-        self._deleted.forget(lanes)
-        self._skipping.difference_update(lanes)
+        self._forget(lanes)
         self._resting.forget(lanes)
         known = [name for name in lanes if name in self._lanes]
         self._reader.remove([_partition(name) for name in known])
         for name in known:
             self._gathered_bytes -= _size(self._lanes.pop(name).messages)
             del self._names[_partition(name)]
+
+    def _forget(self, lanes: Collection[str]) -> None:
+        """Forgets what reading the lanes found; who reads them anew from their positions finds it again."""
+        self._stops.forget(lanes)
+        self._skips.forget(lanes)
+        self._deleted.forget(lanes)
+        self._skipping.difference_update(lanes)
 
     def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
         """Starts reading the lanes. Those of a topic that is not the recorded one rest (`resting_lanes`)."""
@@ -211,9 +215,10 @@ class ShuffleWork:
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
         self._rest_stale([name for name, lane in self._lanes.items() if lane.messages])
+        skip = self._prepare_skip(nonce)
         filled = {name: lane for name, lane in self._lanes.items() if lane.messages}
-        if not filled:
-            return self._prepare_skip(nonce)
+        if skip is not None or not filled:
+            return skip
         messages = [message for lane in filled.values() for message in lane.messages]
         # Keying comes first because it may raise InputWaitsError: then the lanes still have their messages.
         keyed = self._keyer.key_records(messages)
@@ -238,23 +243,22 @@ class ShuffleWork:
         return consumed
 
     def _prepare_skip(self, nonce: str) -> PreparedTransaction | None:
-        """A transaction of the ranges that an operator ordered to skip, with one dead letter each; None:
-        none.
+        """A transaction of the ranges that an operator ordered to skip, one dead letter each; None: none.
 
-        The records before the ranges are in earlier transactions. The lanes are read on only when this one is
-        published: the record behind a skipped range may end the process that fetches it, and the skip would
-        be lost with the process.
+        It comes behind the lanes' own records and before others', which may never pause. Lanes are read on
+        when it is published: who fetches the record behind a range may end, and the skip with it.
         """
         records: list[Message] = []
         refused: list[Refusal] = []
         consumed: list[Consumed] = []
         skipped: list[Skipped] = []
-        self._skips.forget(self._rest_stale([name for name in self._skips.waiting() if name in self._lanes]))
-        for name in self._skips.waiting():
-            taken, lane = self._skips.take(name), self._lanes.get(name)
-            if taken is None or lane is None:
+        free = [name for name in self._skips.waiting() if not self._lanes[name].messages]
+        self._rest_stale(free)
+        for name in free:
+            if (taken := self._skips.take(name)) is None:
                 continue
-            result, record, refusal = taken
+            assert name not in self._resting, name
+            (result, record, refusal), lane = taken, self._lanes[name]
             refused.append(refusal._replace(position=len(records)))
             records.append(record)
             skipped.append(Skipped(name, result.first, result.last))
@@ -263,6 +267,7 @@ class ShuffleWork:
             self._skipping.add(name)
         if not consumed:
             return None
+        self._left_behind = any(lane.messages for lane in self._lanes.values())
         keyed = replace(self._keyer.key_records([]), refused=refused)
         return self._transaction(nonce, records, keyed, consumed, skipped)
 
@@ -272,21 +277,12 @@ class ShuffleWork:
         self._skipping.clear()
 
     def empty_ranges(self) -> Sequence[EmptyRange]:
-        at = {
-            name: (lane.start, self._read_to(name)) for name, lane in self._lanes.items() if not lane.messages
-        }
+        starts = {_partition(name): lane.start for name, lane in self._lanes.items() if not lane.messages}
         return [
-            EmptyRange(*_partition(name), start, reached)
-            for name, (start, reached) in at.items()
-            if reached > start
+            EmptyRange(*place, start, reached)
+            for place, start in starts.items()
+            if (reached := self._reader.read_to(place)) > start
         ]
-
-    def _read_to(self, name: str) -> int:
-        """The reader's position: no record below it is left to read. 0 for a lane that is not being read."""
-        try:
-            return self._reader.position(_partition(name))
-        except KeyError:
-            return 0
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:
         self._skips.follow(orders)
@@ -336,10 +332,10 @@ class ShuffleWork:
         return size
 
     def _rest_stale(self, lanes: Iterable[str]) -> list[str]:
-        """Stops reading those of ``lanes`` whose topic is not the recorded one, and forgets what was read
-        of them.
+        """Stops reading those of ``lanes`` whose topic is not the recorded one; forgets what was read.
 
-        Returns them. To be called after reading and before publishing: see `same_topics`.
+        A skip is forgotten, too: its range would take the dropped records along as if they were published.
+        Returns the lanes. To be called after reading and before publishing: see `same_topics`.
         """
         names = list(lanes)
         stale = self._settings.stale(self._admin, map(_input_log, names)) if names else frozenset()
@@ -348,6 +344,7 @@ class ShuffleWork:
         for name in resting:
             self._gathered_bytes -= _size(self._lanes[name].messages)
             self._lanes[name].messages = []
+        self._forget(resting)
         self._resting.add(resting)
         return resting
 

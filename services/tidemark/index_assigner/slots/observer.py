@@ -74,6 +74,7 @@ class SlotCounters:
     """``aborted``: transactions that did not commit; ``unknown``: those whose outcome the producer did not
     learn. Both include claims. ``doubts``: how often lanes' memory was dropped, by reason. ``input_waits``:
     records cannot be decoded yet, because something other than Kafka (a schema registry) does not answer.
+    ``kafka_refuses``: Kafka refuses this process a right, its login or a topic; it tries again.
     """
 
     claims: int = 0
@@ -84,6 +85,7 @@ class SlotCounters:
     unknown: int = 0
     doubts: dict[str, int] = field(default_factory=dict)
     input_waits: bool = False
+    kafka_refuses: bool = False
 
     def doubt(self, reason: str) -> None:
         """Counts a doubt under the text before the reason's first colon: what follows differs each time."""
@@ -106,4 +108,5 @@ class SlotCounters:
             "transactions_unknown": float(self.unknown),
             "doubts": float(sum(self.doubts.values())),
             "input_waits": float(self.input_waits),
+            "kafka_refuses": float(self.kafka_refuses),
         }

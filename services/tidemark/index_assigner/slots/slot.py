@@ -42,13 +42,16 @@ from tidemark.record_formats.errors import InputWaitsError
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import IdSource
-from tidemark.stream_runtime.kafka.errors import KafkaError
+from tidemark.stream_runtime.kafka.errors import REFUSED, KafkaError
 from tidemark.stream_runtime.kafka.ledger_transaction import TransactionOutcome, TransactionResult
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 _IDLE_WAIT_S: Final = 0.05
 _VERDICT_WAIT_S: Final = 0.02
 _NO_PROGRESS_WAIT_S: Final = 0.005
+_REFUSED_WAIT_S: Final = 0.5
+_REFUSED_WAIT_MAX_S: Final = 10.0
+_REFUSED_SHOWN_S: Final = 5.0
 _REPORT_EVERY_S: Final = 0.25
 _CLAIM_WAIT_MIN_S: Final = 0.05
 _CLAIM_WAIT_MAX_S: Final = 2.0
@@ -57,7 +60,9 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class SlotParts:
-    """What a slot's loop works with. ``owner``: the process's id, for its claims."""
+    """What a slot's loop works with. ``owner``: the process's id, for its claims. ``claimed``: set once a
+    slot of the process has claimed lanes; its slots share it.
+    """
 
     topics: TopicNames
     client: KafkaClient
@@ -68,6 +73,7 @@ class SlotParts:
     ids: IdSource
     failpoints: FailpointRegistry
     owner: str
+    claimed: threading.Event
     observer: AssignerObserver = NULL_OBSERVER
     ledger: str = ""
     """The identity of the table's ledger, as the coordinator told it; "": its version tells none."""
@@ -101,11 +107,12 @@ class SlotLoop:
         self._failures = 0
         self._claim_from_s = 0.0
         self._suspects: frozenset[str] = frozenset()
+        self._said, self._refusals, self._refused_s = "", 0, 0.0
         self.counters = SlotCounters()
 
     def run(self, stop: threading.Event) -> None:
-        """Works until ``stop``. Raises errors that no retry cures: lost input, torn ranges,
-        wrong settings.
+        """Works until ``stop``. Raises errors that no retry cures: lost input, torn ranges, messages above
+        the limit of a topic.
         """
         try:
             while not stop.is_set():
@@ -145,17 +152,43 @@ class SlotLoop:
                 self._report()
             self._work_on(lease)
             self.counters.input_waits = False
+            self._worked(lease)
         except InputWaitsError:
             # The stage logged why its records cannot be decoded yet, and keeps what it has gathered.
             self.counters.input_waits = True
             self._parts.clock.sleep(_IDLE_WAIT_S)
         except KafkaError as error:
+            at_start = lease is not None and lease.lanes and not self._parts.claimed.is_set()
+            if isinstance(error, REFUSED) and not at_start:
+                self._refused(error)
+                return
             # A failed transaction is reported by its result. An error raised here came from a read or from
             # making the producer, and changed nothing: the next round tries again.
             if error.kind is not ErrorKind.RETRYABLE:
                 raise
             _log.warning("%s stage waits for Kafka: %s", self._stage.value, error)
             self._parts.clock.sleep(_IDLE_WAIT_S)
+
+    def _refused(self, error: KafkaError) -> None:
+        """Kafka refuses what it took before, as while somebody sets ACLs anew. The loop starts over, because
+        gathered input may be lost with the request, and tries again for as long as it takes. A process that
+        has lanes and never claimed any ends instead: it lacks a right, or has a wrong setting.
+        """
+        if str(error) != self._said:
+            _log.error("%s stage waits, Kafka refuses, it is tried again: %s", self._stage.value, error)
+        self._said = str(error)
+        self.counters.kafka_refuses = True
+        self._doubt_all(f"Kafka refuses: {error}")
+        self._report()
+        self._parts.clock.sleep(min(_REFUSED_WAIT_S * 2.0 ** min(self._refusals, 16), _REFUSED_WAIT_MAX_S))
+        self._refusals += 1
+        self._refused_s = self._parts.clock.monotonic_s()
+
+    def _worked(self, lease: StageLease) -> None:
+        """A round was carried out. What Kafka refuses may come later: each claim is taken before that."""
+        if not lease.lanes or self._lanes.names(LaneStatus.CURRENT):
+            quiet_s = self._parts.clock.monotonic_s() - self._refused_s
+            self.counters.kafka_refuses = self.counters.kafka_refuses and quiet_s < _REFUSED_SHOWN_S
 
     # ------------------------------------------------------------ what the ledger says
 
@@ -197,7 +230,7 @@ class SlotLoop:
         verdict = own[0].verdict
         if verdict is Verdict.COUNTS:
             self.counters.counted += 1
-            self._failures = 0
+            self._failures, self._refusals, self._said = 0, 0, ""
             self._work.counted(prepared, offset)
             self._parts.observer.counted(self._seen(pending))
             return
@@ -282,6 +315,7 @@ class SlotLoop:
             self._doubt_all(f"claim {result.outcome.value}: {result.error}")
             return
         self.counters.claims += 1
+        self._parts.claimed.set()
         self._lanes.claimed(wanted, result.entry_offset, generation)
         self._report()
         slot, term = self._producer.slot, result.entry_offset
@@ -357,13 +391,8 @@ class SlotLoop:
         self._work.drop(doubted)
         self._pace.forget()
         self.counters.doubt(reason)
-        _log.warning(
-            "%s slot %d starts over on lanes %s: %s",
-            self._stage.value,
-            self._producer.slot,
-            ", ".join(doubted),
-            reason,
-        )
+        stage, slot, names = self._stage.value, self._producer.slot, ", ".join(doubted)
+        _log.warning("%s slot %d starts over on lanes %s: %s", stage, slot, names, reason)
 
 
 def _nonce_of(applied: Applied) -> str | None:

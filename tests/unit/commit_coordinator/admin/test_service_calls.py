@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ import pytest
 from tests.unit.commit_coordinator.admin_world import WAIT_S, World, refused
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.service import REASON_CHARACTERS_MAX
-from tidemark.commit_coordinator.calls.inbox import PauseServices, RunAnswer, RunService
+from tidemark.commit_coordinator.calls.inbox import RunAnswer, RunService
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.stream_runtime.rpc.channel import call
 from tidemark.table_status.messages import services_of
@@ -126,6 +127,26 @@ def test_run_that_waits_for_too_long_says_that_the_action_goes_on(world: World) 
     assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+@pytest.mark.parametrize(
+    ("kind", "epoch", "why"),
+    [
+        ("compact-data", 12, "waits for the end of epoch 12, for 120 s at most"),
+        ("compact-data", None, "the coordinator is busy"),
+        ("compact-index", 12, "the coordinator is busy"),
+    ],
+)
+def test_run_of_what_is_not_planned_in_time_says_what_it_waits_for(
+    world: World, kind: str, epoch: int | None, why: str
+) -> None:
+    world.board.show(CoordinatorView(term=1, services=services(), planned_epoch=epoch))
+    request = pb.RunServiceRequest(table="t", kind=kind)
+    waiting = world.stub.RunService.future(request, timeout=WAIT_S)
+    orders(world, 1)
+    world.clock.advance(10 * WAIT_S)
+    with pytest.raises(grpc.RpcError, match=f"{kind} is not planned yet, .*{why}"):
+        waiting.result()
+
+
 def test_run_of_an_unknown_service_names_the_kinds(world: World) -> None:
     world.board.show(CoordinatorView(term=1, services=services()))
     error = refused(world.stub.RunService, pb.RunServiceRequest(table="t", kind="vacuum"))
@@ -140,11 +161,33 @@ def test_run_is_refused_once_the_coordinator_has_stopped(world: World) -> None:
     assert (error.info.reason, "a gap" in error.details) == ("SERVICES_HALTED", True)
 
 
-def test_pause_and_resume_are_left_for_the_loop(world: World) -> None:
+def test_run_is_refused_while_the_table_cannot_be_served_and_not_for_an_epoch_that_was_given_up(
+    world: World,
+) -> None:
+    view = CoordinatorView(term=1, services=services(), halted="no record index")
+    world.board.show(view)
+    error = refused(world.stub.RunService, pb.RunServiceRequest(table="t", kind="archive"))
+    assert (error.info.reason, "no record index" in error.details) == ("SERVICES_HALTED", True)
+    assert world.inbox.take_all() == []
+    world.board.show(replace(view, given_up=True))
+    waiting = world.stub.RunService.future(pb.RunServiceRequest(table="t", kind="archive"), timeout=WAIT_S)
+    (order,) = orders(world, 1)
+    order.answer.set_result(RunAnswer(7))
+    assert [run.number for run in waiting.result().runs] == [7]
+
+
+def test_run_that_waits_is_refused_when_the_coordinator_stops(world: World) -> None:
     world.board.show(CoordinatorView(term=1, services=services()))
-    call(world.stub.PauseServices, pb.PauseServicesRequest(table="t", reason="Spark clusters"))
-    call(world.stub.ResumeServices, pb.ResumeServicesRequest(table="t"))
-    assert world.inbox.take_all() == [PauseServices(True, "Spark clusters"), PauseServices(False, "")]
+    waiting = world.stub.RunService.future(pb.RunServiceRequest(table="t", kind="archive"), timeout=WAIT_S)
+    orders(world, 1)
+    world.board.show(CoordinatorView(term=1, services=services(), halted="a gap", stopped=True))
+    with pytest.raises(grpc.RpcError, match="a gap"):
+        waiting.result()
+
+
+def test_reason_of_a_pause_of_services_has_a_limit(world: World) -> None:
+    world.board.show(CoordinatorView(term=1, services=services()))
     longest = "x" * (REASON_CHARACTERS_MAX + 1)
     error = refused(world.stub.PauseServices, pb.PauseServicesRequest(table="t", reason=longest))
     assert error.info.violations[0][0] == "reason"
+    assert world.inbox.take_all() == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.epoch_protocol.builders import shuffled
@@ -83,6 +85,16 @@ def test_both_stages_rest_for_an_operator_a_halt_and_what_the_index_holds(stage:
     assert full.paused
     assert "three eighths of state.memory are 500" in full.reason
     assert not pause_of(stage, view_of(0), Uncommitted(9, MEMORY - 1), LIMITS, MEMORY).paused
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_nobody_rests_while_an_epoch_that_was_given_up_is_tried_again(stage: Stage) -> None:
+    """A rewind may come first: its lanes are to be tagged anew."""
+    view = CoordinatorView(halted="ten attempts", given_up=True)
+    assert pause_of(stage, view, NONE, LIMITS, MEMORY).paused
+    assert not pause_of(stage, replace(view, tries_again=True), NONE, LIMITS, MEMORY).paused
+    by_hand = replace(view, tries_again=True, paused=True, pause_reason="why")
+    assert pause_of(stage, by_hand, NONE, LIMITS, MEMORY) == Pause(True, "why")
 
 
 def test_tagging_alone_rests_while_services_do_not_keep_up() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tidemark.commit_coordinator.bootstrap import CoordinatorService
 from tidemark.commit_coordinator.building.parts import Ports
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
-from tidemark.commit_coordinator.dead_letters.retention import expiry_warning, keep_retention, retention_now
+from tidemark.commit_coordinator.dead_letters.retention import expiry_warning, retention_now
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening.topics_setup import ensure_topics
 from tidemark.config import TableConfigFile, load_config
@@ -28,7 +27,6 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.ledger_client.dead_letters import LetterFilter, LetterRetention
 from tidemark.ledger_client.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 SCHEMA = TableSchema.from_arrow("t", pa.schema([("id", pa.string())]))
@@ -61,28 +59,6 @@ def test_small_limits_still_take_a_message(config: TableConfigFile) -> None:
     small = replace(config, limits=replace(config.limits, dead_letter_bytes=1))
     letters = {spec.name: spec.config for spec in topic_specs(small)}[LETTERS.topic]
     assert int(letters["retention.bytes"]) > config.limits.message_bytes
-
-
-def test_a_topic_of_a_former_configuration_gets_the_new_settings(
-    config: TableConfigFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster = MemoryCluster()
-    ensure_topics(config, cluster.admin)
-    longer = replace(config, limits=replace(config.limits, dead_letter_retention_ms=86_400_000))
-    ensure_topics(longer, cluster.admin)
-    found = cluster.admin.describe(LETTERS.topic).config
-    assert (found["retention.ms"], found["cleanup.policy"]) == ("86400000", "delete")
-
-    def refused(*_: object) -> None:
-        raise KafkaUnavailableError("not authorized")
-
-    monkeypatch.setattr(type(cluster.admin), "configure_topic", refused)
-    # A test before may have left a logger that tells of what was done.
-    caplog.clear()
-    keep_retention(longer, cluster.admin)
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-    keep_retention(config, cluster.admin)
-    assert "set retention.ms=864000000" in caplog.text
 
 
 def test_letters_are_named_before_they_are_deleted(config: TableConfigFile) -> None:

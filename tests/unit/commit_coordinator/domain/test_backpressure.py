@@ -1,8 +1,8 @@
 """Backpressure as a model: real decisions of epochs and backpressure, compactions at a simulated rate.
 
 Assigners tag all the time unless they rest, which they learn once a second. Every epoch adds a log file to
-each file group. A compaction takes the groups with the highest scores, and its time follows from their number
-and from the share of the task slots.
+each file group. A compaction takes the groups with the highest scores, begins between two epochs, and its
+time follows from their number and from the share of the task slots.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Stream:
             self._tag()
             self._commit()
             self._compact()
+            self._plan()
             self._decide()
 
     def _tag(self) -> None:
@@ -107,12 +108,6 @@ class Stream:
             committed = msgspec.structs.replace(self.state.committed, epoch=self.epochs, through=through)
             self.state.committed = committed
             self.state.tagged = [each for each in self.state.tagged if each.offset > through]
-        if self.writing is None:
-            limits = replace(LIMITS, interval_ms=self.pressure.interval_ms)
-            action = next_action(self.state, self.seen, limits, self.now_ms)
-            if isinstance(action, Plan):
-                self.seen.planned_at_ms = self.now_ms
-                self.writing = (self.now_ms + WRITE_MS, action.through, self.tagged_ms)
 
     def _compact(self) -> None:
         if self.compacting is not None and self.now_ms >= self.compacting[0]:
@@ -122,7 +117,7 @@ class Stream:
                 size = now.base_bytes
                 self.book.put(now.compacted(size, read.log_count, read.log_bytes, at_ms))
             self.compacting, self.compacted_ms = None, self.now_ms
-        if self.compacting is None and self.works:
+        if self.compacting is None and self.works and self.writing is None:
             due = sorted(
                 (each for each in self.book.listed() if self.rule.score(each, self.now_ms) >= 1.0),
                 key=lambda each: -self.rule.score(each, self.now_ms),
@@ -131,6 +126,14 @@ class Stream:
                 share = max(SHARE, RAISED_SHARE if self.pressure.raises_share else SHARE)
                 took_ms = 2_000 + round(len(due) * 1_000 / (self.groups_per_s * share / SHARE))
                 self.compacting = (self.now_ms + took_ms, {each.group: each for each in due}, self.now_ms)
+
+    def _plan(self) -> None:
+        if self.writing is None:
+            limits = replace(LIMITS, interval_ms=self.pressure.interval_ms)
+            action = next_action(self.state, self.seen, limits, self.now_ms)
+            if isinstance(action, Plan):
+                self.seen.planned_at_ms = self.now_ms
+                self.writing = (self.now_ms + WRITE_MS, action.through, self.tagged_ms)
 
     def _decide(self) -> None:
         load = self.watch.look(self.book.listed(), 1)

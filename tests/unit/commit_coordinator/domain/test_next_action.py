@@ -25,6 +25,7 @@ from tidemark.commit_coordinator.domain.next_action import (
     HOLD_LOCK_AFTER_ATTEMPTS,
     SETTLE_MS_MAX,
     AttemptProblem,
+    AwaitedPlan,
     Limits,
     Observed,
     attempts_exhausted,
@@ -163,6 +164,14 @@ def test_a_plan_waits_for_its_interval_unless_it_is_full() -> None:
     assert isinstance(chosen(state, seen), Plan)
     state.tagged = counted(3)
     assert isinstance(chosen(state, replace(seen, planned_at_ms=0)), Plan)
+
+
+def test_a_plan_that_had_to_wait_for_something_waits_for_no_interval_behind_it() -> None:
+    state, seen = FoldState(tagged=counted(3)), Observed(planned_at_ms=NOW)
+    seen.awaited = AwaitedPlan("by_city", "a command makes by_city", look_at_ms=NOW + 200)
+    limits = replace(LIMITS, interval_ms=60_000)
+    assert next_action(state, seen, limits, NOW) == Wait("a command makes by_city", until_ms=NOW + 200)
+    assert isinstance(next_action(state, seen, limits, NOW + 200), Plan)
 
 
 @pytest.mark.parametrize(("rows", "worth"), [(3, False), (4, True), (100, True)])

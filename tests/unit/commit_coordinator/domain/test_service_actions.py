@@ -8,6 +8,7 @@ import pytest
 from tidemark.commit_coordinator.domain.actions import Finish, NextAction, OpenAttempt, Plan, Wait
 from tidemark.commit_coordinator.domain.next_action import Limits, Observed, next_action
 from tidemark.commit_coordinator.domain.service_actions import (
+    ATTEMPT_MS,
     RETRY_MS_MAX,
     CompleteService,
     DecideService,
@@ -122,6 +123,33 @@ def test_an_epoch_that_is_due_leaves_services_one_step_and_they_leave_it_the_nex
     assert isinstance(following(state, seen), PlanService)
     seen.services.had_turn = True
     assert isinstance(following(state, seen), Plan)
+
+
+def test_a_compaction_of_data_is_planned_between_two_epochs_and_beside_one_that_takes_long() -> None:
+    state, seen = world(due=True)
+    seen.services.due = {MERGE: "large", ServiceKind.COMPACT_INDEX: "large"}
+    state.planned, seen.opened = msgspec.structs.replace(EPOCH, planned_ms=NOW), (1, 1)
+    assert following(state, seen) == PlanService(ServiceKind.COMPACT_INDEX, 1, "large")
+    seen.services.due = {MERGE: "large"}
+    assert isinstance(following(state, seen), Wait)
+    assert isinstance(following(state, seen, NOW + ATTEMPT_MS - 1), Wait)
+    assert isinstance(following(state, seen, NOW + ATTEMPT_MS), PlanService), "perhaps no writer comes"
+    assert isinstance(following(state, seen, NOW - 1), PlanService), "the clock was set back"
+    state.planned, seen.services.had_turn = None, True
+    assert following(state, seen) == PlanService(MERGE, 1, "large"), (
+        "the epoch that is due has an attempt next"
+    )
+    seen.services.kind_failed(MERGE, "disk full", NOW)
+    assert isinstance(following(state, seen), Plan), "it fails, and the epoch waits for no second try"
+
+
+@pytest.mark.parametrize("why", ["kept", "left"])
+def test_a_compaction_of_data_before_an_epoch_waits_for_its_turn_at_the_lock(why: str) -> None:
+    state, seen = world(due=True)
+    seen.services.due, seen.services.had_turn = {MERGE: "large"}, True
+    seen.services.lock_kept = why == "kept"
+    seen.others_until_ms = NOW + 1 if why == "left" else 0
+    assert isinstance(following(state, seen), Plan), "it has no rows, and takes no lock"
 
 
 def test_a_commit_that_failed_waits_and_epochs_go_on_meanwhile() -> None:

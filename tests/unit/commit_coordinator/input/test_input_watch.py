@@ -11,7 +11,7 @@ import pytest
 from testing.memory_storage import InMemoryStorage
 from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tidemark.commit_coordinator.input.starts import INPUT_STARTS
+from tidemark.commit_coordinator.input.starts import INPUT_EARLIEST, INPUT_STARTS, DamagedStartsError
 from tidemark.commit_coordinator.input.watch import (
     InputStoppedError,
     InputView,
@@ -31,6 +31,7 @@ from tidemark.config import InputPartitioning, InputStart, TableConfigFile, load
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.hudi_format.errors import FencedOutError
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.table_status.warnings import WarningKind
 
 
 class World:
@@ -108,6 +109,21 @@ def test_growth_while_no_coordinator_runs_is_seen_in_a_record_of_counts_alone(wo
     assert "grew from 2 to 4" in watch.warnings()[0].text
 
 
+def test_where_lanes_begin_is_recorded_when_they_are_seen_first(world: World) -> None:
+    watch = world.start()
+    begun = {"in:0": 0, "in:1": 0, "in:2": 0}
+    assert watch.starts == json.loads(world.storage.read(INPUT_EARLIEST)) == begun
+    world.cluster.broker.grow_topic("in", 4)
+    watch.look()
+    assert watch.starts == json.loads(world.storage.read(INPUT_EARLIEST)) == {**begun, "in:3": 0}
+    assert world.start().starts == watch.starts
+    world.storage.replace(INPUT_EARLIEST, b"{")
+    watch.look()
+    world.cluster.broker.grow_topic("in", 5)
+    with pytest.raises(DamagedStartsError, match=r"input-earliest\.json .*begin at the start"):
+        watch.look()
+
+
 def test_with_latest_new_partitions_of_a_read_topic_begin_at_their_start(world: World) -> None:
     world.configure(start=InputStart.LATEST)
     world.cluster.admin.create_topics([TopicSpec("in", 1)])
@@ -119,6 +135,23 @@ def test_with_latest_new_partitions_of_a_read_topic_begin_at_their_start(world: 
     watch.look()
     assert watch.starts == {"in:0": 1, "in:1": 0}
     assert json.loads(world.storage.read(INPUT_STARTS)) == watch.starts
+
+
+def test_a_damaged_record_of_starts_keeps_nobody_from_looking_once_it_is_repaired(world: World) -> None:
+    """It is read again when a topic grows: long after the start, on the thread that looks."""
+    world.configure(start=InputStart.LATEST)
+    watch = world.start()
+    whole = world.storage.read(INPUT_STARTS)
+    world.storage.replace(INPUT_STARTS, b"{")
+    world.cluster.broker.grow_topic("in", 4)
+    watch.try_to_look()
+    (warning,) = [each for each in watch.warnings() if each.kind is WarningKind.TOPICS_UNWATCHED]
+    assert "input-starts.json is damaged" in warning.text
+    assert "in:3" not in watch.view.lanes()
+    world.storage.replace(INPUT_STARTS, whole)
+    watch.try_to_look()
+    assert "in:3" in watch.view.lanes()
+    assert [each for each in watch.warnings() if each.kind is WarningKind.TOPICS_UNWATCHED] == []
 
 
 def test_with_partitioning_by_shard_growth_stops_the_lanes_and_is_refused_by_name(world: World) -> None:

@@ -29,7 +29,7 @@ from tidemark.hudi_format.timeline.avro_records import CommitMetadata
 from tidemark.index_assigner.index.limits import IndexLimits
 
 REBUILT = f"{BOOTSTRAP_INSTANT_PREFIX}012"
-KEYS = [f"key-{number}" for number in range(12)]
+KEYS = [f"key-{last}" for last in "01234567\uff41\uff42\U0001f600\U0001f601"]  # UTF-16 has another order
 
 
 def archive_table(table: DataTable, keep: int) -> None:
@@ -89,12 +89,12 @@ def rebuild_index(table: DataTable) -> None:
 class World:
     """One owner of all lanes at a time: the process of folder "a" or that of "b"."""
 
-    shards = 3
+    shards, java_order = 3, False
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.draw = random.Random(seed)
         self.folder = folder
-        self.table = DataTable(shards=self.shards)
+        self.table = DataTable(shards=self.shards, java_order=self.java_order)
         # What another writer's newest commit changed: rows and index entries before it.
         self.before: tuple[dict[str, tuple[int, int]], dict[str, int]] | None = None
         self.value = self.offset = 0

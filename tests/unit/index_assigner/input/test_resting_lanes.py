@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import pytest
 
-from tests.unit.index_assigner.shuffle_world import PLENTY, World, order
+from tests.unit.index_assigner.shuffle_world import PLENTY, World, order, skipped
+from tidemark.epoch_protocol.entries import Consumed
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder
 from tidemark.index_assigner.input.positions import earliest
+from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
@@ -116,3 +120,65 @@ def test_a_lane_that_is_given_up_rests_no_more(world: World, looks: Looks, work:
     looks.stale = False
     world.clock.advance(1.0)
     assert work.gather(PLENTY, 0.0).records == 0
+
+
+@pytest.fixture
+def broken(world: World) -> World:
+    """Behind the two records nobody can read those at 2 and 3; the one at 4 is good."""
+    produce(world, ["c", "d", "e"])
+    world.broker.faults.make_unreadable(_INPUT, 2, 3)
+    return world
+
+
+def test_a_skip_takes_no_records_along_that_were_dropped_when_the_lane_came_to_rest(
+    broken: World, looks: Looks, work: ShuffleWork
+) -> None:
+    """Records 0 and 1 are read and not published, then the lane stops at 2, and the order to skip comes."""
+    wanted = SkipOrder("first", LANE, 2)
+    work.start({LANE: 0})
+    gather_until_stopped(broken, work)
+    while not work.skip_results():
+        work.skip([wanted])
+        time.sleep(0.01)
+    looks.stale = True
+    assert work.prepare("stale") is None
+    looks.stale = False
+    assert work.prepare("at rest") is None, "it would count records 0 and 1, which were dropped, as consumed"
+    assert not work.stopped_lanes(), "the lane is about to be read anew"
+    gather_until_stopped(broken, work)
+    prepared = work.prepare("good")
+    assert prepared is not None
+    assert prepared.consumed == [Consumed(LANE, 0, 2)]
+    assert skipped(work, wanted).consumed == [Consumed(LANE, 2, 4)]
+
+
+def test_a_lane_of_input_partitioned_by_shard_that_is_read_anew_does_not_stand_still(
+    broken: World, looks: Looks
+) -> None:
+    """Otherwise the skip could take a range in which records were read meanwhile."""
+    names, client = broken.names, broken.client
+    source = ShardedInputSource(
+        client, "orders-in", broken.keyer, earliest, names.dead_letter, 1 << 20, broken.clock, looks
+    )
+    source.assign("0", 0)
+    while not source.stopped_lanes():
+        source.poll(PLENTY, 0.0)
+        broken.clock.advance(0.5)
+    while not source.skip_results():
+        source.skip([SkipOrder("first", "0", 2)])
+        time.sleep(0.01)
+    looks.stale = True
+    assert source.poll(PLENTY, 0.0) == []
+    looks.stale = False
+    assert not source.stopped_lanes()
+    broken.broker.faults._unreadable.clear()
+    assert [(part.start, part.next) for part in source.poll(PLENTY, 0.0)] == [(2, 5)]
+
+
+def gather_until_stopped(world: World, work: ShuffleWork) -> None:
+    for _ in range(20):
+        work.gather(PLENTY, 0.0)
+        world.clock.advance(0.5)
+        if work.stopped_lanes():
+            return
+    raise AssertionError("the lane does not stop")

@@ -138,6 +138,45 @@ def test_a_skip_is_a_consumed_range_with_one_dead_letter_and_the_lane_goes_on(wo
     assert consumed(world, work, 5) == {"orders-in:1": (5, 6)}
 
 
+def test_a_skip_does_not_wait_for_a_pause_of_the_other_lanes(world: World) -> None:
+    """At some hundred records a second there is none."""
+    work = shuffle(world)
+    consumed(world, work, 20)
+    found: dict[str, list[Consumed]] = {"orders-in:0": [], "orders-in:1": []}
+    deadline = time.monotonic() + 60
+    for number in range(1_000_000):
+        world.broker.produce(TopicPartition("orders-in", 0), None, order(f"busy{number}"), ())
+        work.skip([ORDER])
+        work.gather(PLENTY, 0.0)
+        prepared = work.prepare(f"n{number}")
+        for part in prepared.consumed if prepared is not None else ():
+            found[part.lane].append(part)
+        if found["orders-in:1"]:
+            break
+        assert time.monotonic() < deadline, "not skipped within 60 s"
+        time.sleep(0.01)
+    assert prepared is not None
+    assert prepared.consumed == found["orders-in:1"] == [Consumed("orders-in:1", 2, 5)]
+    assert work.gather(PLENTY, 0.0).drained, "what is gathered comes first, before more is read"
+    following = work.prepare("next")
+    assert following is not None
+    ranges = [*found["orders-in:0"], *following.consumed]
+    assert [part.start for part in ranges] == [6, *(part.next for part in ranges[:-1])]
+    assert ranges[-1].next == number + 7
+    assert consumed(world, work, 5) == {"orders-in:1": (5, 6)}
+
+
+def test_who_asks_again_is_told_of_the_range_that_is_on_its_way(world: World) -> None:
+    work = shuffle(world)
+    consumed(world, work, 20)
+    prepared = skipped(work, ORDER)
+    work.skip([ORDER._replace(id="second")])
+    assert work.skip_results() == [SkipResult("first", 2, 4), SkipResult("second", 2, 4)]
+    work.drop([prepared.consumed[0].lane])
+    work.skip([ORDER._replace(id="third")])
+    assert len(work.skip_results()) == 2, "the next owner has to find it"
+
+
 def test_nothing_behind_a_skip_is_fetched_before_it_is_published(world: World) -> None:
     """It may end whoever fetches it, and the skip would be lost with the process."""
     work = shuffle(world)

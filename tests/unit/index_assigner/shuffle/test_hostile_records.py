@@ -5,13 +5,13 @@ stage can read, or a dead letter with its reason. The integration test sends the
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from itertools import count
 
 import pytest
 
+from tests.commit_seed import seed_of_run
 from tests.hostile_records import Hostile, hostile_records, row
 from tests.hostile_values import HOSTILE_SCHEMA, unfit_number, with_columns
 from tests.raw_producer import RawRecord
@@ -25,7 +25,7 @@ from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message
 
 SCHEMA = TableSchema.from_avro(json.dumps(HOSTILE_SCHEMA))
-DRAWN = int(os.environ.get("TIDEMARK_HOSTILE_SEED", str(random.SystemRandom().randrange(2**32))))
+DRAWN = seed_of_run("TIDEMARK_HOSTILE_SEED", "records")
 BATCH = 50
 
 

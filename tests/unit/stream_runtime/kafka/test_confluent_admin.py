@@ -66,14 +66,17 @@ class ScriptedAdmin:
 
 
 def admin_over(
-    script: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch, successor: ScriptedAdmin | None = None
+    script: ScriptedAdmin,
+    monkeypatch: pytest.MonkeyPatch,
+    successor: ScriptedAdmin | None = None,
+    clock: ManualClock | None = None,
 ) -> ConfluentAdmin:
     """`successor`: what a new client answers."""
     clients = [script]
     monkeypatch.setattr(
         ConfluentAdmin, "_new_client", lambda _: clients.pop() if clients else successor or script
     )
-    return ConfluentAdmin(SETTINGS, ManualClock())
+    return ConfluentAdmin(SETTINGS, clock or ManualClock())
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,15 @@ def test_a_leader_that_never_comes_is_an_error_within_a_bound(monkeypatch: pytes
     with pytest.raises(LeaderChangingError, match=r"offsets of t\[0\]"):
         admin_over(script, monkeypatch).end_offset(AT, Isolation.READ_COMMITTED)
     assert 10 < script.calls < 1_000
+
+
+def test_who_cannot_wait_for_a_leader_is_answered_sooner(monkeypatch: pytest.MonkeyPatch):
+    script = ScriptedAdmin(ClientError.UNKNOWN_LEADER_EPOCH, None)
+    clock = ManualClock()
+    began_s = clock.monotonic_s()
+    with pytest.raises(LeaderChangingError):
+        admin_over(script, monkeypatch, clock=clock).start_offset(AT, 3.0)
+    assert 3.0 <= clock.monotonic_s() - began_s < 4.0
 
 
 @pytest.mark.parametrize("ask", ["start_offset", "end_offset", "offsets_for_time"])
@@ -169,7 +181,7 @@ TOPIC = TopicState(2, "an id")
 ASKS_CONTROLLER: dict[str, tuple[Callable[[ConfluentAdmin], object], object]] = {
     "describe": (lambda admin: admin.topic_states(["t"]), {"t": TOPIC}),
     "create": (lambda admin: admin.create_topics([TopicSpec("t", 2)]), None),
-    "settings": (lambda admin: admin.describe("t").config, {"retention.ms": "7"}),
+    "settings": (lambda admin: admin.topic_settings(["t"]), {"t": {"retention.ms": "7"}}),
     "configure": (lambda admin: admin.configure_topic("t", {"retention.ms": "7"}), None),
 }
 

@@ -13,7 +13,11 @@ from tidemark.stream_runtime.kafka.confluent.consumer import ConfluentPartitionR
 from tidemark.stream_runtime.kafka.confluent.range_reader import ConfluentRangeReader
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
 from tidemark.stream_runtime.kafka.confluent.silence import QUIET_S
-from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError, LeaderChangingError
+from tidemark.stream_runtime.kafka.errors import (
+    KafkaConfigError,
+    KafkaUnavailableError,
+    LeaderChangingError,
+)
 from tidemark.stream_runtime.kafka.ports import Isolation, Message, OffsetRange, TopicPartition
 
 PLACE = TopicPartition("t", 0)
@@ -141,6 +145,49 @@ def test_a_reader_whose_client_does_not_answer_asks_another_the_next_time(
     reader.add({PLACE: 7})
     assert [each.is_closed for each in consumers.made] == [True, True, False]
     assert consumers.made[-1].positions == {PLACE: 7}
+
+
+class Refusing(_Consumer):
+    """Tells once that its user may not read, as librdkafka does, and is silent from then on."""
+
+    allowed = False
+    made = 0
+
+    def refuse(self, _places: object) -> None:
+        raise KafkaConfigError("this user may not see the topic")
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, False, range(100))
+        self._has_told = False
+        Refusing.made += 1
+
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = 0) -> Events:
+        if Refusing.allowed:
+            return super().poll(max_messages, timeout_s, max_bytes)
+        told, self._has_told = self._has_told, True
+        return Events([], {}, None if told else KafkaConfigError("this user lacks an ACL"))
+
+
+def test_a_reader_says_that_kafka_refuses_for_as_long_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(Refusing, "allowed", False)
+    monkeypatch.setattr(Refusing, "made", 0)
+    monkeypatch.setattr(consumer, "AssignedConsumer", lambda *_: Refusing(clock))
+    reader = ConfluentPartitionReader(SETTINGS, Isolation.READ_COMMITTED, "g", clock)
+    reader.assign({PLACE: 3})
+    for _ in range(4):
+        with pytest.raises(KafkaConfigError):
+            reader.poll(100, 0.1)
+    assert Refusing.made == 5
+    with monkeypatch.context() as hidden:
+        hidden.setattr(Refusing, "check_exists", Refusing.refuse)
+        hidden.setattr(Refusing, "allowed", True)
+        for _ in range(3):
+            with pytest.raises(KafkaConfigError, match="may not see"):
+                reader.poll(100, 0.1)
+    monkeypatch.setattr(Refusing, "allowed", True)
+    found = [each.offset for _ in range(6) for each in reader.poll(100, 0.1)]
+    assert found == [3, 4, 5]
 
 
 def test_a_reader_keeps_a_client_that_answers_that_a_leader_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -18,6 +19,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.confluent.answers import ANSWER_S, is_done, result, settings_of
 from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
 from tidemark.stream_runtime.kafka.confluent.refused_login import RefusedLogin
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
@@ -37,7 +39,7 @@ from tidemark.stream_runtime.retry import Deadline
 _client: Any = confluent_kafka.admin
 _logger = logging.getLogger("tidemark.kafka")
 _Answer = TypeVar("_Answer")
-_TIMEOUT_S: Final = 15.0
+_TIMEOUT_S: Final = ANSWER_S
 _LEADER_TIMEOUT_S: Final = 3.0
 """For one request to leaders: a dead leader does not answer, and the next one is elected within seconds."""
 _CONTROLLER_TIMEOUT_S: Final = 5.0
@@ -87,7 +89,7 @@ class ConfluentAdmin:
         created = self._admin.create_topics(topics, request_timeout=_CONTROLLER_TIMEOUT_S)
         there = ClientError.TOPIC_ALREADY_EXISTS
         for name, future in created.items():
-            if not _is_done(future, f"creating topic {name}", _CONTROLLER_TIMEOUT_S, there):
+            if not is_done(future, f"creating topic {name}", _CONTROLLER_TIMEOUT_S, there):
                 self._check_partitions(wanted[name])
 
     def _wait_for_metadata(self, names: Iterable[str], there: bool) -> None:
@@ -117,7 +119,7 @@ class ConfluentAdmin:
             return
         # Once only: a request that comes late could delete a topic that was made anew.
         for name, future in self._admin.delete_topics(there, request_timeout=_TIMEOUT_S).items():
-            _is_done(future, f"deleting topic {name}", _TIMEOUT_S, ClientError.UNKNOWN_TOPIC_OR_PART)
+            is_done(future, f"deleting topic {name}", _TIMEOUT_S, ClientError.UNKNOWN_TOPIC_OR_PART)
         self._wait_for_metadata(there, there=False)
 
     def partitions(self, topic: str) -> int | None:
@@ -155,7 +157,7 @@ class ConfluentAdmin:
         states: dict[str, TopicState] = {}
         for topic, future in answers.items():
             try:
-                described = _result(future, f"description of topic {topic}", _CONTROLLER_TIMEOUT_S)
+                described = result(future, f"description of topic {topic}", _CONTROLLER_TIMEOUT_S)
             except MissingTopicError:
                 continue
             states[topic] = TopicState(len(described.partitions), id_of(described))
@@ -169,20 +171,29 @@ class ConfluentAdmin:
         config = self._describe_config(_client.ConfigResource(_client.ResourceType.TOPIC, topic))
         return TopicDescription(topic, partitions, len(metadata.partitions[0].replicas), config)
 
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        topic = _client.ResourceType.TOPIC
+        resources = [_client.ConfigResource(topic, name) for name in topics]
+        return self._ask_again((), lambda: self._settings_seen(resources)) if resources else {}
+
+    def _settings_seen(self, resources: list[Any]) -> dict[str, dict[str, str]]:
+        answers = self._admin.describe_configs(resources, request_timeout=_CONTROLLER_TIMEOUT_S)
+        seen: dict[str, dict[str, str]] = {}
+        for resource, future in answers.items():
+            with contextlib.suppress(KafkaConfigError, MissingTopicError):
+                seen[resource.name] = settings_of(resource, future, _CONTROLLER_TIMEOUT_S)
+        return seen
+
     def _describe_config(self, resource: Any) -> dict[str, str]:
         """The settings of a topic or broker. librdkafka waits for `socket.timeout.ms`, whatever
         `request_timeout` says, and does not send the request twice.
         """
 
-        def ask() -> dict[str, Any]:
+        def ask() -> dict[str, str]:
             answers = self._admin.describe_configs([resource], request_timeout=_CONTROLLER_TIMEOUT_S)
-            found: dict[str, Any] = _result(
-                answers[resource], f"settings of {resource.name}", _CONTROLLER_TIMEOUT_S
-            )
-            return found
+            return settings_of(resource, answers[resource], _CONTROLLER_TIMEOUT_S)
 
-        entries = self._ask_again((), ask).items()
-        return {name: entry.value for name, entry in entries if entry.value is not None}
+        return self._ask_again((), ask)
 
     def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         if self.partitions(topic) is None:
@@ -195,7 +206,7 @@ class ConfluentAdmin:
 
         def ask() -> None:
             answers = self._admin.incremental_alter_configs([resource], request_timeout=_CONTROLLER_TIMEOUT_S)
-            _result(answers[resource], f"settings of {topic}", _CONTROLLER_TIMEOUT_S)
+            result(answers[resource], f"settings of {topic}", _CONTROLLER_TIMEOUT_S)
 
         self._ask_again((), ask)
 
@@ -215,11 +226,13 @@ class ConfluentAdmin:
         starts: dict[TopicPartition, int] = {}
         for client, future in answers.items():
             doing = f"deleting records of {client.topic}[{client.partition}]"
-            deleted = _result(future, doing, _LEADER_TIMEOUT_S)
+            deleted = result(future, doing, _LEADER_TIMEOUT_S)
             starts[TopicPartition(client.topic, client.partition)] = deleted.low_watermark
         return starts
 
-    def _ask_again(self, leaders_of: Collection[str], ask: Callable[[], _Answer]) -> _Answer:
+    def _ask_again(
+        self, leaders_of: Collection[str], ask: Callable[[], _Answer], timeout_s: float = _TIMEOUT_S
+    ) -> _Answer:
         """Repeats `ask` until it has an answer or the deadline is over; refreshes the leaders of these topics
         before each repetition, and replaces the client every `_CLIENT_S`.
 
@@ -228,7 +241,7 @@ class ConfluentAdmin:
         from before a broker's restart, for minutes, whatever the metadata said. For a dead controller it
         waits until the metadata is refreshed, which is every five minutes. A new client asks who is there.
         """
-        deadline, patience = Deadline(self._clock, _TIMEOUT_S), Deadline(self._clock, _CLIENT_S)
+        deadline, patience = Deadline(self._clock, timeout_s), Deadline(self._clock, _CLIENT_S)
         while True:
             try:
                 return ask()
@@ -262,8 +275,10 @@ class ConfluentAdmin:
             raise KafkaUnavailableError(f"{topic}[{partition}] has no leader now")
         return str(broker.host), int(broker.port)
 
-    def start_offset(self, topic_partition: TopicPartition) -> int:
-        return self._list_offsets([topic_partition], _client.OffsetSpec.earliest())[topic_partition]
+    def start_offset(self, topic_partition: TopicPartition, timeout_s: float | None = None) -> int:
+        seconds = _TIMEOUT_S if timeout_s is None else timeout_s
+        earliest = _client.OffsetSpec.earliest()
+        return self._list_offsets([topic_partition], earliest, timeout_s=seconds)[topic_partition]
 
     def end_offset(self, topic_partition: TopicPartition, isolation: Isolation) -> int:
         return self._list_offsets([topic_partition], _client.OffsetSpec.latest(), isolation)[topic_partition]
@@ -282,11 +297,14 @@ class ConfluentAdmin:
         topic_partitions: list[TopicPartition],
         spec: Any,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        timeout_s: float = _TIMEOUT_S,
     ) -> dict[TopicPartition, int]:
         if not topic_partitions:
             return {}
         return self._ask_again(
-            _topics_of(topic_partitions), lambda: self._list_offsets_once(topic_partitions, spec, isolation)
+            _topics_of(topic_partitions),
+            lambda: self._list_offsets_once(topic_partitions, spec, isolation),
+            timeout_s,
         )
 
     def _list_offsets_once(
@@ -299,7 +317,7 @@ class ConfluentAdmin:
         offsets: dict[TopicPartition, int] = {}
         for client, future in answers.items():
             doing = f"offsets of {client.topic}[{client.partition}]"
-            offset = _result(future, doing, _LEADER_TIMEOUT_S).offset
+            offset = result(future, doing, _LEADER_TIMEOUT_S).offset
             # librdkafka returns this, without an error, if the leader's answer was lost. As an offset it
             # would be below all others: a caller that reads up to this end would read nothing.
             if offset == OFFSET_INVALID:
@@ -316,7 +334,7 @@ class ConfluentAdmin:
         answers = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, clients)], request_timeout=_TIMEOUT_S
         )
-        committed = _result(answers[group], f"offsets of group {group}").topic_partitions
+        committed = result(answers[group], f"offsets of group {group}").topic_partitions
         return {
             TopicPartition(client.topic, client.partition): client.offset
             for client in committed
@@ -373,25 +391,3 @@ class _Closed:
 
 def _topics_of(topic_partitions: Iterable[TopicPartition]) -> set[str]:
     return {tp.topic for tp in topic_partitions}
-
-
-def _is_done(future: Any, doing: str, timeout_s: float, already: int) -> bool:
-    """Waits for a change. False if the broker says by the code `already` that there is nothing to change."""
-    try:
-        future.result(timeout_s)
-    except KafkaException as error:
-        if client_error(error).code() == already:
-            return False
-        raise translate(client_error(error), doing) from None
-    except TimeoutError:
-        raise KafkaUnavailableError(f"{doing}: no answer in {timeout_s} s") from None
-    return True
-
-
-def _result(future: Any, doing: str, timeout_s: float = _TIMEOUT_S) -> Any:
-    try:
-        return future.result(timeout_s)
-    except KafkaException as error:
-        raise translate(client_error(error), doing) from None
-    except TimeoutError:
-        raise KafkaUnavailableError(f"{doing}: no answer in {timeout_s} s") from None

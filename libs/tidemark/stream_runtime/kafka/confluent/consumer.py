@@ -23,6 +23,7 @@ from tidemark.stream_runtime.kafka.confluent.translate import (
     translate_read,
 )
 from tidemark.stream_runtime.kafka.errors import (
+    REFUSED,
     KafkaConfigError,
     KafkaError,
     KafkaUnavailableError,
@@ -241,6 +242,7 @@ class ConfluentPartitionReader:
         self._silence = Silence()
         self._positions: dict[TopicPartition, int] = {}
         self._failure: KafkaError | None = None
+        self._refused = False
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self._positions = self._resolved(positions)
@@ -273,10 +275,14 @@ class ConfluentPartitionReader:
         self._silence.forget(known)
 
     def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> list[Message]:
+        if self._refused:
+            # A client that may not even see a topic says nothing of it.
+            self._consumer.check_exists(self._positions)
+            self._refused = False
         held_back = self._failure
         if held_back is not None:
             self._failure = None
-            raise held_back
+            raise self._told(held_back)
         messages, ends, failure = self._consumer.poll(max_messages, timeout_s, max_bytes)
         for message in messages:
             self._positions[message.topic_partition] = message.offset + 1
@@ -286,10 +292,19 @@ class ConfluentPartitionReader:
             if topic_partition in self._positions:
                 self._positions[topic_partition] = max(offset, self._positions[topic_partition])
         if failure is not None and not messages:
-            raise failure
+            raise self._told(failure)
         self._failure = failure
         self._watch(messages, ends)
         return messages
+
+    def _told(self, failure: KafkaError) -> KafkaError:
+        """The failure. A client tells once that it may not read a topic, or that there is none, and is silent
+        from then on: another one tells it again for as long as it is so.
+        """
+        if isinstance(failure, REFUSED):
+            self._refused = True
+            self._replace()
+        return failure
 
     def _watch(self, messages: list[Message], ends: Mapping[TopicPartition, int]) -> None:
         now_s = self._clock.monotonic_s()

@@ -100,10 +100,18 @@ def translate(error: ClientError, doing: str) -> KafkaError:
     text = f"{doing}: {error.name()}: {error.str()}"
     if code in _FENCED:
         return FencedError(text)
+    if code in _NOT_ALLOWED:
+        # Also where it ends the transaction or the producer: either is replaced after any error.
+        return KafkaConfigError(
+            f"{text}: this user lacks an ACL: docs/security.md lists those that each service needs"
+        )
     if error.fatal():
         return ProducerFatalError(text)
     if code == ClientError.MSG_SIZE_TOO_LARGE:
-        return MessageTooLargeError(f"{text}: send smaller messages or raise limits.message_bytes")
+        return MessageTooLargeError(
+            f"{text}: the topic takes less than limits.message_bytes. Start the coordinator anew, which sets "
+            "the topic's max.message.bytes (where it may not, its log says so), or lower limits.message_bytes"
+        )
     if code in _MISSING:
         return MissingTopicError(f"{text}: create the topics before the first transaction")
     if error.txn_requires_abort():
@@ -114,10 +122,6 @@ def translate(error: ClientError, doing: str) -> KafkaError:
         return KafkaConfigError(
             f"{text}: check kafka.security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.* "
             "against the broker's"
-        )
-    if code in _NOT_ALLOWED:
-        return KafkaConfigError(
-            f"{text}: this user lacks an ACL: docs/security.md lists those that each service needs"
         )
     if code in _REFUSED_SETTING:
         return KafkaConfigError(
