@@ -190,6 +190,33 @@ def test_a_reader_says_that_kafka_refuses_for_as_long_as_it_does(monkeypatch: py
     assert found == [3, 4, 5]
 
 
+def test_a_reader_whose_new_client_does_not_answer_behind_a_refusal_asks_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker starts: for a moment it says that there is no such topic, then its controller leaves it out.
+    The client that was made in between knows no broker for as long as it lives.
+    """
+    clock = ManualClock()
+    made: list[_Consumer] = []
+
+    def make(_settings: object, _name: str) -> _Consumer:
+        made.append(
+            Refusing(clock) if not made else _Consumer(clock, len(made) == 1, range(100 * (len(made) > 1)))
+        )
+        return made[-1]
+
+    monkeypatch.setattr(consumer, "AssignedConsumer", make)
+    reader = ConfluentPartitionReader(SETTINGS, Isolation.READ_COMMITTED, "g", clock)
+    reader.assign({PLACE: 3})
+    with pytest.raises(KafkaConfigError):
+        reader.poll(100, 0.1)
+    with pytest.raises(KafkaUnavailableError):
+        reader.poll(100, 0.1)
+    found = [message.offset for _ in range(6) for message in reader.poll(100, 0.1)]
+    assert found == [3, 4, 5]
+    assert [one.is_closed for one in made] == [True, True, False]
+
+
 def test_a_reader_keeps_a_client_that_answers_that_a_leader_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new client would fetch anew what this one holds of the other partitions."""
     clock = ManualClock()

@@ -277,7 +277,8 @@ class ConfluentPartitionReader:
     def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> list[Message]:
         if self._refused:
             # A client that may not even see a topic says nothing of it.
-            self._consumer.check_exists(self._positions)
+            with replaced_if_silent(self._replace):
+                self._consumer.check_exists(self._positions)
             self._refused = False
         held_back = self._failure
         if held_back is not None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from tidemark.stream_runtime.clock import Clock
@@ -39,6 +40,10 @@ from tidemark.stream_runtime.retry import Deadline
 _logger = logging.getLogger("tidemark.kafka")
 _QUEUE_FULL_WAIT_S: Final = 0.05
 _QUEUE_FULL_WAITS_MAX: Final = 600
+
+_REASON_S: Final = 1.0
+# What librdkafka reports for messages that it gives up because the transaction has failed.
+_PURGED: Final = frozenset({ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT})
 
 _Report = tuple[Delivery, Any, int]
 
@@ -149,11 +154,28 @@ class ConfluentTransactionalProducer:
             raise self._hidden_fatal_error() from None
         except KafkaException as error:
             raise self._fail(translate(client_error(error), f"flush of {self._transactional_id}")) from None
+        is_purged = any(error is not None and error.code() in _PURGED for _, error, _ in self._reports)
         worst = self._settle()
         if worst is None and left:
             worst = KafkaUnavailableError(f"{left} messages were not acknowledged in {timeout_s} s")
+        if is_purged:
+            worst = self._error_of_transaction() or worst
         if worst is not None:
             raise self._fail(worst)
+
+    def _error_of_transaction(self) -> KafkaError | None:
+        """Why the transaction has failed, which reports of messages that were never sent do not say. Such a
+        transaction has to be aborted, and each call but that one answers with the reason at once. None if it
+        is another.
+        """
+        try:
+            self._producer.commit_transaction(_REASON_S)
+        except KafkaException as error:
+            translated = translate(client_error(error), f"flush of {self._transactional_id}")
+            return translated if isinstance(translated, KafkaConfigError) else None
+        except SystemError:
+            return None
+        return self._unknown("flush", "its messages were not sent, and it can be committed")
 
     def _settle(self) -> KafkaError | None:
         """Puts every report into its delivery; returns the first error, or FencedError if there is one."""
