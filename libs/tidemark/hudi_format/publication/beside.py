@@ -41,6 +41,7 @@ class PosixCommand:
     def __init__(self, storage: FolderStorage, clock: Clock, ids: IdSource, ledger: str) -> None:
         nonce = ids.uuid()
         self._under, self._folder, self._beat = storage, command_dir(nonce), command_beat(nonce)
+        self._clock = clock
         storage.create(self._beat, b"")
         term = TermId(NO_TERM.offset, ledger)
         self.lock: TableLock = folder_lock(storage, clock, ids, term, self._folder, nonce)
@@ -82,11 +83,13 @@ class PosixCommand:
         self._under.delete_tree(self._folder)
 
     def remove_dead(self) -> int:
-        """Deletes what commands left that gave no sign of life for ten minutes, by the storage's clock;
-        returns the number of files.
+        """Deletes what commands left that gave no sign of life for ten minutes, by the storage's clock and by
+        ours; returns the number of files.
         """
         mine = self._under.stat(self._beat)
-        return 0 if mine is None else remove_dead_commands(self._under, mine.mtime_ms)
+        if mine is None:
+            return 0
+        return remove_dead_commands(self._under, min(mine.mtime_ms, self._clock.now_ms()))
 
     def _staged(self, path: str) -> str:
         return join_path(self._folder, "staged", path)

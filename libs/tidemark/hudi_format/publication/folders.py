@@ -108,8 +108,8 @@ def remove_dead_commands(
     storage: FolderStorage, now_ms: int, is_over: Callable[[], bool] = lambda: False
 ) -> int:
     """Deletes what commands left that gave no sign of life for `COMMAND_DEAD_MS`, and what is left of those
-    that somebody ended; returns the number of files. ``now_ms``: by the storage's clock. ``is_over`` is asked
-    after each file: what is left then is for the next call.
+    that somebody ended; returns the number of files. ``now_ms``: by the storage's clock, or by ours if it is
+    earlier. ``is_over`` is asked after each file: what is left then is for the next call.
 
     What cannot be ended or deleted keeps no other: the first OSError is raised behind all of them.
 

@@ -63,7 +63,7 @@ class PosixTerm:
     """`Term` on a file system: every file is published out of the term's folder."""
 
     def __init__(self, storage: FolderStorage, clock: Clock, ids: IdSource, term: TermId) -> None:
-        self._storage, self._ids, self._term = storage, ids, term
+        self._storage, self._clock, self._ids, self._term = storage, clock, ids, term
         self._folder = folders.open_term(storage, term.offset)
         self._lock = folder_lock(storage, clock, ids, term, self._folder)
         self._held = HeldTickets(storage, f"term-{term.ledger}-{term.offset}")
@@ -152,7 +152,9 @@ class PosixTerm:
     def remove_dead_commands(self, is_over: Callable[[], bool]) -> int:
         if not folders.has_commands(self._storage):
             return 0
-        return folders.remove_dead_commands(self._storage, self.now_ms(), is_over)
+        # The storage's clock may be ahead of what it said when a command gave its last sign of life.
+        now_ms = min(self._clock.now_ms(), self.now_ms())
+        return folders.remove_dead_commands(self._storage, now_ms, is_over)
 
 
 class PosixPublication:

@@ -15,12 +15,23 @@ from tidemark.hudi_format.publication.tickets import TermId
 from tidemark.hudi_format.storage.documents import ROOT
 
 
+class StorageClock:
+    """By `ahead_ms` ahead of the right time."""
+
+    def __init__(self, right: ManualClock) -> None:
+        self._right, self.ahead_ms = right, 0
+
+    def now_ms(self) -> int:
+        return self._right.now_ms() + self.ahead_ms
+
+
 class Table:
     """A table with a coordinator that takes part, and commands."""
 
     def __init__(self) -> None:
         self.clock, self.ids = ManualClock(), CountingIds()
-        self.storage = InMemoryStorage(clock=self.clock)
+        self.storage_clock = StorageClock(self.clock)
+        self.storage = InMemoryStorage(clock=self.storage_clock)
         self.storage.make_dir(".hoodie")
         self.publication = open_publication(self.storage, self.clock, self.ids)
         self.terms = 4
@@ -111,6 +122,21 @@ def test_a_command_that_was_taken_for_dead_learns_why_at_its_next_sign_of_life(t
     for step in (command.beat, lambda: command.stage("x/z", b""), lambda: command.put("x")):
         with pytest.raises(FencedOutError, match="no sign of life for 600 s, or for 30 s while it held"):
             step()
+
+
+@pytest.mark.parametrize("who", ["coordinator", "command"])
+def test_a_command_lives_while_the_storages_clock_is_ahead_for_a_moment(table: Table, who: str) -> None:
+    command, coordinator = table.command(), table.publication.open_term(TermId(5, "l"))
+    command.stage("x/y", b"1")
+    table.storage_clock.ahead_ms = COMMAND_DEAD_MS + 1
+    if who == "coordinator":
+        assert coordinator.remove_dead_commands(lambda: False) == 0
+    else:
+        with command_beside(table.storage, table.clock, table.ids, "l"):
+            pass
+    command.beat()
+    command.put("x")
+    assert table.storage.read("x/y") == b"1"
 
 
 def test_a_folder_is_put_in_place_of_another_in_one_step(table: Table) -> None:
