@@ -72,7 +72,10 @@ def own_documents() -> list[Target]:
         _target("lane source", topics_setup.LANE_SOURCE, b'{"topic": "o"}', topics_setup._recorded_source),
         _target("input starts", input_starts.INPUT_STARTS, _STARTS, _starts(InputStart.LATEST)),
         _target("first inputs", input_starts.INPUT_EARLIEST, _STARTS, _starts(InputStart.EARLIEST)),
-        _target("input starts anew", input_starts.INPUT_STARTS, _STARTS, new_ledger_inputs._recorded_starts),
+        *(
+            _target(f"{path} anew", path, _STARTS, _starts_anew(path))
+            for path in (input_starts.INPUT_STARTS, input_starts.INPUT_EARLIEST)
+        ),
         _target(
             "input starts in an assigner", input_starts.INPUT_STARTS, _STARTS, _read_by(InputStart.LATEST)
         ),
@@ -90,6 +93,10 @@ def own_documents() -> list[Target]:
 
 def _starts(start: InputStart) -> Callable[[InMemoryStorage], object]:
     return lambda storage: input_starts._read(storage, start)
+
+
+def _starts_anew(path: str) -> Callable[[InMemoryStorage], object]:
+    return lambda storage: new_ledger_inputs._recorded_starts(storage, path)
 
 
 def _read_by(start: InputStart) -> Callable[[InMemoryStorage], object]:

@@ -115,8 +115,9 @@ def test_one_attempt_that_is_given_up_without_a_cause_of_its_own_is_found(
     beside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = parse(f"{SOME_EPOCHS}{BESIDE[beside]}feed up k3 d0 70\nhurry\n{_ROUNDS}")
-    assert run_script(script).violations == ()
-    report, last = AttemptHandoff.report, run_script(script).epochs
+    without = run_script(script)
+    assert without.violations == ()
+    report, last = AttemptHandoff.report, without.epochs
 
     def last_in_vain(
         attempts: AttemptHandoff, epoch: int, attempt: int, instant: str, written: Report

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,25 +12,21 @@ import pytest
 import tidemark.commit_coordinator.offline.new_ledger as new_ledger_module
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
+from tests.simulation.recorded_input import recorded_input
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import TABLE
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
-from tidemark.commit_coordinator.input.starts import INPUT_STARTS
-from tidemark.commit_coordinator.input.watch import read_record
 from tidemark.commit_coordinator.offline.moved_table import take_over_moved
 from tidemark.commit_coordinator.offline.new_ledger import PendingWriteError, check_new_ledger, new_ledger
 from tidemark.commit_coordinator.offline.recovery import recover
 from tidemark.commit_coordinator.opening.ledger_identity import MovedOrCopiedError, ledger_id, location_of
 from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
 from tidemark.commit_coordinator.opening.takeover import take_over
-from tidemark.config import InputStart, TableConfigFile
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
-    InputTopic,
-    InputTopics,
-    encode_input_topics,
 )
 from tidemark.hudi_format.errors import LockHeldError, UnsupportedTableError
 from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
@@ -319,37 +313,6 @@ def test_moved_is_refused_while_the_former_table_is_still_there(
     claim_from(path, location_of(former))
     with pytest.raises(MovedOrCopiedError, match="this one is a copy"):
         take_over_moved(config, path.client, path.storage, path.clock, path.ids)
-
-
-def test_a_new_ledger_after_the_whole_kafka_was_lost_makes_the_input_topics_too(
-    path: CommitPath, config: TableConfigFile
-):
-    admin = path.client.admin()
-    admin.create_topics([TopicSpec("in", 1)])
-    path.storage.replace(INPUT_TOPICS_PATH, recorded_input(path, "in"))
-    admin.delete_topics(["in"])
-    new_ledger(config, path.client, path.storage, path.clock, path.ids)
-    assert admin.partitions("in") == 1
-    topic = read_record(path.storage).topics["in"]
-    assert (topic.id, topic.incarnation) == (admin.topic_states(["in"])["in"].id, 2)
-
-
-def test_with_latest_a_new_ledger_passes_over_no_record(path: CommitPath, config: TableConfigFile):
-    """Lane 0 never counted and was to begin at 2, lane 1 came while the topic was read."""
-    latest = replace(config, input=replace(config.input, start=InputStart.LATEST))
-    path.client.admin().create_topics([TopicSpec("in", 2)])
-    for partition, count in ((0, 5), (1, 3)):
-        for _ in range(count):
-            path.broker.produce(TopicPartition("in", partition), None, b"x", ())
-    path.storage.replace(INPUT_TOPICS_PATH, recorded_input(path, "in"))
-    path.storage.replace(INPUT_STARTS, b'{"in:0": 2}')
-    new_ledger(latest, path.client, path.storage, path.clock, path.ids)
-    assert json.loads(path.storage.read(INPUT_STARTS)) == {"in:0": 2, "in:1": 0}
-
-
-def recorded_input(path: CommitPath, name: str) -> bytes:
-    state = path.client.admin().topic_states([name])[name]
-    return encode_input_topics(InputTopics({name: InputTopic(state.partitions, state.partitions, state.id)}))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoc
 from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
-from tidemark.commit_coordinator.calls.inbox import Inbox, PauseServices, PauseTagging
+from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox, Order, PauseServices, PauseTagging
 from tidemark.commit_coordinator.calls.pausing import Pause
 from tidemark.commit_coordinator.calls.service import CommitService, Facts
 from tidemark.commit_coordinator.commit import trimming
@@ -44,6 +44,10 @@ class Rounds:
             self.loop.round(self._list)
             self.path.write_open_attempt()
             self.path.clock.advance(0.06)
+
+
+def silent(*_: object) -> None:
+    raise KafkaUnavailableError("nobody there")
 
 
 def test_an_owners_wish_for_a_rewind_reaches_the_decisions_once(tmp_path: Path) -> None:
@@ -83,13 +87,13 @@ def test_a_broker_that_does_not_answer_ends_neither_trimming_nor_a_request(
     path, coordinator = rounds.path, rounds.loop._coordinator
     refused: list[str] = []
 
-    def silent(*_: object) -> None:
+    def counted(*_: object) -> None:
         refused.append("")
-        raise KafkaUnavailableError("nobody there")
+        silent()
 
     with monkeypatch.context() as patched:
-        patched.setattr(Trimmer, "run_if_due", silent)
-        patched.setattr(coordinator, "pause", silent)
+        patched.setattr(Trimmer, "run_if_due", counted)
+        patched.setattr(coordinator, "pause", counted)
         rounds.inbox.put(PauseTagging(True, "by hand"))
         first_epoch(path)
         rounds.run()
@@ -110,9 +114,6 @@ def test_of_two_orders_the_later_one_holds_if_the_earlier_one_had_to_wait(
     pause, resume = order(True, "maintenance"), order(False, "")
     assert rounds.path.context is not None
 
-    def silent(*_: object) -> None:
-        raise KafkaUnavailableError("nobody there")
-
     with monkeypatch.context() as patched:
         patched.setattr(rounds.path.context.log, "append", silent)
         rounds.inbox.put(pause)
@@ -124,6 +125,34 @@ def test_of_two_orders_the_later_one_holds_if_the_earlier_one_had_to_wait(
     state = rounds.path.state()
     assert (state.paused, state.services_paused) == (False, False)
     assert (pause.taken.done(), resume.taken.done()) == (True, True)
+
+
+def test_what_is_no_order_does_not_wait_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tidemark flush` asks five times a second: behind an order that waits its requests would fill the
+    inbox, and nobody could resume any more.
+    """
+    rounds = Rounds(tmp_path)
+    orders: list[Order] = [
+        PauseTagging(True, "maintenance"),
+        PauseTagging(False, ""),
+        PauseServices(True, "upgrade"),
+    ]
+    assert rounds.path.context is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(rounds.path.context.log, "append", silent)
+        for order in orders:
+            rounds.inbox.put(FlushNow())
+            rounds.inbox.put(order)
+        rounds.loop._coordinator.seen.planned_at_ms = 1
+        rounds.loop._take_requests()
+        assert rounds.loop._coordinator.seen.planned_at_ms == 0
+        left = rounds.inbox.take_all()
+        assert left == orders
+        rounds.inbox.put_back(left)
+    rounds.run(2)
+    state = rounds.path.state()
+    assert (state.paused, state.services_paused) == (False, True)
+    assert all(order.taken.done() for order in orders)
 
 
 def test_orders_to_a_coordinator_that_stops_for_good_are_refused(tmp_path: Path) -> None:

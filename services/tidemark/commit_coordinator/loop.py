@@ -121,20 +121,29 @@ class TableLoop:
         self._show()
 
     def _take_requests(self) -> None:
-        """Carries the requests out in their order. One that fails is tried again in the next round, and those
-        behind it wait: the last order of an operator holds. Example: a pause that Kafka did not answer, and
-        then a resume.
+        """Carries the requests out in their order. One that fails is tried again in the next round. Orders
+        behind an order that failed wait for it: the last order of an operator holds. Example: a pause that
+        Kafka did not answer, and then a resume. Other requests do not wait, or they would fill the inbox.
         """
-        waiting = self._inbox.take_all()
+        waiting, again = self._inbox.take_all(), list[Request]()
+        order_waits = False
         try:
-            while waiting and self._guarded(partial(self._take, waiting[0]), "a request"):
+            while waiting:
+                is_order = isinstance(waiting[0], Order)
+                if is_order and order_waits:
+                    again.append(waiting.pop(0))
+                    continue
+                is_done = self._guarded(partial(self._take, waiting[0]), "a request")
                 request = waiting.pop(0)
-                if isinstance(request, Order):
+                if not is_done:
+                    again.append(request)
+                    order_waits = order_waits or is_order
+                elif isinstance(request, Order):
                     self._shown_ms = 0
                     self._show()
                     request.taken.set_result(None)
         finally:
-            self._inbox.put_back(waiting)
+            self._inbox.put_back([*again, *waiting])
 
     def _take(self, request: Request) -> None:
         TAKERS[type(request)](self._coordinator, request)

@@ -45,7 +45,8 @@ _BINLOG: Final = frozenset({"file", "pos"})
 class Sample:
     """A sample of records as it was understood. `rows[i]` came with the Kafka key `keys[i]`. `framed`: values
     begin with Confluent's header. `position`: where change events have their source's position.
-    `deletes`: what deletes by the delete field hold; often the record key alone. `passed_over`: the number of
+    `deletes`: what deletes by the delete field hold, and `before` of deletes among change events; often the
+    record key alone. `passed_over`: the number of
     records without a row.
     """
 
@@ -270,6 +271,8 @@ def _take_events(sample: Sample, events: Sequence[Any], keys: Sequence[Any]) -> 
         if isinstance(event.get("after"), dict):
             sample.rows.append(event["after"])
             sample.keys.append(key)
+        elif event.get("op") == "d" and isinstance(event.get("before"), dict):
+            sample.deletes.append(event["before"])
     source = pairs[-1][0].get("source") if pairs else None
     source = source if isinstance(source, dict) else {}
     if set(source) >= _BINLOG:

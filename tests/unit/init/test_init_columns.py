@@ -122,3 +122,19 @@ def test_what_init_writes_takes_the_deletes_of_the_sample(here: Path, capsys: py
     records.append({"key": "", "order_id": 2, "_deleted": True})
     done = init(capsys, "--sample", str(sample_file(here, records)))
     assert (done["record_key"], done["taken"], done["refused"]) == (["order_id"], 5, [])
+
+
+def test_a_column_that_deletes_of_change_events_leave_empty_is_no_key(
+    here: Path, capsys: pytest.CaptureFixture[str]
+):
+    """By PostgreSQL's default replica identity `before` of a delete has the primary key and no more."""
+
+    def event(number: int) -> dict[str, Any]:
+        row = {"order_id": f"o{number}", "id": number}
+        if number < 8:
+            return {"before": None, "after": row, "source": {"lsn": number}, "op": "c"}
+        before = {"order_id": None, "id": number - 8}
+        return {"before": before, "after": None, "source": {"lsn": number}, "op": "d"}
+
+    done = init(capsys, "--sample", str(sample_file(here, [event(number) for number in range(10)])))
+    assert (done["record_key"], done["taken"]) == (["id"], 10)

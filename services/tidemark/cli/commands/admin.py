@@ -91,7 +91,7 @@ def run_warnings(running: RunFile | None) -> list[StatusWarning]:
 
 
 def run_pause(options: argparse.Namespace) -> int:
-    """Returns when the coordinator has accepted the call."""
+    """Returns when the order is durable."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
@@ -101,7 +101,7 @@ def run_pause(options: argparse.Namespace) -> int:
 
 
 def run_resume(options: argparse.Namespace) -> int:
-    """Returns when the coordinator has accepted the call."""
+    """Returns when the order is durable."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:

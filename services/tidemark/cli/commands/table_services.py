@@ -119,7 +119,7 @@ def run_service(options: argparse.Namespace) -> int:
 
 
 def run_pause(options: argparse.Namespace) -> int:
-    """Returns when the coordinator has accepted the call."""
+    """Returns when the order is durable."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
@@ -130,7 +130,7 @@ def run_pause(options: argparse.Namespace) -> int:
 
 
 def run_resume(options: argparse.Namespace) -> int:
-    """Returns when the coordinator has accepted the call."""
+    """Returns when the order is durable."""
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:

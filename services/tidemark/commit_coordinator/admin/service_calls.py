@@ -112,7 +112,10 @@ class TableServiceCalls:
         epoch = self._board.current.planned_epoch
         why = "the coordinator is busy"
         if order.kind == BETWEEN_EPOCHS.value and epoch is not None:
-            why = f"it waits for the end of epoch {epoch}, for {ATTEMPT_MS // 1_000} s at most"
+            why = (
+                f"it waits for the end of epoch {epoch}, for {ATTEMPT_MS // 1_000} s at most, or longer "
+                "where attempts failed and the lock is kept"
+            )
         raise DeadlineExceededError(
             f"{order.kind} is not planned yet, {why}: `tidemark services list` shows when it is"
         )

@@ -31,6 +31,7 @@ from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.stored_documents import STORE, store_document
 from tidemark.epoch_protocol.entries import SnapshotTaken, Topic
 from tidemark.epoch_protocol.state import CountedTagged, FoldState, LastSnapshot
+from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import REFUSED, KafkaError
 from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
 
@@ -38,6 +39,7 @@ EPOCHS_BETWEEN: Final = 60
 SECONDS_BETWEEN: Final = 120
 ENTRIES_BETWEEN: Final = 1_000
 _SECONDS_BETWEEN_MIN: Final = 60
+_TRIES_EVERY_MS: Final = 10_000
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -58,6 +60,8 @@ class Trimmer:
     """Partition -> next offset after the batches of this coordinator's commits."""
     _begun_ms: int = 0
     """The first call of `run_if_due`; a table without a snapshot waits `SECONDS_BETWEEN` from then."""
+    _not_before_ms: int = 0
+    """After a snapshot that Kafka did not take: each try lists a folder and encodes the fold."""
     refused: str = ""
     """Why Kafka would not delete records the last time; the next snapshot deletes them as well."""
 
@@ -73,8 +77,15 @@ class Trimmer:
         """Takes a snapshot and deletes up to the one before; only while no epoch is planned."""
         state, now_ms = context.fold().state, context.clock.now_ms()
         self._begun_ms = self._begun_ms or now_ms
-        if state.planned is not None or not self._is_due(state, now_ms):
+        if state.planned is not None or now_ms < self._not_before_ms or not self._is_due(state, now_ms):
             return
+        try:
+            self._trim(context, now_ms)
+        except (KafkaError, DeadlineExceededError):
+            self._not_before_ms = now_ms + _TRIES_EVERY_MS
+            raise
+
+    def _trim(self, context: Context, now_ms: int) -> None:
         # The documents that are there now may be deleted below. None of them can be a successor's: it stores
         # documents only after its claim, and after that claim we could not append our snapshot.
         context.log.settle()

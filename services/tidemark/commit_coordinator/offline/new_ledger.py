@@ -31,6 +31,7 @@ from tidemark.commit_coordinator.commit.stored_documents import store_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.offline.new_ledger_inputs import (
+    deleted_before_begun,
     inputs_of_new_ledger,
     positions_held,
     record_starts,
@@ -46,6 +47,7 @@ from tidemark.commit_coordinator.opening.topics_setup import (
     RECORD,
     OpenedInputs,
     ensure_topics,
+    keep_dead_letter_settings,
 )
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, SnapshotTaken
@@ -112,12 +114,14 @@ def new_ledger(
     """Begins a new ledger in the steps above. Repeatable. No service of the table may run.
 
     Raises, before anything is deleted: LockHeldError, PendingWriteError, MovedOrCopiedError when the topics
-    belong to a table at another place, TopicsChangedError for a misspelt input topic. Raises KafkaError.
+    belong to a table at another place, TopicsChangedError for a misspelt input topic, TopicSettingsError for
+    the topic of dead letters. Raises KafkaError.
     """
     topics, admin = TopicNames(config.table.name), kafka.admin()
     publication = open_publication(storage, clock, ids)
     try:
         inputs, other_topics = _checked_inputs(config, kafka, publication, clock, admin)
+        keep_dead_letter_settings(config, admin)
         publication.end_all_terms()
         # From here on nobody takes topics or caches of the former ledger for this table's.
         ledger = ids.uuid()
@@ -178,7 +182,7 @@ def _checked_inputs(
     check_replaceable(config, kafka, publication.storage, clock)
     inputs = inputs_of_new_ledger(config, publication.storage, admin)
     # The last one, because it may write: a read-only copy is refused because it is a copy.
-    _refuse_live_writers(publication)
+    _refuse_live_writers(publication, clock)
     return inputs
 
 
@@ -220,9 +224,10 @@ def former_state(
     return reader.fold.state
 
 
-def _refuse_live_writers(publication: Publication) -> None:
+def _refuse_live_writers(publication: Publication, clock: Clock) -> None:
     pending = load_timelines(publication.storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT)
-    now_ms = publication.now_ms() if pending else 0
+    # The storage's clock may be ahead of what it said at a writer's last heartbeat.
+    now_ms = min(publication.now_ms(), clock.now_ms()) if pending else 0
     for instant in pending:
         if heartbeat.is_alive(publication, instant.requested, now_ms):
             raise PendingWriteError(
@@ -263,9 +268,12 @@ def _first_state(
         protocol=PROTOCOL_VERSION,
     )
     last = _last_commit(config, storage, timelines)
+    former = last.positions if last is not None else {}
+    deleted = deleted_before_begun(config, storage, admin, former, inputs, other_topics)
     if last is None:
-        return NewLedger(0, None, {}), state
-    held, anew = positions_held(config, admin, last.positions, inputs, other_topics)
+        return NewLedger(0, None, {}, deleted), state
+    held, anew = positions_held(config, admin, former, inputs, other_topics)
+    anew += deleted
     sharded = config.input.is_sharded
     lanes = {lane: LaneState(next=position) for lane, position in held.items()}
     if sharded:

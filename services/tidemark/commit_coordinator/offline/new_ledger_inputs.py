@@ -76,6 +76,29 @@ def positions_held(
     return held, anew
 
 
+def deleted_before_begun(
+    config: TableConfigFile,
+    storage: Storage,
+    admin: Admin,
+    positions: Mapping[str, int],
+    inputs: Mapping[str, InputTopic],
+    other_topics: frozenset[str],
+) -> list[str]:
+    """Lanes that never counted and whose first records, as recorded for `input.start: earliest`, are deleted.
+
+    They begin at what their partition has left. ``positions``: lane -> next offset of the former ledger.
+    """
+    found: list[str] = []
+    lanes = {lane for name, topic in inputs.items() for lane in lanes_of(name, topic)}
+    for input_lane, start in sorted(_recorded_starts(storage, INPUT_EARLIEST).items()):
+        at = TopicPartition(*parse_shuffle_lane(input_lane))
+        lane = str(at.partition) if config.input.is_sharded else input_lane
+        is_same = input_lane in lanes and at.topic not in other_topics
+        if is_same and not positions.get(lane) and not _holds(admin, at, start):
+            found.append(lane)
+    return found
+
+
 def record_starts(
     config: TableConfigFile, storage: Storage, admin: Admin, inputs: OpenedInputs, held: Mapping[str, int]
 ) -> None:
@@ -89,7 +112,7 @@ def record_starts(
     if config.input.start is not InputStart.LATEST:
         storage.delete(INPUT_STARTS)
         return
-    former = _recorded_starts(storage)
+    former = _recorded_starts(storage, INPUT_STARTS)
     starts: dict[str, int] = {}
     known = inputs.recorded.topics or inputs.topics if former else inputs.recorded.topics
     for name in inputs.topics.keys() & known.keys():
@@ -102,9 +125,9 @@ def record_starts(
     storage.replace(INPUT_STARTS, json.dumps(starts, sort_keys=True, indent=2).encode())
 
 
-def _recorded_starts(storage: Storage) -> dict[str, int]:
+def _recorded_starts(storage: Storage, path: str) -> dict[str, int]:
     try:
-        return read_document(storage, INPUT_STARTS, dict[str, int])
+        return read_document(storage, path, dict[str, int])
     except FileMissingError:
         return {}
 

@@ -82,6 +82,17 @@ def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
     return counts
 
 
+def keep_dead_letter_settings(config: TableConfigFile, admin: Admin) -> None:
+    """Gives the topic of dead letters, which a new ledger keeps, the settings that the configuration has.
+
+    Raises TopicSettingsError.
+    """
+    name = TopicNames(config.table.name).dead_letter
+    specs = topic_specs(config, admin.default_replication(), admin.default_segment_bytes())
+    if admin.partitions(name) is not None:
+        keep_settings(config, [spec for spec in specs if spec.name == name], admin)
+
+
 def open_inputs(
     config: TableConfigFile, storage: Storage, admin: Admin, begins_anew: bool = False
 ) -> OpenedInputs:

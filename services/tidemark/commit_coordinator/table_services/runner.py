@@ -50,6 +50,8 @@ from tidemark.hudi_format.errors import (
     in_words,
 )
 from tidemark.hudi_format.model import instant_to_ms
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.errors import KafkaError
 from tidemark.table_status.services import OwnServices
 
 _NOTHING_MS: Final = 5_000
@@ -86,9 +88,7 @@ Show: TypeAlias = Callable[[FoldState, SeenServices, int], OwnServices]
 
 @dataclass(frozen=True)
 class EndedAction:
-    """The last action of a kind that ended in this term. ``reason``: why it is void, "" if it is committed.
-    ``ended_ms``: Unix epoch.
-    """
+    """The last action of a kind that ended in this term (Unix epoch). ``reason``: why it is void, or ""."""
 
     planned: ServicePlanned
     by_other: bool
@@ -214,6 +214,10 @@ class ServiceRunner:
             assert planned is not None
             _log.warning("%s: %s", words_of(action), error)
             seen.lose(planned.service, str(error))
+        except (KafkaError, DeadlineExceededError) as error:
+            if isinstance(action, PlanService):  # each plan leaves a document: the kind pauses
+                self._step_failed(action, seen, str(error))
+            raise
         except (OSError, HudiFormatError) as error:
             if isinstance(error, FencedOutError):
                 self._context.log.check_term()
@@ -345,9 +349,8 @@ class ServiceRunner:
         self._completed(planned, steps.decide(self._context, handler, planned, report), seen)
 
     def _commit(self, action: CompleteService, seen: SeenServices) -> None:
-        planned, decided = action.planned, action.decided
-        handler = self._handler(planned.kind)
-        self._completed(planned, steps.commit(self._context, handler, planned, decided), seen)
+        planned, handler = action.planned, self._handler(action.planned.kind)
+        self._completed(planned, steps.commit(self._context, handler, planned, action.decided), seen)
 
     def _completed(self, planned: ServicePlanned, result: Completed | Dropped, seen: SeenServices) -> None:
         if isinstance(result, Dropped):
