@@ -83,11 +83,13 @@ MERGED_S: Final = 900.0 + COMMITS / 5
 TASK_MEMORY: Final = 32 << 20
 # An interpreter with Arrow takes 80 MiB before it merges anything.
 PEAK_MAX: Final = (96 << 20) + 2 * TASK_MEMORY
-ACTIONS_MAX: Final = 20 + COMMITS // 100
+CLEANED_AT_ONCE: Final = min(COMMITS // 4, 2_000)
+"""Files that one clean deletes, so few that the cleans are many. Each adds a log file to `files`."""
+ACTIONS_MAX: Final = 200 + COMMITS // 100
 CONFIG: Final = TableServicesConfig(
     compact_index=IndexCompactionConfig(log_files=1, min_interval_ms=0),
     compact_data=DataCompactionConfig(log_files=1, min_interval_ms=0),
-    clean=CleanConfig(retain_ms=1),
+    clean=CleanConfig(retain_ms=1, max_files=CLEANED_AT_ONCE),
     archive=ArchiveConfig(min=2, max=2, batch=1),
     task_memory_bytes=TASK_MEMORY,
 )
@@ -260,22 +262,27 @@ def check_that_the_rows_do_not_fit(story: Story) -> None:
     assert newest > held / 2 or COMMITS > 120
 
 
-def tidied(story: Story) -> None:
+def tidied(story: Story) -> dict[ServiceKind, int]:
     """What came meanwhile is merged, too, and then cleaned and archived as far as it goes: behind the newest
-    index compaction but one, which savepoints of the writes behind it may need.
+    index compaction but one, which savepoints of the writes behind it may need. Returns the actions that it
+    took.
     """
     served = story.served
     for _ in range(2):
         story.pass_by(10.0)
-        story.commit((1, 2))
+        # New keys in every shard: archival keeps the compaction of a shard to which nothing is written.
+        first = 1_000_000 + 16 * story.commits
+        story.commit((1, 2, *range(first, first + 16)))
         served.list_files()
         assert served.act(ServiceKind.COMPACT_DATA), served.dropped
         assert served.act(ServiceKind.COMPACT_INDEX), served.dropped
     story.later()
     served.list_files()
+    actions = {}
     for kind in (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX, ServiceKind.ARCHIVE):
-        actions = sum(takewhile(bool, (served.act(kind) for _ in range(ACTIONS_MAX))))
-        assert 0 < actions < ACTIONS_MAX, served.dropped
+        actions[kind] = sum(takewhile(bool, (served.act(kind) for _ in range(ACTIONS_MAX))))
+        assert 0 < actions[kind] < ACTIONS_MAX, served.dropped
+    return actions
 
 
 def test_a_table_that_was_left_is_brought_back_with_flat_memory(
@@ -306,6 +313,11 @@ def test_a_table_that_was_left_is_brought_back_with_flat_memory(
     # What was left is merged; what came meanwhile lies on top of it.
     assert story.log_files() <= 2 * engine.commits_beside
     story.check()
+    assert tidied(story)[ServiceKind.CLEAN_DATA] > 5
+    story.check()
+    # Each of those cleans is an instant of both timelines, with a log file in `files`, behind all writes. The
+    # next compaction and archival take them.
+    assert story.index_log_files() > 5
     tidied(story)
     story.check()
     assert story.log_files() == 0

@@ -351,8 +351,7 @@ engine = start_engine({{}}, find_java(), folder, {RUNNER!r}, log=folder / "log")
 engine.run_epoch_job([b'{{"do": "echo"}}'], 1)
 for process in psutil.Process().children(recursive=True):
     with contextlib.suppress(psutil.NoSuchProcess):  # a worker may end by itself
-        if "java" in process.name():
-            process.kill()
+        process.kill() if "java" in process.name() else None
 try:
     engine.run_epoch_job([b'{{"do": "echo"}}'], 1)
 except EngineLostError:
