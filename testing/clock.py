@@ -21,6 +21,9 @@ class ManualClock:
     def now_ms(self) -> int:
         return self._start_ms + int(self._elapsed_s * 1000 + 0.5)
 
+    def latest_ms(self) -> int:
+        return self.now_ms()
+
     def monotonic_s(self) -> float:
         return self._elapsed_s
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 SKEW_VARIABLE: Final = "TIDEMARK_CLOCK_SKEW_MS"
 _STEP_NS: Final = 1_000_000_000
 # Longer than a writer of Hudi's may be silent (two minutes): when a step counts, the heartbeats of those that
-# live are younger than it.
+# live are younger than it. A machine that slept makes such a step, for us and for the writers on it.
 _STEP_COUNTS_NS: Final = 150_000_000_000
 _GIVES_BACK_OF: Final = 10
 """While the wall clock is behind, one millisecond of so many is given back."""
@@ -30,6 +30,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 UTC; may jump forward, never goes back."""
+        ...
+
+    def latest_ms(self) -> int:
+        """As `now_ms`, or what the machine's clock says where that is later: for what may end too late, and
+        not too early.
+        """
         ...
 
     def monotonic_s(self) -> float:
@@ -45,17 +51,10 @@ class Clock(Protocol):
         ...
 
 
-def since_boot_ns() -> int:
-    """Nanoseconds since the machine began, those of its sleep among them if the system has them (Linux)."""
-    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic_ns() if boot_time is None else time.clock_gettime_ns(boot_time)
-
-
 class SystemClock:
     """The machine's own clock. Thread-safe.
 
-    `now_ms` goes at the pace of the machine's clock since its boot, which goes on while the machine sleeps,
-    and follows the wall clock by these rules:
+    `now_ms` goes at the pace of the monotonic clock, and follows the wall clock by these rules:
 
     1. The wall clock is set back: `now_ms` gives back a tenth of the time that passes, until both agree.
        Example: it is set from 12:00 to 11:50; ten seconds later `now_ms` says 12:00:09, and 100 minutes later
@@ -63,8 +62,8 @@ class SystemClock:
        not by those ten minutes.
     2. It is set forward by more than a second: that counts once it has lasted for 150 seconds. Else a wall
        clock that is ten years ahead for a second would put instants, and with them all later ones, ten years
-       ahead. A virtual machine that was stopped from outside for a day is late for so long, too: instants lie
-       above those that the table has, and the tombstones of that time end a day earlier.
+       ahead. After its machine slept, a process is late for so long: instants lie above those that the table
+       has, and tombstones end by `latest_ms`.
 
     A new process begins with what the machine says.
 
@@ -76,8 +75,8 @@ class SystemClock:
         self._skew_ms = skew_ms
         self._skew_from_s = time.monotonic() + skew_after_s
         self._lock = threading.Lock()
-        # How far `now_ms` is ahead of the clock since the boot, when it was asked last, and since when the
-        # wall clock is further ahead than that by more than a step.
+        # How far `now_ms` is ahead of the monotonic clock, when it was asked last, and since when the wall
+        # clock is further ahead than that by more than a step.
         self._ahead_ns: int | None = None
         self._asked_ns = 0
         self._step_from_ns: int | None = None
@@ -100,16 +99,19 @@ class SystemClock:
         with self._lock:
             # A thread may be suspended between two of these. The true distance is between what the wall clock
             # is ahead of the later and of the earlier of both.
-            before_ns = since_boot_ns()
+            before_ns = time.monotonic_ns()
             wall_ns = self._wall_ns()
-            now_ns = since_boot_ns()
+            now_ns = time.monotonic_ns()
             self._ahead_ns = self._followed(wall_ns - now_ns, wall_ns - before_ns, now_ns)
             self._asked_ns = now_ns
             return (now_ns + self._ahead_ns) // 1_000_000
 
+    def latest_ms(self) -> int:
+        return max(self.now_ms(), self._wall_ns() // 1_000_000)
+
     def _followed(self, least_ns: int, most_ns: int, now_ns: int) -> int:
-        """How far `now_ms` is ahead of the clock since the boot from now on; the wall clock is so by
-        `least_ns` to `most_ns`.
+        """How far `now_ms` is ahead of the monotonic clock from now on; the wall clock is so by `least_ns` to
+        `most_ns`.
         """
         ahead_ns = self._ahead_ns
         if ahead_ns is None:

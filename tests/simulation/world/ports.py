@@ -90,7 +90,7 @@ class _GatedClient:
 
 class _GatedClock:
     def __init__(self, inner: Clock, process: Process) -> None:
-        self.now_ms = inner.now_ms
+        self.now_ms, self.latest_ms = inner.now_ms, inner.latest_ms
         self.monotonic_s = inner.monotonic_s
         self.sleep = process.guarded("clock.sleep", inner.sleep)
         self.sleep_ms = process.guarded("clock.sleep", inner.sleep_ms)

@@ -139,7 +139,8 @@ class _Seconds:
     """A clock on which each sleep is a second."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.now_ms, self.monotonic_s, self.sleep_ms = clock.now_ms, clock.monotonic_s, clock.sleep_ms
+        self.now_ms, self.latest_ms = clock.now_ms, clock.latest_ms
+        self.monotonic_s, self.sleep_ms = clock.monotonic_s, clock.sleep_ms
         self._clock = clock
 
     def sleep(self, seconds: float) -> None:

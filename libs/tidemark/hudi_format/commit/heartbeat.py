@@ -45,8 +45,8 @@ def keep(term: Term, instant: str) -> None:
 def is_alive(publication: Publication, instant: str, now_ms: int) -> bool:
     """Whether there is a heartbeat, and its last beat is not older than Hudi's writers tolerate.
 
-    `now_ms`: of `Publication.now_ms`, asked before. By our own clock, which may be ahead of the storage's, a
-    beat of this moment may be old.
+    `now_ms`: of `Publication.now_ms`, asked before, or of our own clock where that is earlier. Either may be
+    ahead of what the storage said at the last beat.
     """
     beaten_ms = publication.written_ms(heartbeat_path(instant))
     return beaten_ms is not None and now_ms - beaten_ms <= INTERVAL_MS * MISSES_TOLERATED

@@ -5,8 +5,9 @@ Pending writes hold back compactions, the horizon of cleans, and archival. A wri
 every minute (`commit/heartbeat.py`). A failed write is for whoever finds it without a beat (FORMAT.md,
 section 9.3).
 
-How old a file is says the storage's own clock alone. Example: our clock is ten minutes ahead of it. By our
-clock a beat of this moment is ten minutes old, and each write of another engine would be dead.
+How old a file is says the storage's clock, or ours where that is earlier. Example: our clock is ten minutes
+ahead of it. By our clock a beat of this moment is ten minutes old, and each write of another engine would be
+dead.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class BatchTagger:
         """
         judged = [self._judge(batch, span) for span in batch.lanes]
         placed = self._place(batch, judged)
-        expires_ms = self._clock.now_ms() + self._tombstone_ttl_ms
+        expires_ms = self._clock.latest_ms() + self._tombstone_ttl_ms
         keys = batch.rows.column(KEY)
         shards = batch.partitions if self._partitioned else _int32(batch.rows.column(SHARD))
         staged = {

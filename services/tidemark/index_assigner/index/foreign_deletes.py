@@ -197,7 +197,7 @@ class ForeignDeletes:
         typed = np.flatnonzero(values != NO_ORDERING)
         tombstones = np.zeros(len(typed), TOMBSTONE)
         tombstones["ordering"] = values[typed]
-        tombstones["expires_ms"] = self._clock.now_ms() + self._parts.tombstone_ttl_ms
+        tombstones["expires_ms"] = self._clock.latest_ms() + self._parts.tombstone_ttl_ms
         tombstones["location"] = where[typed]
         put = self._tombstones.merged([keys[position] for position in typed.tolist()], tombstones)
         self._rocks.write([put], [FOREIGN_PREFIX + key for key in keys])
