@@ -313,8 +313,11 @@ def test_a_table_that_was_left_is_brought_back_with_flat_memory(
     # What was left is merged; what came meanwhile lies on top of it.
     assert story.log_files() <= 2 * engine.commits_beside
     story.check()
-    assert tidied(story)[ServiceKind.CLEAN_DATA] > 5
+    actions = tidied(story)
+    assert actions[ServiceKind.CLEAN_DATA] > 5
+    assert actions[ServiceKind.ARCHIVE] < 20 + COMMITS // 100
     story.check()
+    assert story.log_files() == 0
     # Each of those cleans is an instant of both timelines, with a log file in `files`, behind all writes. The
     # next compaction and archival take them.
     assert story.index_log_files() > 5

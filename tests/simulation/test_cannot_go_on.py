@@ -8,14 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
-from tests.simulation.noop_service import Noop
 from tests.simulation.scripted_epochs import (
     GROUP_A,
     check_end,
@@ -193,24 +191,6 @@ def test_kafka_that_refuses_what_it_took_is_tried_again_by_itself(
     rounds.until(lambda view: view.epoch == 2)
     rounds.until(lambda view: view.trouble is None, rounds=int(2 * SHOWN_S / 0.06))
     check_end(path)
-
-
-def test_a_service_that_kafka_will_not_have_planned_pauses_as_after_other_failures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rounds = Rounds(tmp_path)
-    rounds.until(lambda view: view.epoch == 2)
-    handler, services = Noop(wanted=1), rounds.coordinator.services
-    monkeypatch.setattr(services, "handlers", {handler.kind: handler})
-    monkeypatch.setattr(services, "rules", replace(services.rules, enabled=True))
-    before = len(rounds.path.storage.list(STORE))
-    with monkeypatch.context() as refusing:
-        refusing.setattr(DecisionsLog, "_transact", refused_by_kafka(KafkaConfigError("no right to write")))
-        for _ in range(100):
-            rounds.loop.round(lambda: None)
-            rounds.path.clock.advance(0.1)
-    assert 0 < len(rounds.path.storage.list(STORE)) - before <= 5, "each plan is another document"
-    rounds.until(lambda _: handler.kind in rounds.path.state().services, rounds=2_000)
 
 
 def test_records_that_kafka_will_not_delete_stop_nothing_and_are_told_until_it_deletes_them(

@@ -13,7 +13,12 @@ from tidemark.cli.reachable_kafka import reachable_kafka
 from tidemark.cli.secondary_index import answer_of
 from tidemark.commit_coordinator.offline import adoption
 from tidemark.commit_coordinator.offline.moved_table import take_over_moved
-from tidemark.commit_coordinator.offline.new_ledger import NewLedger, check_new_ledger, new_ledger
+from tidemark.commit_coordinator.offline.new_ledger import (
+    NewLedger,
+    check_new_ledger,
+    new_ledger,
+    prepare_topics,
+)
 from tidemark.commit_coordinator.offline.secondary_index import repair_index
 from tidemark.commit_coordinator.offline.watch import WATCHED_S, is_served
 from tidemark.config import TableConfigFile
@@ -121,6 +126,7 @@ def ready_for_new_ledger(
         if copied:
             refuse_topics(reachable, client)
         check_new_ledger(reachable, client, storage, clock, ids)
+        prepare_topics(reachable, client)
         yield lambda: _told(new_ledger(reachable, client, storage, clock, ids))
 
 
@@ -128,7 +134,7 @@ def _told(begun: NewLedger) -> tuple[dict[str, Any], list[str]]:
     lines = [f"new ledger after epoch {begun.epoch} (instant {begun.instant or '-'})"]
     lines += [f"  {lane} continues at {position}" for lane, position in sorted(begun.positions.items())]
     lines += [
-        f"  {lane} is read from its start: its topic does not hold the position any more"
+        f"  {lane} is read from the start of its topic, which does not hold all records that were to come"
         for lane in begun.anew
     ]
     lines += [f"  rolled back: {instant}" for instant in begun.rolled_back]

@@ -113,8 +113,8 @@ class TableServiceCalls:
         why = "the coordinator is busy"
         if order.kind == BETWEEN_EPOCHS.value and epoch is not None:
             why = (
-                f"it waits for the end of epoch {epoch}, for {ATTEMPT_MS // 1_000} s at most, or longer "
-                "where attempts failed and the lock is kept"
+                f"it waits for the end of epoch {epoch}, usually for {ATTEMPT_MS // 1_000} s at most (longer "
+                "where attempts failed and the last keeps the lock)"
             )
         raise DeadlineExceededError(
             f"{order.kind} is not planned yet, {why}: `tidemark services list` shows when it is"

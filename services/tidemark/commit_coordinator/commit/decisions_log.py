@@ -212,9 +212,21 @@ class DecisionsLog:
         except FencedError:
             raise
         except KafkaError:
-            self._producer.abort()
+            self._abort()
             raise
         self._producer.commit()
+
+    def _abort(self) -> None:
+        """Aborts the transaction. An error of that would hide why it failed: where Kafka refuses the first
+        message of a producer, there is none to abort. The next producer's `init` ends what is left.
+        """
+        assert self._producer is not None
+        try:
+            self._producer.abort()
+        except FencedError:
+            raise
+        except KafkaError as error:
+            _log.debug("a transaction was not aborted: %s", error)
 
     def _try_append(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
         """Tries one transaction; the verdicts of the entries that are in the topic. Others never will be.

@@ -14,7 +14,8 @@ transactions that no committed epoch covers are never deleted.
 
 A table without input has entries all the same. Example: another engine writes each minute, so table services
 append three decisions hundreds of times a day, and store two documents each time. Assigners that restart
-claim their lanes. Counting entries bounds both, and a table where nothing happens takes no snapshot.
+claim their lanes. Counting entries bounds both, but for while an attempt is open, and a table where nothing
+happens takes no snapshot.
 
 `SnapshotTaken` is part of the fold, so a new coordinator continues where the last one was. Tables whose
 coordinators live for a few epochs each are trimmed as well.

@@ -34,7 +34,7 @@ from tidemark.epoch_protocol.input_topics import (
 )
 from tidemark.epoch_protocol.lanes import assign_lane
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
-from tidemark.errors import ErrorKind, TidemarkError, kind_of
+from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
@@ -240,7 +240,7 @@ class InputWatch:
         """
         try:
             self.look()
-        except (TidemarkError, OSError) as error:
+        except Exception as error:
             passes = isinstance(error, OSError) or kind_of(error) is ErrorKind.RETRYABLE
             self._blind = "" if passes else str(error)
             _log.warning("the input topics could not be looked at, trying again: %s", error)

@@ -30,6 +30,7 @@ from tidemark.commit_coordinator.commit.agreement import EPOCH_KEY, newest_epoch
 from tidemark.commit_coordinator.commit.stored_documents import store_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.input.starts import INPUT_EARLIEST
 from tidemark.commit_coordinator.offline.new_ledger_inputs import (
     deleted_before_begun,
     inputs_of_new_ledger,
@@ -122,6 +123,7 @@ def new_ledger(
     try:
         inputs, other_topics = _checked_inputs(config, kafka, publication, clock, admin)
         keep_dead_letter_settings(config, admin)
+        deleted = _deleted_inputs(config, storage, admin, inputs.topics, other_topics)
         publication.end_all_terms()
         # From here on nobody takes topics or caches of the former ledger for this table's.
         ledger = ids.uuid()
@@ -159,8 +161,22 @@ def new_ledger(
             admin.delete_records({topics.epochs_partition: reader.fold.state.decisions_next - 1})
     finally:
         admin.close()
+    # What the former ledger had not begun and Kafka has deleted is gone: lanes begin at what there is now.
+    storage.delete(INPUT_EARLIEST)
+    begun.anew.extend(deleted)
     begun.rolled_back.extend(rolled_back)
     return begun
+
+
+def prepare_topics(config: TableConfigFile, kafka: KafkaClient) -> None:
+    """Gives the topic of dead letters, which stays, the settings that the configuration has. `new_ledger`
+    does so, too; for a caller that changes the table before. Raises TopicSettingsError.
+    """
+    admin = kafka.admin()
+    try:
+        keep_dead_letter_settings(config, admin)
+    finally:
+        admin.close()
 
 
 def check_new_ledger(
@@ -232,7 +248,7 @@ def _refuse_live_writers(publication: Publication, clock: Clock) -> None:
         if heartbeat.is_alive(publication, instant.requested, now_ms):
             raise PendingWriteError(
                 f"write {instant.requested} is pending and its writer's heartbeat is fresh: let that writer "
-                "finish; if it is dead, try again in two minutes"
+                "finish; if it is dead, try again when its last heartbeat is two minutes old"
             )
 
 
@@ -268,12 +284,9 @@ def _first_state(
         protocol=PROTOCOL_VERSION,
     )
     last = _last_commit(config, storage, timelines)
-    former = last.positions if last is not None else {}
-    deleted = deleted_before_begun(config, storage, admin, former, inputs, other_topics)
     if last is None:
-        return NewLedger(0, None, {}, deleted), state
-    held, anew = positions_held(config, admin, former, inputs, other_topics)
-    anew += deleted
+        return NewLedger(0, None, {}), state
+    held, anew = positions_held(config, admin, last.positions, inputs, other_topics)
     sharded = config.input.is_sharded
     lanes = {lane: LaneState(next=position) for lane, position in held.items()}
     if sharded:
@@ -283,6 +296,18 @@ def _first_state(
     positions = {"keyed_next": held} if sharded else {"source_next": held}
     state.committed = Committed(last.epoch, -1, last.instant, last.completion, **positions)
     return NewLedger(last.epoch, last.instant, held, anew), state
+
+
+def _deleted_inputs(
+    config: TableConfigFile,
+    storage: Storage,
+    admin: Admin,
+    inputs: Mapping[str, InputTopic],
+    other_topics: frozenset[str],
+) -> list[str]:
+    last = _last_commit(config, storage, load_timelines(storage))
+    positions = last.positions if last is not None else {}
+    return deleted_before_begun(config, storage, admin, positions, inputs, other_topics)
 
 
 class _LastCommit(NamedTuple):

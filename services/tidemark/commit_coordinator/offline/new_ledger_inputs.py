@@ -107,8 +107,6 @@ def record_starts(
     That is their recorded start if the topic still holds it, else the topic's start. Topics that are new to
     the table are left out: the coordinator records them when it starts.
     """
-    # What the former ledger had not begun and Kafka has deleted is gone: lanes begin at what there is now.
-    storage.delete(INPUT_EARLIEST)
     if config.input.start is not InputStart.LATEST:
         storage.delete(INPUT_STARTS)
         return

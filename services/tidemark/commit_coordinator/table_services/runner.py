@@ -36,6 +36,7 @@ from tidemark.commit_coordinator.domain.service_actions import (
 )
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.table_services import steps
+from tidemark.commit_coordinator.table_services.asked_runs import Answer, AskedRuns
 from tidemark.commit_coordinator.table_services.handler import Dropped, ServiceFacts, ServiceHandler
 from tidemark.commit_coordinator.table_services.pressure import ServicePressure
 from tidemark.commit_coordinator.table_services.steps import Completed
@@ -77,7 +78,6 @@ class ServiceRules:
 
 NO_BACKPRESSURE: Final = Backpressure()
 
-Answer: TypeAlias = Callable[[int, str], None]
 NoteFailed: TypeAlias = Callable[[ServicePlanned, ServiceNews, bool, int], bool]
 """(action, how its tasks failed, whether it is given up now, Unix epoch ms) -> whether it is given up because
 of file groups, which the next actions leave out. Called at each failure of tasks.
@@ -114,7 +114,7 @@ class ServiceRunner:
         self._share = rules.share
         self.handlers: Mapping[ServiceKind, ServiceHandler] = {handler.kind: handler for handler in handlers}
         self.ended: dict[ServiceKind, EndedAction] = {}
-        self._wanted: dict[ServiceKind, list[Answer]] = {}
+        self._asked = AskedRuns()
         self.show: Show = lambda *_: NO_SERVICES
         self.note_failed: NoteFailed = lambda *_: False
         self._stale, self._listed_ms = False, 0
@@ -130,7 +130,7 @@ class ServiceRunner:
         elif kind not in self.handlers:
             answer(0, f"there is no service {kind} for this table")
         else:
-            self._wanted.setdefault(kind, []).append(answer)
+            self._asked.add(kind, answer)
 
     def wants_listing(self, now_ms: int) -> bool:
         """Whether the stats of file groups are to be listed anew: they said that a compaction was due, and
@@ -215,8 +215,10 @@ class ServiceRunner:
             _log.warning("%s: %s", words_of(action), error)
             seen.lose(planned.service, str(error))
         except (KafkaError, DeadlineExceededError) as error:
-            if isinstance(action, PlanService):  # each plan leaves a document: the kind pauses
-                self._step_failed(action, seen, str(error))
+            if isinstance(action, PlanService):
+                now_ms = self._context.clock.now_ms()
+                seen.kind_failed(action.kind, str(error), now_ms)
+                self._asked.kafka_failed(now_ms)
             raise
         except (OSError, HudiFormatError) as error:
             if isinstance(error, FencedOutError):
@@ -227,10 +229,10 @@ class ServiceRunner:
 
     def _due(self, state: FoldState, observed: Observed, now_ms: int) -> dict[ServiceKind, str]:
         if observed.halted is not None and observed.given_up is None:
-            for kind in tuple(self._wanted):
-                self._answer(kind, 0, f"nothing is done while the coordinator has halted: {observed.halted}")
+            self._asked.answer_all(f"nothing is done while the coordinator has halted: {observed.halted}")
             return {}
-        seen, due = observed.services, {kind: "asked for" for kind in self.handlers if kind in self._wanted}
+        asked = self._asked.due(self.handlers, state.services, now_ms)
+        seen, due = observed.services, dict.fromkeys(asked, "asked for")
         if state.services_paused:
             return due
         facts = ServiceFacts(state, {kind: kept.ended_ms for kind, kept in seen.kinds.items()})
@@ -249,17 +251,13 @@ class ServiceRunner:
         now_ms = self._context.clock.now_ms()
         if isinstance(action, PlanService):
             seen.kind_failed(action.kind, reason, now_ms)
-            self._answer(action.kind, 0, reason)
+            self._asked.answer(action.kind, 0, reason)
             return
         number = action.planned.service
         seen.step_failed(number, reason, now_ms)
         open_action = seen.action(number)
         if isinstance(action, OfferService | DecideService) and open_action.failures >= STEP_TRIES_MAX:
             open_action.lost = reason
-
-    def _answer(self, kind: ServiceKind, number: int, nothing: str) -> None:
-        for answer in self._wanted.pop(kind, ()):
-            answer(number, nothing)
 
     def _void_unknown(self, state: FoldState, seen: SeenServices) -> None:
         """An action that a coordinator with other handlers has planned."""
@@ -308,7 +306,7 @@ class ServiceRunner:
             noted.retry_at_ms, noted.problem = until_ms, reason
 
     def _plan(self, action: PlanService, seen: SeenServices) -> None:
-        handler, asked = self._handler(action.kind), action.kind in self._wanted
+        handler, asked = self._handler(action.kind), action.kind in self._asked
         planned = steps.plan(self._context, handler, action.number, asked)
         now_ms = self._context.clock.now_ms()
         if isinstance(planned, Dropped):
@@ -319,10 +317,10 @@ class ServiceRunner:
             kind = seen.kind(action.kind)
             kind.not_before_ms, kind.found_nothing = now_ms + _NOTHING_MS, True
             self._stale = self._stale or handler.stats_are_old
-            self._answer(action.kind, 0, "there is nothing to do")
+            self._asked.answer(action.kind, 0, "there is nothing to do")
             return
         seen.kind(action.kind).found_nothing = False
-        self._answer(action.kind, planned.service, "")
+        self._asked.answer(action.kind, planned.service, "")
         _log.info("service action %d (%s) is planned: %s", planned.service, planned.kind, action.reason)
         self._begin(planned, seen)
 

@@ -130,7 +130,7 @@ def test_run_that_waits_for_too_long_says_that_the_action_goes_on(world: World) 
 @pytest.mark.parametrize(
     ("kind", "epoch", "why"),
     [
-        ("compact-data", 12, "waits for the end of epoch 12, for 120 s at most, or longer"),
+        ("compact-data", 12, "waits for the end of epoch 12, usually for 120 s at most"),
         ("compact-data", None, "the coordinator is busy"),
         ("compact-index", 12, "the coordinator is busy"),
     ],

@@ -154,6 +154,23 @@ def test_a_damaged_record_of_starts_keeps_nobody_from_looking_once_it_is_repaire
     assert [each for each in watch.warnings() if each.kind is WarningKind.TOPICS_UNWATCHED] == []
 
 
+def test_an_error_that_nobody_expected_keeps_nobody_from_looking_either(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = world.start()
+    world.cluster.broker.grow_topic("in", 4)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a client that was closed")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(watch._admin, "topic_states", fail)
+        watch.try_to_look()
+    assert any("a client that was closed" in warning.text for warning in watch.warnings())
+    watch.try_to_look()
+    assert "in:3" in watch.view.lanes()
+
+
 def test_with_partitioning_by_shard_growth_stops_the_lanes_and_is_refused_by_name(world: World) -> None:
     world.configure(partitioning=InputPartitioning.SHARD)
     watch = world.start()

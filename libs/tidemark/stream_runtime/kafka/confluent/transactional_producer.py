@@ -138,9 +138,13 @@ class ConfluentTransactionalProducer:
             except BufferError:
                 self._producer.poll(_QUEUE_FULL_WAIT_S)
             except KafkaException as error:
-                translated = translate(client_error(error), f"message to {topic_partition.topic}")
+                refused = client_error(error)
+                translated = translate(refused, f"message to {topic_partition.topic}")
                 if isinstance(translated, MessageTooLargeError):
                     raise translated from None
+                if refused.code() == ClientError._STATE:
+                    # The transaction has failed since the last message.
+                    translated = self._error_of_transaction() or translated
                 raise self._fail(translated) from None
         raise self._fail(
             KafkaUnavailableError("the producer's queue stays full: the broker acknowledges no message")
