@@ -69,3 +69,23 @@ def test_who_asked_gets_the_number_of_an_action_whose_plan_had_no_known_outcome(
     assert answers == []
     rounds.until(lambda _: bool(answers))
     assert answers == [(1, "")]
+
+
+def test_an_order_that_kafka_does_not_take_for_long_is_answered_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, answers = Noop(wanted=0), list[tuple[int, str]]()
+    rounds = rounds_with(tmp_path, handler, monkeypatch)
+
+    def refuse(*_: Any) -> None:
+        raise KafkaConfigError("no right to write")
+
+    rounds.coordinator.services.want(handler.kind, lambda *answer: answers.append(answer))
+    monkeypatch.setattr(DecisionsLog, "_transact", refuse)
+    clock = rounds.path.clock
+    began_s = clock.monotonic_s()
+    while clock.monotonic_s() < began_s + 900.0:
+        rounds.loop.round(lambda: None)
+        assert clock.monotonic_s() > began_s + 600.0 or answers == []
+        clock.advance(5.0)
+    assert answers == [(0, "no right to write")]

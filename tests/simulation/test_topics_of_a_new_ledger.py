@@ -5,18 +5,32 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+import tidemark.commit_coordinator.offline.new_ledger as new_ledger_module
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.recorded_input import recorded_input
 from tests.simulation.scripted_epochs import first_epoch
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.input.starts import INPUT_EARLIEST, INPUT_STARTS
 from tidemark.commit_coordinator.input.watch import read_record
 from tidemark.commit_coordinator.offline.new_ledger import new_ledger
+from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
 from tidemark.commit_coordinator.opening.topic_settings import TopicSettingsError
-from tidemark.config import InputStart, TableConfigFile
-from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH
-from tidemark.stream_runtime.kafka.ports import KafkaConfigError, TopicPartition, TopicSpec
+from tidemark.config import InputPartitioning, InputStart, TableConfigFile
+from tidemark.epoch_protocol.input_topics import (
+    INPUT_TOPICS_PATH,
+    InputTopic,
+    InputTopics,
+    encode_input_topics,
+)
+from tidemark.stream_runtime.kafka.ports import (
+    KafkaConfigError,
+    KafkaUnavailableError,
+    TopicPartition,
+    TopicSpec,
+)
 
 
 def test_a_new_ledger_after_the_whole_kafka_was_lost_makes_the_input_topics_too(
@@ -82,3 +96,35 @@ def test_a_new_ledger_that_may_not_set_the_dead_letters_topic_has_deleted_nothin
     assert path.state() == before
     new_ledger(config, path.client, path.storage, path.clock, path.ids)
     assert path.state().ledger != before.ledger
+
+
+def test_a_new_ledger_that_broke_off_finds_a_topic_that_was_made_anew_once_more(
+    path: CommitPath, config: TableConfigFile, monkeypatch: pytest.MonkeyPatch
+):
+    """With `input.partitioning: shard` the lanes of both topics have the same names, and the new topic has
+    the former one's position, too.
+    """
+    sharded = replace(config, input=replace(config.input, partitioning=InputPartitioning.SHARD))
+    first_epoch(path)
+    path.run_until_idle()
+    state = path.state()
+    assert path.context is not None
+    state.committed = msgspec.structs.replace(state.committed, keyed_next={"0": 5})
+    LedgerRecorder(path.context.publishing).keep(state)
+    path.crash()
+    path.client.admin().create_topics([TopicSpec("in", 1)])
+    for _ in range(9):
+        path.broker.produce(TopicPartition("in", 0), None, b"x", ())
+    former = InputTopics({"in": InputTopic(1, 1, "the former one")})
+    path.storage.replace(INPUT_TOPICS_PATH, encode_input_topics(former))
+    monkeypatch.setattr(new_ledger_module, "newest_epoch", lambda *_: None)
+
+    def silent(*_: object) -> None:
+        raise KafkaUnavailableError("nobody there")
+
+    with monkeypatch.context() as breaking:
+        breaking.setattr(DecisionsLog, "append", silent)
+        with pytest.raises(KafkaUnavailableError):
+            new_ledger(sharded, path.client, path.storage, path.clock, path.ids)
+    begun = new_ledger(sharded, path.client, path.storage, path.clock, path.ids)
+    assert (begun.epoch, begun.positions, begun.anew) == (1, {}, ["0"])

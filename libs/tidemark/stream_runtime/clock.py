@@ -33,8 +33,8 @@ class Clock(Protocol):
         ...
 
     def latest_ms(self) -> int:
-        """As `now_ms`, or what the machine's clock says where that is later: for what may end too late, and
-        not too early.
+        """As `now_ms`, with the time that the machine slept and `now_ms` does not have yet: for what may end
+        too late, and not too early.
         """
         ...
 
@@ -60,10 +60,10 @@ class SystemClock:
        Example: it is set from 12:00 to 11:50; ten seconds later `now_ms` says 12:00:09, and 100 minutes later
        it is right. It never goes back, so a wait (a lease, the next epoch) is longer by a ninth at most, and
        not by those ten minutes.
-    2. It is set forward by more than a second: that counts once it has lasted for 150 seconds. Else a wall
-       clock that is ten years ahead for a second would put instants, and with them all later ones, ten years
-       ahead. After its machine slept, a process is late for so long: instants lie above those that the table
-       has, and tombstones end by `latest_ms`.
+    2. It is set forward by more than a second: that counts once it has lasted for 150 seconds, in which it
+       was not set again. Else a wall clock that is ten years ahead for a second would put instants,
+       and with them all later ones, ten years ahead. After its machine slept, a process is late for so long:
+       instants lie above those that the table has, and tombstones end by `latest_ms`.
 
     A new process begins with what the machine says.
 
@@ -80,6 +80,8 @@ class SystemClock:
         self._ahead_ns: int | None = None
         self._asked_ns = 0
         self._step_from_ns: int | None = None
+        self._step_ns = 0
+        self._slept_before_ns = _slept_ns()
 
     def __reduce__(self) -> tuple[type[SystemClock], tuple[int, float]]:
         """Unpickled in another process it reads that process's time, with the same skew."""
@@ -107,7 +109,10 @@ class SystemClock:
             return (now_ns + self._ahead_ns) // 1_000_000
 
     def latest_ms(self) -> int:
-        return max(self.now_ms(), self._wall_ns() // 1_000_000)
+        # The wall clock alone does not count: it may be ten years ahead for this moment.
+        now_ms = self.now_ms()
+        slept_ms = (_slept_ns() - self._slept_before_ns) // 1_000_000
+        return now_ms + max(min(slept_ms, self._wall_ns() // 1_000_000 - now_ms), 0)
 
     def _followed(self, least_ns: int, most_ns: int, now_ns: int) -> int:
         """How far `now_ms` is ahead of the monotonic clock from now on; the wall clock is so by `least_ns` to
@@ -116,9 +121,10 @@ class SystemClock:
         ahead_ns = self._ahead_ns
         if ahead_ns is None:
             return least_ns
-        if least_ns - ahead_ns > _STEP_NS and not self._skew_ms:
-            if self._step_from_ns is None:
-                self._step_from_ns = now_ns
+        step_ns = least_ns - ahead_ns
+        if step_ns > _STEP_NS and not self._skew_ms:
+            if self._step_from_ns is None or abs(step_ns - self._step_ns) > _STEP_NS:
+                self._step_from_ns, self._step_ns = now_ns, step_ns
             if now_ns - self._step_from_ns < _STEP_COUNTS_NS:
                 return ahead_ns
         self._step_from_ns = None
@@ -139,3 +145,9 @@ class SystemClock:
 
     def sleep_ms(self, duration_ms: int) -> None:
         self.sleep(duration_ms / 1000)
+
+
+def _slept_ns() -> int:
+    """For how long the machine slept since it began; 0 where the system does not count that."""
+    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
+    return 0 if boot_time is None else time.clock_gettime_ns(boot_time) - time.monotonic_ns()

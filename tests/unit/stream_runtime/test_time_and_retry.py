@@ -60,8 +60,19 @@ class Machine:
         self.wall_s, self.monotonic_s = 1_000_000.0, 50.0
         monkeypatch.setattr("time.time_ns", lambda: int(self.wall_s * 1e9))
         monkeypatch.setattr("time.monotonic_ns", lambda: int(self.monotonic_s * 1e9))
+        self.slept_s = 0.0
+        monkeypatch.setattr("time.CLOCK_BOOTTIME", 7, raising=False)
+        monkeypatch.setattr("time.clock_gettime_ns", self._since_boot)
         self.clock = SystemClock()
         assert self.clock.now_ms() == 1_000_000_000
+
+    def _since_boot(self, clock: int) -> int:
+        assert clock == 7
+        return int((self.monotonic_s + self.slept_s) * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        """The machine sleeps: its monotonic clock stands still."""
+        self.wall_s, self.slept_s = self.wall_s + seconds, self.slept_s + seconds
 
     def after(self, seconds: float) -> float:
         """How far `now_ms` is ahead of the right time (s) when so much time has passed."""
@@ -112,16 +123,24 @@ def test_a_step_forward_counts_once_it_has_lasted_for_longer_than_a_living_write
 def test_a_machine_that_slept_is_late_until_writers_on_it_had_time_for_a_heartbeat(monkeypatch):
     """Their heartbeats are as old as its sleep was long. What must not end early ends by the right time."""
     machine = Machine(monkeypatch)
-    machine.wall_s += 600.0
-    before_s = machine.wall_s - 600.0
-    assert machine.clock.now_ms() == before_s * 1000
-    assert machine.clock.latest_ms() == machine.wall_s * 1000
+    fell_asleep_ms = machine.clock.now_ms()
+    machine.sleep(600.0)
+    assert machine.clock.now_ms() == fell_asleep_ms
+    assert machine.clock.latest_ms() == fell_asleep_ms + 600_000
     machine.after(120.0)
-    assert machine.clock.now_ms() == (before_s + 120.0) * 1000
-    machine.after(31.0)
-    assert machine.clock.now_ms() == machine.clock.latest_ms() == machine.wall_s * 1000
-    machine.wall_s -= 60.0
-    assert machine.clock.latest_ms() == machine.clock.now_ms()
+    machine.sleep(600.0)
+    machine.after(0.0)
+    machine.after(149.0)
+    assert machine.clock.now_ms() == fell_asleep_ms + 269_000, "it slept again: that begins anew"
+    assert machine.clock.latest_ms() == fell_asleep_ms + 1_469_000
+    machine.after(2.0)
+    assert machine.clock.now_ms() == machine.clock.latest_ms() == fell_asleep_ms + 1_471_000
+
+
+def test_a_wall_clock_that_is_ahead_for_a_moment_makes_nothing_end_later(monkeypatch):
+    machine = Machine(monkeypatch)
+    machine.wall_s += 315_360_000.0
+    assert machine.clock.latest_ms() == machine.clock.now_ms() == 1_000_000_000
 
 
 def test_a_thread_that_is_suspended_while_it_looks_makes_the_clock_no_later_and_no_earlier(monkeypatch):

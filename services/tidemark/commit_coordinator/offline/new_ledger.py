@@ -121,9 +121,8 @@ def new_ledger(
     topics, admin = TopicNames(config.table.name), kafka.admin()
     publication = open_publication(storage, clock, ids)
     try:
-        inputs, other_topics = _checked_inputs(config, kafka, publication, clock, admin)
+        inputs, other_topics, deleted = _checked_inputs(config, kafka, publication, clock, admin)
         keep_dead_letter_settings(config, admin)
-        deleted = _deleted_inputs(config, storage, admin, inputs.topics, other_topics)
         publication.end_all_terms()
         # From here on nobody takes topics or caches of the former ledger for this table's.
         ledger = ids.uuid()
@@ -151,9 +150,10 @@ def new_ledger(
                 )
                 state.ledger, state.location = ledger, location_of(storage)
                 record_starts(config, storage, admin, inputs, begun.positions)
-                storage.replace(INPUT_TOPICS_PATH, encode_input_topics(InputTopics(inputs.topics)))
                 path, sha256 = store_document(storage, Fold(state).snapshot())
                 log.append(SnapshotTaken(log.term, path, sha256, 0))
+                # Behind the snapshot: who repeats what broke off before it has to find the former topics.
+                storage.replace(INPUT_TOPICS_PATH, encode_input_topics(InputTopics(inputs.topics)))
             finally:
                 lock.release(instants.taken_ms)
                 lock.free()
@@ -194,12 +194,13 @@ def check_new_ledger(
 
 def _checked_inputs(
     config: TableConfigFile, kafka: KafkaClient, publication: Publication, clock: Clock, admin: Admin
-) -> tuple[OpenedInputs, frozenset[str]]:
+) -> tuple[OpenedInputs, frozenset[str], list[str]]:
     check_replaceable(config, kafka, publication.storage, clock)
-    inputs = inputs_of_new_ledger(config, publication.storage, admin)
+    inputs, other_topics = inputs_of_new_ledger(config, publication.storage, admin)
+    deleted = _deleted_inputs(config, publication.storage, admin, inputs.topics, other_topics)
     # The last one, because it may write: a read-only copy is refused because it is a copy.
     _refuse_live_writers(publication, clock)
-    return inputs
+    return inputs, other_topics, deleted
 
 
 def check_replaceable(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:

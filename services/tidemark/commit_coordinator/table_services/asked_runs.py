@@ -11,6 +11,7 @@ from tidemark.epoch_protocol.service_status import OpenService
 Answer: TypeAlias = Callable[[int, str], None]
 """(number of the action that is open then, why there is none)."""
 _REFUSED_MS: Final = 10_000
+_GIVEN_UP_MS: Final = 600_000
 
 
 class AskedRuns:
@@ -19,6 +20,7 @@ class AskedRuns:
     def __init__(self) -> None:
         self._answers: dict[ServiceKind, list[Answer]] = {}
         self._not_before_ms = 0
+        self._failing_from_ms: dict[ServiceKind, int] = {}
 
     def __contains__(self, kind: ServiceKind) -> bool:
         return kind in self._answers
@@ -29,6 +31,7 @@ class AskedRuns:
 
     def answer(self, kind: ServiceKind, number: int, nothing: str) -> None:
         """Answers the orders of the kind: the number of their action, or 0 and why there is none."""
+        self._failing_from_ms.pop(kind, None)
         for answer in self._answers.pop(kind, ()):
             answer(number, nothing)
 
@@ -37,11 +40,13 @@ class AskedRuns:
         for kind in tuple(self._answers):
             self.answer(kind, 0, nothing)
 
-    def kafka_failed(self, now_ms: int) -> None:
-        """Kafka did not take a plan, or nobody knows yet whether it did. Orders stay, and the next plan comes
-        ten seconds later: each leaves a document in the table's folder.
+    def kafka_failed(self, kind: ServiceKind, reason: str, now_ms: int) -> None:
+        """Kafka did not take the plan of an order, or nobody knows yet whether it did. The order stays for
+        ten minutes, and is planned every ten seconds: each plan leaves a document in the table's folder.
         """
         self._not_before_ms = now_ms + _REFUSED_MS
+        if now_ms - self._failing_from_ms.setdefault(kind, now_ms) > _GIVEN_UP_MS:
+            self.answer(kind, 0, reason)
 
     def due(
         self, kinds: Collection[ServiceKind], opened: Mapping[ServiceKind, OpenService], now_ms: int

@@ -217,8 +217,10 @@ class ServiceRunner:
         except (KafkaError, DeadlineExceededError) as error:
             if isinstance(action, PlanService):
                 now_ms = self._context.clock.now_ms()
-                seen.kind_failed(action.kind, str(error), now_ms)
-                self._asked.kafka_failed(now_ms)
+                if action.kind in self._asked:
+                    self._asked.kafka_failed(action.kind, str(error), now_ms)
+                else:
+                    seen.kind_failed(action.kind, str(error), now_ms)
             raise
         except (OSError, HudiFormatError) as error:
             if isinstance(error, FencedOutError):
