@@ -80,7 +80,7 @@ bench-indexes: setup jars-interop ## Commits with column stats, a secondary and 
 	$(PY) -m bench.index_costs --repeat 3 --secondary ts --columns 3 $(SECONDARY_ARGS)
 	$(PY) -m bench.partitioned_costs --repeat 3 --partitions 10,100 --batches 1000 $(PARTITIONED_ARGS)
 	$(PY) -m bench.index_builds $(BUILDS_ARGS)
-	$(PY) -m bench.value_lookups --limit-s 20 $(VALUES_ARGS)
+	$(PY) -m bench.value_lookups $(VALUES_ARGS)
 
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up

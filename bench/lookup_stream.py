@@ -32,7 +32,7 @@ from bench.index_keys import KEYS
 from bench.index_tables import make_table_apart
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.assigner.v1 import assigner_pb2_grpc
-from tidemark.cli.commands.lookup import text_batches
+from tidemark.cli.text_lines import text_batches
 from tidemark.commit_coordinator.admin.limits import SERVICE_NAME, longest_s
 from tidemark.commit_coordinator.calls.lookup_streams import LookupStreams
 from tidemark.commit_coordinator.calls.lookups import LaneHolders

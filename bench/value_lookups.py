@@ -2,15 +2,14 @@
 scan.
 
     python -m bench.value_lookups                     1, 100 and 10 000 values in 400 000 rows
-    python -m bench.value_lookups --keys 1600000 --values 1,100,10000 --limit-s 600
+    python -m bench.value_lookups --keys 1600000 --values 1,100,10000
 
-The table is one of Tidemark's, MERGE_ON_READ, with log files of some epochs in all file groups. Tidemark
-answers one value a call: the library function on the table's files, the coordinator by gRPC, and the command
-`tidemark lookup`, which starts a process for each value and is asked for one alone. A way that has not asked
-for all values after `--limit-s` stops, and how many it asked for is said. Spark answers all values in one
-query, `IN (…)`, with data skipping, which asks the index, and without it. The median of `--repeat` rounds,
-after one that is not counted unless it takes longer than `--limit-s`, and is the only one then; all files are
-in the memory of the machine. Every answer is compared with the rows that the bench itself wrote.
+The table is one of Tidemark's, MERGE_ON_READ, with log files of some epochs in all file groups. Each way
+takes all values at once: the library function on the table's files, the coordinator by gRPC, both page by
+page; the command `tidemark lookup --where-file`, a process that reads the values from a file and prints the
+rows; Spark in one query, `IN (…)`, with data skipping, which asks the index, and without it. The median of
+`--repeat` rounds, after one that is not counted; all files are in the memory of the machine. Every answer is
+compared with the rows that the bench itself wrote.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from bench.hudi_settings import SPARK_SETTINGS
 from bench.index_costs import HUDI_HEAP
 from bench.one_run import OneRun
 from bench.spark_values import SparkValues
-from bench.value_rounds import Ask, Rounds, all_keys
+from bench.value_rounds import Ask, Found, Rounds, all_keys
 from bench.value_rows import COLUMN, ValueWorkload
 from bench.whole_run import command_line, numbers, report
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
 from tidemark.console.admin_client import connect
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.hudi_format.value_lookup import look_up_value
+from tidemark.hudi_format.value_lookup import look_up_values
 from tidemark.stream_runtime.platform.jars import ensure_jars
 
 SPARK: Final[Mapping[str, bool]] = {"Spark with the index": True, "Spark's full scan": False}
@@ -46,7 +45,7 @@ _BATCH_ROWS: Final = 10_000
 def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     """All ways on one table; returns the report."""
     found: dict[str, Any] = {
-        name: getattr(options, name) for name in ("keys", "partitions", "per_value", "repeat", "limit_s")
+        name: getattr(options, name) for name in ("keys", "partitions", "per_value", "repeat")
     }
     found["conditions"], began_s = conditions(), time.perf_counter()
     workload = ValueWorkload(options.keys, options.per_value, options.seed, options.partitions)
@@ -67,24 +66,27 @@ def _served(
         run.load(workload)
         for _ in range(_BATCHES):
             run.take(workload.batch(min(_BATCH_ROWS, options.keys)))
-        rounds = Rounds(workload, options.values, options.repeat, options.limit_s)
+        rounds = Rounds(workload, options.values, options.repeat)
         if "tidemark" in options.only.split(","):
-            _tidemark(rounds, run)
+            _tidemark(rounds, run, folder.with_name("values.txt"))
         found["verified"] = run.run.command("verify")
         return rounds, run.run.table
 
 
-def _tidemark(rounds: Rounds, run: OneRun) -> None:
-    library: Ask = partial(look_up_value, open_storage(str(run.run.table)))
-    rounds.one_by_one("the library", partial(all_keys, library), list(rounds.values))
+def _tidemark(rounds: Rounds, run: OneRun, scratch: Path) -> None:
+    def by_pages(ask: Ask, texts: Sequence[str]) -> Found:
+        return all_keys(ask, texts), None
+
+    rounds.ask("the library", partial(by_pages, partial(look_up_values, open_storage(str(run.run.table)))))
     with connect(str(run.run.file)) as client:
-        rounds.one_by_one("the coordinator", partial(all_keys, client.lookup_value), list(rounds.values))
+        rounds.ask("the coordinator", partial(by_pages, client.lookup_values))
 
-    def command(text: str) -> list[str]:
-        answer = run.run.command("lookup", "--where", f"{COLUMN}={text}")
-        return [row["key"] for row in answer["found"]]
+    def command(texts: Sequence[str]) -> Found:
+        scratch.write_text("".join(f"{text}\n" for text in texts))
+        answer = run.run.command("lookup", "--where-file", f"{COLUMN}={scratch}")
+        return [row["key"] for row in answer["found"]], None
 
-    rounds.one_by_one("the command", command, [count for count in rounds.values if count == 1])
+    rounds.ask("the command", command)
 
 
 def _spark(rounds: Rounds, table: Path, scratch: Path) -> None:
@@ -94,11 +96,11 @@ def _spark(rounds: Rounds, table: Path, scratch: Path) -> None:
         asked = SparkValues(HudiJudge(spark, scratch), table, COLUMN)
         for way, skipping in SPARK.items():
 
-            def ask(texts: Sequence[str], skipping: bool = skipping) -> tuple[list[str], int]:
+            def find(texts: Sequence[str], skipping: bool = skipping) -> Found:
                 answer = asked.ask(texts, skipping=skipping)
                 return answer.keys, answer.files
 
-            rounds.at_once(way, ask)
+            rounds.ask(way, find)
     finally:
         spark.stop()
 
@@ -113,11 +115,10 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     )
     for way, of_way in found["ways"].items():
         for count, one in of_way.items():
-            asked, seconds = one["asked"], one["median_s"]
-            told = f"{count} values" if asked == count else f"{asked} of {count} values, then stopped"
+            seconds = one["median_s"]
             files = f", {one['files']} files read" if "files" in one else ""
-            per_value = f"{1e3 * seconds / asked:.2f} ms a value"
-            yield f"{way}: {told}: {seconds:.3f} s, {per_value}, {one['rows']} rows{files}"
+            per_value = f"{1e3 * seconds / count:.2f} ms a value"
+            yield f"{way}: {count} values: {seconds:.3f} s, {per_value}, {one['rows']} rows{files}"
     yield "all answers are the rows that were written"
 
 
@@ -131,7 +132,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--per-value", type=int, default=4, help="rows that share a value of the indexed column")
     add("--values", type=numbers, default=[1, 100, 10_000], help="values of a look-up")
     add("--repeat", type=int, default=3, help="rounds that are counted")
-    add("--limit-s", type=float, default=60.0, help="how long one round asks for value after value")
     add("--seed", type=int, default=17452)
     return parser.parse_args(argv)
 

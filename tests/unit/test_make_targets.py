@@ -44,7 +44,7 @@ def test_benchmarks_of_indexes_take_the_arguments_of_full_size() -> None:
     assert secondary.endswith(" --keys 1600000")
     assert " --partitions 10,1000\n" in would.partition("-m bench.partitioned_costs")[2]
     assert "-m bench.index_builds --keys 10000000\n" in would
-    assert "-m bench.value_lookups --limit-s 20 --only tidemark\n" in would
+    assert "-m bench.value_lookups --only tidemark\n" in would
 
 
 def test_services_interop_runs_every_judge_that_waits_for_it() -> None:

@@ -1,9 +1,15 @@
-"""Which rows have a value in an indexed column, and where they are: a page of answers from a table's
+"""Which rows have some values in an indexed column, and where they are: a page of answers from a table's
 files.
 
 The record keys come from the secondary index of the column, their places from the record index, both as of
-one snapshot. The next page is of a newer one: rows that were written in between are on it if their keys sort
-behind the page before.
+one snapshot. The next page is of a newer one: rows that were written in between are on it if they come behind
+the page before.
+
+Rows come in the order of the index's file groups, in each in the order of its entries' bytes, which begin
+with the value. So a page reads the file groups that it needs, and the rows of one value, which are all in one
+file group, follow each other. A page token says where the page ended, and how many file groups there were: in
+an index that was made anew with another number of them the rows come in another order, and the question has
+to be asked from its begin.
 """
 
 from __future__ import annotations
@@ -15,9 +21,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, TimelineConflictError
+from tidemark.hudi_format.errors import (
+    CorruptFileError,
+    FileMissingError,
+    HudiFormatError,
+    TimelineConflictError,
+)
 from tidemark.hudi_format.indexed_values import index_text
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
@@ -27,13 +40,14 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
 from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import (
     group_of,
     prefixes,
+    prefixes_of,
     split_composite_keys,
 )
 from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import RecordLocation, ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.hudi_format.secondary_pages import EntryPage, entry_page
+from tidemark.hudi_format.secondary_pages import BYTES_MAX, entry_page
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.table_schema import table_schema
@@ -41,6 +55,9 @@ from tidemark.hudi_format.table_schema import table_schema
 ROWS_DEFAULT: Final = 1_000
 ROWS_MAX: Final = 10_000
 """So many rows a page has at most."""
+VALUES_MAX: Final = 10_000
+VALUES_BYTES_MAX: Final = 3 << 20
+"""So much one question over gRPC has at most."""
 _LOADS_MAX: Final = 5
 
 
@@ -54,42 +71,58 @@ class PageTokenError(HudiFormatError):
 
 @dataclass(frozen=True)
 class ValuePage:
-    """`places[i]` is where the row of `keys[i]` is, None where the record index does not know the key: such
-    an entry is one too many. `as_of`: completion time of the newest commit that was seen, None before the
-    first. `next_token`: for the page after this one, "" on the last. A page may be shorter than asked for.
+    """The row of `keys[i]` has the value `values[i]`, a position in the values asked for (the first of equal
+    ones), and is at `places[i]`: None where the record index does not know the key, and then the entry is one
+    too many. `as_of`: completion time of the newest commit that was seen, None before the first.
+    `next_token`: for the page after this one, "" on the last. A page may be shorter than asked for, or empty.
     """
 
     index: str
     column: str
     as_of: str | None
     keys: Sequence[str]
+    values: Sequence[int]
     places: Sequence[RecordLocation | None]
     next_token: str
 
 
-def look_up_value(storage: Storage, column: str, value: str | None, token: str, limit: int) -> ValuePage:
-    """A page of the rows whose column has the value: at most `limit`, in the order of their keys' escaped
-    bytes. `value` as `indexed_values` says, None for null. `token`: "" for the first page.
+@dataclass(frozen=True)
+class _Question:
+    """`prefixes[i]`: what the entries of the value `i` begin with. `groups[i]`: their file group."""
+
+    layout: SecondaryLayout
+    prefixes: pa.StringArray
+    groups: npt.NDArray[np.int32]
+
+    def of_group(self, group: int) -> list[str]:
+        """The prefixes of a file group, each once."""
+        return list(set(self.prefixes.filter(pa.array(self.groups == group)).to_pylist()))
+
+
+def look_up_values(
+    storage: Storage, column: str, values: Sequence[str | None], token: str, limit: int
+) -> ValuePage:
+    """A page of the rows whose column has one of the values: at most `limit`. A value is written as
+    `indexed_values` says, None for null. `token`: "" for the first page.
 
     Raises NotIndexedError, ValueFormError, PageTokenError, TimelineConflictError (try again),
     UnsupportedTableError, CorruptFileError.
     """
     for _ in range(_LOADS_MAX):
         snapshot = MetadataTableSnapshot.load(storage)
-        layout, prefix = _asked(snapshot, column, value)
-        after = _entry(token, prefix)
+        asked = _asked(snapshot, column, values)
+        after = _entry(token, asked)
         try:
-            return _page(snapshot, layout, prefix, after, limit)
+            return _page(snapshot, asked, after, limit)
         except FileMissingError:
             continue
     raise TimelineConflictError(
-        f"{storage.base_uri}: files of {layout.name} were cleaned away while they were read, {_LOADS_MAX} "
-        "times: try again"
+        f"{storage.base_uri}: files of the index of {column} were cleaned away while they were read, "
+        f"{_LOADS_MAX} times: try again"
     )
 
 
-def _asked(snapshot: MetadataTableSnapshot, column: str, value: str | None) -> tuple[SecondaryLayout, str]:
-    """The index of the column, and what the value's entries begin with."""
+def _asked(snapshot: MetadataTableSnapshot, column: str, values: Sequence[str | None]) -> _Question:
     storage = snapshot.storage
     config = read_table_config(storage)
     by_column = {layout.column: layout for layout in secondary_layouts(storage, config, snapshot.validity)}
@@ -97,11 +130,13 @@ def _asked(snapshot: MetadataTableSnapshot, column: str, value: str | None) -> t
     if layout is None:
         raise NotIndexedError(f"the column {column} has no secondary index; {_named(by_column)}")
     schema = table_schema(storage, config, snapshot.data_timeline)
-    text = value
+    texts = values
     if schema is not None:
         layout.check_schema(schema)
-        text = None if value is None else index_text(column, schema.field(column).type, value)
-    return layout, prefixes(pa.array([text], pa.string()))[0].as_py()
+        kind = schema.field(column).type
+        texts = [None if value is None else index_text(column, kind, value) for value in values]
+    of_values = prefixes(pa.array(texts, pa.string()))
+    return _Question(layout, of_values, group_of(of_values, layout.groups))
 
 
 def _named(by_column: Mapping[str, SecondaryLayout]) -> str:
@@ -113,27 +148,50 @@ def _named(by_column: Mapping[str, SecondaryLayout]) -> str:
     return f"these have one: {', '.join(named)}"
 
 
-def _page(
-    snapshot: MetadataTableSnapshot, layout: SecondaryLayout, prefix: str, after: str, limit: int
-) -> ValuePage:
-    partition = SecondaryIndexPartition(layout.name)
-    [group] = group_of(pa.array([prefix], pa.string()), layout.groups).tolist()
-    file_id = partition.file_id(ShardId(group))
-    page = EntryPage(pa.array([], pa.string()), None)
-    for file_slice in snapshot.slices.get(partition.name, []):
-        if file_slice.file_id == file_id:
-            folder = join_path(METADATA_TABLE_PATH, partition.name)
-            is_valid = snapshot.validity.is_valid
-            page = entry_page(snapshot.storage, folder, file_slice, is_valid, prefix, after, limit)
-    _, keys = split_composite_keys(page.keys, layout.name)
+def _page(snapshot: MetadataTableSnapshot, asked: _Question, after: str, limit: int) -> ValuePage:
+    layout = asked.layout
+    entries, last = _entries(snapshot, asked, after, limit)
+    values = pc.index_in(prefixes_of(entries, layout.name), value_set=asked.prefixes)
+    _, keys = split_composite_keys(entries, layout.name)
     return ValuePage(
         layout.name.removeprefix(SECONDARY_PREFIX),
         layout.column,
         snapshot.data_timeline.newest_completion(),
         keys.to_pylist(),
+        values.to_pylist(),
         _places(snapshot, keys),
-        "" if page.last is None else base64.urlsafe_b64encode(page.last.encode()).decode(),
+        "" if last is None else _token(last, layout),
     )
+
+
+def _entries(
+    snapshot: MetadataTableSnapshot, asked: _Question, after: str, limit: int
+) -> tuple[pa.StringArray, str | None]:
+    """The composite keys of a page, and behind which one the next page begins; None: there is none."""
+    partition = SecondaryIndexPartition(asked.layout.name)
+    folder = join_path(METADATA_TABLE_PATH, partition.name)
+    slices = {file_slice.file_id: file_slice for file_slice in snapshot.slices.get(partition.name, [])}
+    groups = np.unique(asked.groups).tolist()
+    if after:
+        [first] = group_of(prefixes_of(pa.array([after], pa.string())), asked.layout.groups).tolist()
+        groups = [group for group in groups if group >= first]
+    found: list[pa.StringArray] = [pa.array([], pa.string())]
+    count = size = 0
+    for group in groups:
+        if count >= limit or size >= BYTES_MAX:
+            return pa.concat_arrays(found), found[-1][-1].as_py()
+        file_slice = slices.get(partition.file_id(ShardId(group)))
+        if file_slice is None:
+            continue
+        wanted, is_valid = asked.of_group(group), snapshot.validity.is_valid
+        page = entry_page(snapshot.storage, folder, file_slice, is_valid, wanted, after, limit - count)
+        after = ""
+        if len(page.keys):
+            found.append(page.keys)
+            count, size = count + len(page.keys), size + page.keys.nbytes
+        if page.last is not None:
+            return pa.concat_arrays(found), page.last
+    return pa.concat_arrays(found), None
 
 
 def _places(snapshot: MetadataTableSnapshot, keys: pa.StringArray) -> list[RecordLocation | None]:
@@ -150,14 +208,25 @@ def _places(snapshot: MetadataTableSnapshot, keys: pa.StringArray) -> list[Recor
     return places
 
 
-def _entry(token: str, prefix: str) -> str:
+def _token(last: str, layout: SecondaryLayout) -> str:
+    return base64.urlsafe_b64encode(f"{layout.groups} {last}".encode()).decode()
+
+
+def _entry(token: str, asked: _Question) -> str:
     """The entry behind which the page begins."""
     if not token:
         return ""
     try:
-        entry = base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        entry = ""
-    if not entry.startswith(prefix):
+        groups, _, entry = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(" ")
+        [prefix] = prefixes_of(pa.array([entry], pa.string())).to_pylist()
+    except (binascii.Error, ValueError, CorruptFileError):
+        groups = prefix = ""
+    if prefix not in asked.prefixes.to_pylist():
         raise PageTokenError("the page token is not from an answer to this question")
+    # The rows of one value are in one file group, however many there are.
+    if pc.count_distinct(asked.prefixes).as_py() > 1 and groups != str(asked.layout.groups):
+        raise PageTokenError(
+            f"the index of {asked.layout.column} was made anew since the answer that named this page token, "
+            "with another number of file groups: ask from the first page"
+        )
     return entry

@@ -184,11 +184,11 @@ class AdminClient:
         stream = KeyStream(self._stub.LookupStream, self._table, SystemClock().sleep, partition)
         return stream.answers(batches)
 
-    def lookup_value(self, column: str, value: str | None, token: str, limit: int) -> ValuePage:
-        """A page of the rows that have a value in an indexed column, None: that have none."""
+    def lookup_values(self, column: str, values: Sequence[str | None], token: str, limit: int) -> ValuePage:
+        """A page of the rows that have one of the values in an indexed column; None, the last one: none."""
         from tidemark.console.value_page import value_page, value_request
 
-        request = value_request(self._table, column, value, token, limit)
+        request = value_request(self._table, column, values, token, limit)
         return value_page(column, self._call(self._stub.LookupValue, request))
 
     def warm_index(self, start: bool) -> Warmth:

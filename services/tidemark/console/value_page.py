@@ -1,6 +1,8 @@
-"""The messages of `LookupValue` for the client: the rows of a value in an indexed column."""
+"""The messages of `LookupValue` for the client: the rows of some values in an indexed column."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.hudi_format.model import RecordLocation
@@ -8,14 +10,22 @@ from tidemark.hudi_format.value_lookup import ValuePage
 
 
 def value_request(
-    table: str, column: str, value: str | None, token: str, limit: int
+    table: str, column: str, values: Sequence[str | None], token: str, limit: int
 ) -> pb.LookupValueRequest:
-    """The question for a page. `value`: None for the rows without one."""
+    """The question for a page. `values`: None for the rows without one, behind all others. One value is asked
+    for as former coordinators know it.
+    """
     request = pb.LookupValueRequest(table=table, column=column, page_size=limit, page_token=token)
-    if value is None:
-        request.null = True
+    texts = [value for value in values if value is not None]
+    if None in values[:-1]:
+        raise ValueError("None has to be the last one of the values")
+    if len(values) > 1:
+        request.any.values.extend(texts)
+        request.any.null = None in values
+    elif texts:
+        request.value = texts[0]
     else:
-        request.value = value
+        request.null = True
     return request
 
 
@@ -27,6 +37,7 @@ def value_page(column: str, answer: pb.LookupValueResponse) -> ValuePage:
         column,
         answer.as_of or None,
         list(answer.keys),
+        list(answer.wanted) or [0] * len(answer.keys),
         [at[number - 1] if number else None for number in answer.location],
         answer.next_page_token,
     )

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.cli.commands.lookup import parquet_batches, text_batches
+from tidemark.cli.commands.lookup import parquet_batches
 from tidemark.cli.main import main
+from tidemark.cli.text_lines import text_batches
 from tidemark.console.errors import CliError
 from tidemark.console.key_stream import BATCH_BYTES, BATCH_KEYS, COLUMNS, answered
 
@@ -213,7 +214,7 @@ def test_a_file_that_is_no_parquet_file_says_so(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "one of the arguments KEY --file --where --where-null is required"),
+        ((), "one of the arguments KEY --file --where --where-file --where-null is required"),
         (("k", "--file", "f"), "not allowed with argument"),
         (("--file", "nowhere.txt"), "nowhere.txt is not a file"),
         (("--file", ""), "--file names no file"),

@@ -156,6 +156,9 @@ def _offline(folder: Path, patched: pytest.MonkeyPatch) -> Iterator[tuple[str, A
     yield _run("index", "create", *old, "by_at", "--column", "at")
     yield _run("index", "repair", *old, "by_at")
     yield _run("lookup", *old, "--where", "at=1", "--limit", "1")
+    yield _run("lookup", *old, "--where", "at=1", "--where", "at=2")
+    (folder / "values.txt").write_text("1\n")
+    yield _run("lookup", *old, "--where-file", f"at={folder / 'values.txt'}")
     yield _run("index", "drop", *old, "by_at")
     with patched.context() as doubled:
         client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))

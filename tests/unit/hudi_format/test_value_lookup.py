@@ -6,6 +6,7 @@ import random
 import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.unit.commit_coordinator.offline.test_offline_secondary_index import n
 from tests.unit.table_files import existing_table, new_table, write_config
 from tidemark.commit_coordinator.offline.secondary_index import create_index
 from tidemark.config import load_config
-from tidemark.hudi_format import secondary_pages
+from tidemark.hudi_format import secondary_index_scan, secondary_pages
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.hfile import BlockRun, HFileOptions, HFileReader, KeyValues, write_hfile
 from tidemark.hudi_format.hfile.block_search import BlockSearch
@@ -41,7 +42,7 @@ from tidemark.hudi_format.value_lookup import (
     NotIndexedError,
     PageTokenError,
     ValuePage,
-    look_up_value,
+    look_up_values,
 )
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
@@ -71,12 +72,12 @@ class Index:
         _, data = BY_CITY.log_file(changes, f"{len(self.logs):017d}", ShardId(0))
         (self.folder / self.logs[-1]).write_bytes(data)
 
-    def pages(self, value: str | None, limit: int) -> Iterator[list[str]]:
-        prefix = prefixes(pa.array([value], pa.string()))[0].as_py()
+    def pages(self, values: Sequence[str | None], limit: int) -> Iterator[list[str]]:
+        wanted = prefixes(pa.array(values, pa.string())).to_pylist()
         file_slice = FileSlice("", "f", self.base, "0", tuple(self.logs))
         last: str | None = ""
         while last is not None:
-            page = entry_page(self.storage, "", file_slice, lambda _: True, prefix, last, limit)
+            page = entry_page(self.storage, "", file_slice, lambda _: True, wanted, last, limit)
             yield page.keys.to_pylist()
             last = page.last
 
@@ -107,8 +108,8 @@ def entries(pairs: Sequence[tuple[str | None, str]]) -> pa.StringArray:
     return composite_keys(pa.array(texts, pa.string()), pa.array(keys, pa.string()))
 
 
-def in_order(pairs: set[tuple[str | None, str]], value: str | None) -> list[str]:
-    found = [pair for pair in pairs if pair[0] == value]
+def in_order(pairs: set[tuple[str | None, str]], values: Sequence[str | None]) -> list[str]:
+    found = [pair for pair in pairs if pair[0] in values]
     return sorted(entries(found).to_pylist(), key=str.encode)
 
 
@@ -137,10 +138,11 @@ def test_pages_of_each_value_are_its_living_entries(
         puts = set(chance.sample(every, 20)) - deletes
         index.commit(list(puts), list(deletes))
         living = living - deletes | puts
-    for value in VALUES:
-        pages = list(index.pages(value, limit=9))
+    some = [chance.sample(VALUES, count) for count in range(2, len(VALUES) + 1)]
+    for values in [*([value] for value in VALUES), *some]:
+        pages = list(index.pages(values, limit=9))
         assert all(len(page) <= 9 for page in pages)
-        assert [key for page in pages for key in page] == in_order(living, value)
+        assert [key for page in pages for key in page] == in_order(living, values)
 
 
 def test_a_page_reads_no_further_than_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,16 +151,34 @@ def test_a_page_reads_no_further_than_it_goes(tmp_path: Path, monkeypatch: pytes
     index.compacted(pa.array([f"rome$key-of-a-row-{n:07d}" for n in range(200_000)]))
     add = secondary_pages._FirstEntries.add
 
-    def counted(first: Any, keys: pa.StringArray, is_live: npt.NDArray[np.bool_]) -> None:
+    def counted(first: Any, keys: pa.StringArray, is_live: npt.NDArray[np.bool_], source: str) -> None:
         taken.append(len(keys))
-        add(first, keys, is_live)
+        add(first, keys, is_live, source)
 
     monkeypatch.setattr(secondary_pages._FirstEntries, "add", counted)
-    assert len(next(index.pages("rome", 10))) == 10
+    assert len(next(index.pages(["rome"], 10))) == 10
     assert sum(taken) < 60_000
     taken.clear()
-    assert list(index.pages("rom", 10)) == [[]]
+    assert list(index.pages(["rom"], 10)) == [[]]
     assert sum(taken) < 60_000
+
+
+def test_of_some_values_the_blocks_that_may_have_them_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, taken = Index(tmp_path), list[int]()
+    pairs = [(f"city {number:05d}", f"key-of-a-row-{row}") for number in range(40_000) for row in range(5)]
+    index.compacted(entries(pairs))
+    add = secondary_pages._FirstEntries.add
+
+    def counted(first: Any, keys: pa.StringArray, is_live: npt.NDArray[np.bool_], source: str) -> None:
+        taken.append(len(keys))
+        add(first, keys, is_live, source)
+
+    monkeypatch.setattr(secondary_pages._FirstEntries, "add", counted)
+    values = [f"city {number:05d}" for number in (0, 77, 78, 20_000, 39_999)]
+    assert list(index.pages([*values, "city", "town"], 100)) == [in_order(set(pairs), values)]
+    assert 25 <= sum(taken) < 20_000
 
 
 class ArrowPeak:
@@ -193,7 +213,7 @@ def test_a_value_of_many_rows_costs_the_memory_of_a_page(tmp_path: Path) -> None
     whole = stored.nbytes
     del stored, keys
     with ArrowPeak() as peak:
-        for number, page in enumerate(index.pages(value, 10_000)):
+        for number, page in enumerate(index.pages([value], 10_000)):
             found += len(page)
             if number == 3:
                 break
@@ -215,7 +235,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 def rows(storage: LocalStorage, value: str | None, limit: int = 10) -> ValuePage:
-    return look_up_value(storage, "note", value, "", limit)
+    return look_up_values(storage, "note", [value], "", limit)
 
 
 def test_keys_come_with_the_places_of_their_rows(storage: LocalStorage) -> None:
@@ -237,23 +257,79 @@ def test_an_entry_without_a_row_has_no_place(storage: LocalStorage, tmp_path: Pa
 
 def test_a_column_without_an_index_is_told_which_have_one(storage: LocalStorage, tmp_path: Path) -> None:
     with pytest.raises(NotIndexedError, match=r"column day has no secondary index; .*: note \(by_note\)"):
-        look_up_value(storage, "day", "2026-01-01", "", 10)
+        look_up_values(storage, "day", ["2026-01-01"], "", 10)
     new_table(tmp_path / "bare")
     with pytest.raises(NotIndexedError, match="the table has none"):
-        look_up_value(LocalStorage(tmp_path / "bare"), "note", "x", "", 10)
+        look_up_values(LocalStorage(tmp_path / "bare"), "note", ["x"], "", 10)
 
 
 def test_a_token_of_another_question_is_refused(storage: LocalStorage, tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
     existing_table(tmp_path / "table").commit(notes("2026-01-02", 2, k4="x", k5="x"))
     create_index(load_config(file), SystemClock(), SystemIds(), "by_note", "note", lambda text: None)
-    page = look_up_value(storage, "note", "x", "", 2)
+    page = look_up_values(storage, "note", ["x"], "", 2)
     assert list(page.keys) == ["k3", "k4"]
-    rest = look_up_value(storage, "note", "x", page.next_token, 2)
+    rest = look_up_values(storage, "note", ["x"], page.next_token, 2)
     assert (list(rest.keys), rest.next_token) == (["k5"], "")
     for token, value in [(page.next_token, "a$b"), ("?", "x"), ("w6k=x", "x")]:
         with pytest.raises(PageTokenError, match="not from an answer to this question"):
-            look_up_value(storage, "note", value, token, 2)
+            look_up_values(storage, "note", [value], token, 2)
+
+
+@pytest.fixture
+def every(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[str | None, str]]:
+    """Gives the table rows of 40 values and of none, and its index ten file groups: their (value, key)."""
+    several = {f"n{number:03d}": None if number % 41 == 40 else f"v{number % 41}" for number in range(200)}
+    existing_table(tmp_path / "table").commit(notes("2026-01-02", 2, **several))
+    remade(tmp_path, monkeypatch, 10)
+    return [("a$b", "k1"), (None, "k2"), ("x", "k3"), *((value, key) for key, value in several.items())]
+
+
+def remade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+    monkeypatch.setattr(secondary_index_scan, "GROUPS_MIN", groups)
+    config = load_config(tmp_path / "orders.yaml")
+    create_index(config, SystemClock(), SystemIds(), "by_note", "note", lambda text: None)
+
+
+def pages_of(storage: LocalStorage, values: Sequence[str | None], limit: int) -> Iterator[ValuePage]:
+    token: str | None = None
+    while token is None or token:
+        page = look_up_values(storage, "note", values, token or "", limit)
+        yield page
+        token = page.next_token
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+def test_each_row_of_some_values_comes_once_with_its_value(
+    storage: LocalStorage, every: list[tuple[str | None, str]], limit: int
+) -> None:
+    asked = ["v3", "v17", "nowhere", "v4", "a$b", "v3", *(f"v{number}" for number in range(20, 40)), None]
+    pages = list(pages_of(storage, asked, limit))
+    assert all(len(page.keys) <= limit for page in pages)
+    found = [(asked[value], key) for page in pages for value, key in zip(page.values, page.keys, strict=True)]
+    assert sorted(found, key=repr) == sorted([row for row in every if row[0] in asked], key=repr)
+    # Equal values: the first one. Rows of a value follow each other.
+    assert 5 not in [value for page in pages for value in page.values]
+    order = [value for value, _ in found]
+    changes = sum(before != behind for before, behind in pairwise(order))
+    assert changes == len(set(order)) - 1
+    assert all(place is not None for page in pages for place in page.places)
+
+
+def test_an_index_with_another_number_of_groups_ends_the_pages_of_several_values(
+    storage: LocalStorage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    every: list[tuple[str | None, str]],
+) -> None:
+    asked = [f"v{number}" for number in range(40)]
+    several, one = next(pages_of(storage, asked, 2)), next(pages_of(storage, asked[:1], 2))
+    remade(tmp_path, monkeypatch, 3)
+    with pytest.raises(PageTokenError, match="made anew .* ask from the first page"):
+        look_up_values(storage, "note", asked, several.next_token, 2)
+    assert look_up_values(storage, "note", asked[:1], one.next_token, 2).keys
 
 
 # ------------------------------------------------------------- texts

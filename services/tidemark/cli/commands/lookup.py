@@ -1,17 +1,15 @@
-"""`tidemark lookup`: where keys live; a few keys as a table, a file of keys as CSV or JSON; the rows of a
-value, page by page.
+"""`tidemark lookup`: where keys live; a few keys as a table, a file of keys as CSV or JSON; the rows of some
+values page by page, those of a file of values as CSV or JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import codecs
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tidemark.cli.text_lines import LINE_BYTES_MAX, VALUES, bad_line, opened, text_batches
 from tidemark.console.arguments import Commands, add_command, whole_number
 from tidemark.console.errors import WRONG_USE, CliError
 from tidemark.console.output import Output, columns
@@ -20,10 +18,6 @@ from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KEY_BYTES_MAX: Final = 32_767
-"""An HFile, and so the record index, cannot hold longer ones."""
-_MARK: Final = codecs.BOM_UTF8
-"""What many programs put at the beginning of a text file; no part of the first key."""
 _SAY_EVERY_S: Final = 5.0
 _ROWS_DEFAULT: Final = 1_000
 _ROWS_MAX: Final = 10_000
@@ -41,10 +35,11 @@ def add(commands: Commands) -> None:
         "  tidemark lookup -c flights.yaml --file keys.txt > places.csv\n"
         "  tidemark lookup -c flights.yaml --file rows.parquet --column id --json > places.json\n"
         "  cut -f1 keys.tsv | tidemark lookup -c flights.yaml --file -\n"
-        "  tidemark lookup -c flights.yaml --where origin=EWR --limit 100\n\n"
-        "With --where, a page of the rows that have a value in a column with a secondary index: from the\n"
-        "coordinator, or from the table's files where none answers. docs/secondary-index.md has how values\n"
-        "are written.",
+        "  tidemark lookup -c flights.yaml --where origin=EWR --where origin=JFK --limit 100\n"
+        "  tidemark lookup -c flights.yaml --where-file tailnum=planes.txt > rows.csv\n\n"
+        "With --where, a page of the rows that have a value, or one of several, in a column with a\n"
+        "secondary index; with --where-file all rows of a file's values: from the coordinator, or from the\n"
+        "table's files where none answers. docs/secondary-index.md has how values are written.",
     )
     asked = lookup.add_mutually_exclusive_group(required=True)
     asked.add_argument(
@@ -57,7 +52,16 @@ def add(commands: Commands) -> None:
         "file by its name's end; prints CSV, or with --json one document, while it reads",
     )
     asked.add_argument(
-        "--where", metavar="COLUMN=VALUE", help="the rows with this value in an indexed column"
+        "--where",
+        action="append",
+        metavar="COLUMN=VALUE",
+        help="the rows with this value in an indexed column; given again: those with one of the values",
+    )
+    asked.add_argument(
+        "--where-file",
+        metavar="COLUMN=F",
+        help="all rows with one of the values in a file: text with one value a line (- is stdin); prints "
+        "CSV, or with --json one document, while it reads",
     )
     asked.add_argument("--where-null", metavar="COLUMN", help="the rows without a value in an indexed column")
     lookup.add_argument(
@@ -86,12 +90,15 @@ def run_lookup(options: argparse.Namespace) -> int:
     """Prints where the keys are. Exit code 0 also when keys are not in the table."""
     if options.column and not _is_parquet(options.file):
         raise CliError("--column names a column of a Parquet file: --file has none", WRONG_USE)
-    if options.where is not None or options.where_null is not None:
-        if options.partition is not None:
-            raise CliError("--partition is for KEY and --file: a value is looked up everywhere", WRONG_USE)
-        return _look_up_value(options)
+    by_value = options.where or options.where_file is not None or options.where_null is not None
+    if by_value and options.partition is not None:
+        raise CliError("--partition is for KEY and --file: a value is looked up everywhere", WRONG_USE)
+    if options.where or options.where_null is not None:
+        return _look_up_values(options)
     if options.limit is not None or options.page_token is not None:
         raise CliError("--limit and --page-token are for --where and --where-null", WRONG_USE)
+    if options.where_file is not None:
+        return _look_up_value_file(options)
     return _look_up_file(options) if options.file is not None else _look_up_keys(options)
 
 
@@ -115,38 +122,90 @@ def _look_up_keys(options: argparse.Namespace) -> int:
     return 0
 
 
-def _look_up_value(options: argparse.Namespace) -> int:
+def _look_up_values(options: argparse.Namespace) -> int:
     use_arrow_alone()
-    from tidemark.cli.value_lookup import rows_of_value
+    from tidemark.cli.value_lookup import answering, document
     from tidemark.config import load_config
 
-    column, equals, value = (options.where or "").partition("=")
-    if options.where is not None and not (column and equals):
-        raise CliError(f"--where {options.where}: write COLUMN=VALUE", WRONG_USE)
-    if options.where is None:
-        column, value = options.where_null, None
+    column, values = _asked(options)
     output = Output(options.json)
     limit, token = options.limit or _ROWS_DEFAULT, options.page_token or ""
-    document = rows_of_value(load_config(options.config), options.config, column, value, token, limit)
-    rows = [("KEY", "PARTITION", "FILE GROUP")]
-    for row in document["found"]:
+    with answering(load_config(options.config), options.config) as ask:
+        found = document(ask, column, values, token, limit)
+    several = len(values) > 1
+    rows = [("VALUE", "KEY", "PARTITION", "FILE GROUP")[not several :]]
+    for row in found["found"]:
         partition = "-" if row["partition_path"] is None else row["partition_path"] or "(none)"
-        rows.append((row["key"], partition, row["file_id"] or "-"))
-    output.answer(document, columns(rows))
-    if document["next_page_token"]:
-        output.say(f"there may be more: --page-token {document['next_page_token']}")
+        of_value = (row["value"],) if several else ()
+        rows.append((*of_value, row["key"], partition, row["file_id"] or "-"))
+    output.answer(found, columns(rows))
+    if found["next_page_token"]:
+        output.say(f"there may be more: --page-token {found['next_page_token']}")
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> tuple[str, list[str | None]]:
+    """The column and the values, each once."""
+    if not options.where:
+        return options.where_null, [None]
+    pairs = [_pair(text, "--where", "VALUE") for text in options.where]
+    names = sorted({column for column, _ in pairs})
+    if len(names) > 1:
+        raise CliError(f"--where names several columns: {', '.join(names)}; ask for one at a time", WRONG_USE)
+    return names[0], list(dict.fromkeys(value for _, value in pairs))
+
+
+def _pair(text: str, option: str, second: str) -> tuple[str, str]:
+    column, equals, rest = text.partition("=")
+    if not (column and equals):
+        raise CliError(f"{option} {text}: write COLUMN={second}", WRONG_USE)
+    return column, rest
+
+
+def _look_up_value_file(options: argparse.Namespace) -> int:
+    use_arrow_alone()
+    from tidemark.cli.value_lookup import COLUMNS, answering, answers
+    from tidemark.config import load_config
+    from tidemark.stream_runtime.clock import SystemClock
+
+    column, name = _pair(options.where_file, "--where-file", "F")
+    clock, output = SystemClock(), Output(options.json)
+    started_s = told_s = clock.monotonic_s()
+    written = _JsonAnswer(output) if options.json else _CsvAnswer(output, COLUMNS)
+    asked = rows = 0
+
+    def counted(batches: Iterator[pa.StringArray]) -> Iterator[pa.StringArray]:
+        nonlocal asked
+        for batch in batches:
+            yield batch
+            asked += len(batch)
+
+    with (
+        opened(name, "--where-file") as (file, called),
+        answering(load_config(options.config), options.config) as ask,
+    ):
+        for answer in answers(ask, column, counted(text_batches(file, called, VALUES))):
+            written.add(answer)
+            rows += len(answer)
+            now_s = clock.monotonic_s()
+            if now_s - told_s >= _SAY_EVERY_S:
+                told_s = now_s
+                output.say(f"{asked} values done, {rows} rows")
+    written.end(values=asked, rows=rows)
+    output.say(f"{asked} values, {rows} rows, in {clock.monotonic_s() - started_s:.1f} s")
     return 0
 
 
 def _look_up_file(options: argparse.Namespace) -> int:
     from tidemark.console.admin_client import connect
+    from tidemark.console.key_stream import COLUMNS
     from tidemark.stream_runtime.clock import SystemClock
 
     clock, output = SystemClock(), Output(options.json)
     count = rows = 0
     with _batches(options.file, options.column) as batches, connect(options.config) as client:
         started_s = told_s = clock.monotonic_s()
-        written = _JsonAnswer(output) if options.json else _CsvAnswer(output)
+        written = _JsonAnswer(output) if options.json else _CsvAnswer(output, COLUMNS)
         for answer in client.lookup_stream(batches, options.partition):
             written.add(answer)
             count, rows = count + len(answer), rows + len(answer) - answer["file_id"].null_count
@@ -154,7 +213,7 @@ def _look_up_file(options: argparse.Namespace) -> int:
             if now_s - told_s >= _SAY_EVERY_S:
                 told_s = now_s
                 output.say(f"{count} keys, {_rate(count, now_s - started_s)}")
-        written.end(count, rows)
+        written.end(keys=count, rows=rows)
         took_s = clock.monotonic_s() - started_s
     output.say(f"{count} keys, {rows} with a row, in {took_s:.1f} s ({_rate(count, took_s)})")
     return 0
@@ -167,20 +226,18 @@ def _rate(count: int, seconds: float) -> str:
 class _CsvAnswer:
     """Lines of CSV as the answers come, after a line with the names of the columns."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
+    def __init__(self, output: Output, schema: pa.Schema) -> None:
+        self._output, self._schema = output, schema
         self._is_first = True
 
     def add(self, answer: pa.RecordBatch) -> None:
         self._write(answer, header=self._is_first)
         self._is_first = False
 
-    def end(self, keys: int, rows: int) -> None:
-        """Writes the names of the columns if there was no key."""
+    def end(self, **_counts: int) -> None:
+        """Writes the names of the columns if there was no answer."""
         if self._is_first:
-            from tidemark.console.key_stream import COLUMNS
-
-            self._write(COLUMNS.empty_table(), header=True)
+            self._write(self._schema.empty_table(), header=True)
 
     def _write(self, answer: Any, header: bool) -> None:
         import pyarrow as pa
@@ -192,7 +249,7 @@ class _CsvAnswer:
 
 
 class _JsonAnswer:
-    """One document, written piece by piece: `found` with an object for each key, then the counts."""
+    """One document, written piece by piece: `found` with an object for each row, then the counts."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -201,13 +258,15 @@ class _JsonAnswer:
     def add(self, answer: pa.RecordBatch) -> None:
         from tidemark.stream_runtime.logging import one_line_json
 
-        self._output.piece(self._before + one_line_json(answer.to_pylist())[1:-1])
-        self._before = ", "
+        if len(answer):
+            self._output.piece(self._before + one_line_json(answer.to_pylist())[1:-1])
+            self._before = ", "
 
-    def end(self, keys: int, rows: int) -> None:
+    def end(self, **counts: int) -> None:
         """Writes the rest of the document."""
-        begin = self._before if keys == 0 else ""
-        self._output.piece(f'{begin}], "keys": {keys}, "rows": {rows}}}\n')
+        begin = "" if self._before == ", " else self._before
+        told = "".join(f', "{name}": {count}' for name, count in counts.items())
+        self._output.piece(f"{begin}]{told}}}\n")
 
 
 # ------------------------------------------------------------ files of keys
@@ -222,56 +281,12 @@ def _batches(name: str, column: str | None) -> Iterator[Iterator[pa.StringArray]
     """The file's keys in batches that a stream takes; the file is closed at the end. Raises CliError, also
     while batches are taken: for a line or row that is no key, with its number.
     """
-    if name == "-":
-        yield text_batches(sys.stdin.buffer, "stdin")
-        return
-    if not name:
-        raise CliError("--file names no file", WRONG_USE)
-    if not Path(name).is_file():
-        raise CliError(f"{name} is not a file", WRONG_USE)
     if _is_parquet(name):
-        yield parquet_batches(name, column)
+        with opened(name, "--file"):
+            yield parquet_batches(name, column)
         return
-    with Path(name).open("rb") as file:
-        yield text_batches(file, name)
-
-
-def text_batches(file: BinaryIO, name: str) -> Iterator[pa.StringArray]:
-    """Batches of the lines. Raises CliError for a line that is no key."""
-    import pyarrow as pa
-
-    from tidemark.console.key_stream import BATCH_BYTES, BATCH_KEYS
-
-    keys: list[str] = []
-    size = number = 0
-    while line := file.readline(_KEY_BYTES_MAX + len(_MARK) + len(b"\r\n") + 1):
-        number += 1
-        if number == 1 and not (line := line.removeprefix(_MARK)):
-            break
-        key = line.removesuffix(b"\n").removesuffix(b"\r")
-        if keys and (len(keys) == BATCH_KEYS or size + len(key) > BATCH_BYTES):
-            yield pa.array(keys, pa.string())
-            keys, size = [], 0
-        keys.append(_key_of(key, name, number))
-        size += len(key)
-    if keys:
-        yield pa.array(keys, pa.string())
-
-
-def _key_of(key: bytes, name: str, number: int) -> str:
-    where = f"{name}, line {number}"
-    if not key:
-        raise _bad(where, "is empty, and a record key is not")
-    if len(key) > _KEY_BYTES_MAX:
-        raise _bad(where, f"is longer than {_KEY_BYTES_MAX} bytes, which no record key is")
-    try:
-        return key.decode()
-    except UnicodeDecodeError as error:
-        raise _bad(where, f"is not UTF-8 ({error.reason} at byte {error.start})") from None
-
-
-def _bad(where: str, why: str) -> CliError:
-    return CliError(f"{where} {why}", WRONG_USE)
+    with opened(name, "--file") as (file, called):
+        yield text_batches(file, called)
 
 
 def parquet_batches(name: str, column: str | None) -> Iterator[pa.StringArray]:
@@ -317,10 +332,10 @@ def _check_column(keys: pa.StringArray, name: str, first: int) -> None:
     import pyarrow.compute as pc
 
     lengths = pc.fill_null(pc.binary_length(keys), 0).to_numpy()
-    bad = ((lengths == 0) | (lengths > _KEY_BYTES_MAX)).nonzero()[0]
+    bad = ((lengths == 0) | (lengths > LINE_BYTES_MAX)).nonzero()[0]
     if bad.size:
-        why = "is null or empty" if lengths[bad[0]] == 0 else f"is longer than {_KEY_BYTES_MAX} bytes"
-        raise _bad(f"{name}, row {first + int(bad[0]) + 1}", f"{why}, which no record key is")
+        why = "is null or empty" if lengths[bad[0]] == 0 else f"is longer than {LINE_BYTES_MAX} bytes"
+        raise bad_line(f"{name}, row {first + int(bad[0]) + 1}", f"{why}, which no record key is")
 
 
 def _bounded(keys: pa.StringArray, bytes_max: int) -> Iterator[pa.StringArray]:

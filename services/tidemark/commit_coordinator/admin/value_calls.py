@@ -1,6 +1,9 @@
-"""`LookupValue`: which rows have a value in an indexed column, from the table's files."""
+"""`LookupValue`: which rows have some values in an indexed column, from the table's files."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.refusals import BadRequestError, NotIndexedColumnError
@@ -10,21 +13,21 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.value_lookup import (
     ROWS_DEFAULT,
     ROWS_MAX,
+    VALUES_BYTES_MAX,
+    VALUES_MAX,
     NotIndexedError,
     PageTokenError,
-    look_up_value,
+    look_up_values,
 )
+
+_NOTHING_ASKED: Final = "give a value, or null: true for the rows without one, or any with some values"
 
 
 def lookup_value(storage: Storage, request: pb.LookupValueRequest) -> pb.LookupValueResponse:
-    """A page of rows. Raises BadRequestError, NotIndexedColumnError, and as `look_up_value`."""
-    wanted = request.WhichOneof("wanted")
-    if wanted is None or (wanted == "null" and not request.null):
-        raise BadRequestError("wanted", "give a value, or null: true for the rows without one")
-    value = request.value if wanted == "value" else None
+    """A page of rows. Raises BadRequestError, NotIndexedColumnError, and as `look_up_values`."""
     limit = min(request.page_size or ROWS_DEFAULT, ROWS_MAX)
     try:
-        page = look_up_value(storage, request.column, value, request.page_token, limit)
+        page = look_up_values(storage, request.column, _values(request), request.page_token, limit)
     except NotIndexedError as error:
         raise NotIndexedColumnError(str(error)) from error
     except ValueFormError as error:
@@ -45,4 +48,26 @@ def lookup_value(storage: Storage, request: pb.LookupValueRequest) -> pb.LookupV
         keys=page.keys,
         location=[0 if place is None else numbers[place] for place in page.places],
         next_page_token=page.next_token,
+        wanted=page.values if request.WhichOneof("wanted") == "any" else [],
     )
+
+
+def _values(request: pb.LookupValueRequest) -> Sequence[str | None]:
+    """What is asked for; None for the rows without a value. Raises BadRequestError."""
+    wanted = request.WhichOneof("wanted")
+    if wanted == "value":
+        return [request.value]
+    if wanted == "any":
+        values: list[str | None] = [*request.any.values, *([None] if request.any.null else [])]
+        size = sum(len(value.encode()) for value in request.any.values)
+        if len(values) > VALUES_MAX or size > VALUES_BYTES_MAX:
+            raise BadRequestError(
+                "any",
+                f"{len(values)} values of {size} bytes; at most {VALUES_MAX} of {VALUES_BYTES_MAX} bytes can "
+                "be asked for at once",
+            )
+        if values:
+            return values
+    if wanted == "null" and request.null:
+        return [None]
+    raise BadRequestError("wanted", _NOTHING_ASKED)

@@ -88,9 +88,11 @@ def group_of(value_prefixes: pa.StringArray, groups: int) -> npt.NDArray[np.int3
     return record_index_shard(value_prefixes, groups)
 
 
-def prefixes_of(keys: pa.StringArray) -> pa.StringArray:
-    """The prefix of each composite key. Raises CorruptFileError for a key that is none."""
-    parts = _split(keys, "")
+def prefixes_of(keys: pa.StringArray, source: str = "") -> pa.StringArray:
+    """The prefix of each composite key. `source` is what errors call their file. Raises CorruptFileError for
+    a key that is none.
+    """
+    parts = _split(keys, source)
     return _joined(pc.struct_field(parts, "text"), _END.encode())
 
 
