@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.interop.judge import HudiJudge
+from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_timeline_with_hudi import rows
 from tests.interop.verdict import assert_verify_agrees
 from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.commit.markers import Marker, MarkerType, create_marker, create_marker_list
 from tidemark.hudi_format.commit.rollback import rollback_pending
@@ -86,6 +89,36 @@ def test_hudi_goes_on_after_a_native_rollback(
     judge.upsert(table, rows(10, 20, 2))
     assert len(judge.snapshot(table)) == len(judge.snapshot(table, metadata=False)) == 30
     assert len(judge.record_index(table)) == 30
+    assert_verify_agrees(table, 30)
+    assert load_timeline(storage).pending() == ()
+
+
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_an_overwrite_of_hudis_whose_writer_died_is_rolled_back(
+    judge: HudiJudge, tmp_path: Path, table_type: str
+) -> None:
+    """A copy of the table has what INSERT_OVERWRITE writes before it commits: its writer is dead there."""
+    living, table = tmp_path / "living", tmp_path / "dead"
+    judge.create_table_with_spark(living, rows(0, 20, 0), table_type=table_type)
+    before = sorted(judge.snapshot(living), key=lambda row: str(row["id"]))
+    spark = SparkOperations(judge, living, foreign_writer_options(str(living)))
+    with spark.in_flight(rows(40, 4, 1), "insert_overwrite"):
+        shutil.copytree(living, table)
+    spark.close()
+    storage = LocalStorage(table)
+    [pending] = load_timeline(storage).pending()
+    assert pending.action is Action.REPLACE_COMMIT
+    assert [info.path for info in storage.walk("eu") if pending.requested in info.name]
+    generator = InstantGenerator(SystemClock())
+    generator.observe(load_timeline(storage).times() + load_timeline(storage, METADATA_TABLE_ROOT).times())
+    assert rollback_pending(Unfenced(storage), pending.requested, generator).rollback_instant is not None
+    assert [info.path for info in storage.walk("") if pending.requested in info.name] == []
+    for metadata in (True, False):
+        found = judge.snapshot(table, metadata=metadata)
+        assert sorted(found, key=lambda row: str(row["id"])) == before
+    assert_verify_agrees(table, 20)
+    judge.upsert(table, rows(10, 20, 2))
+    assert len(judge.snapshot(table)) == len(judge.record_index(table)) == 30
     assert_verify_agrees(table, 30)
     assert load_timeline(storage).pending() == ()
 

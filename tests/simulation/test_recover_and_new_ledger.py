@@ -28,12 +28,16 @@ from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
 )
+from tidemark.hudi_format.commit.heartbeat import heartbeat_path
+from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.errors import LockHeldError, UnsupportedTableError
+from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
 from tidemark.hudi_format.publication.locate import open_publication, read_lock
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.timeline import Action, load_timeline
 from tidemark.hudi_format.validation import check_servable
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.table_identity import known_ledger_id
@@ -192,6 +196,22 @@ def test_new_ledger_rolls_back_what_the_dead_coordinator_left_and_frees_its_lock
     second_epoch(path)
     path.run_until_idle()
     check_end(path)
+
+
+def test_new_ledger_rolls_back_an_overwrite_of_another_engine_that_died(
+    path: CommitPath, config: TableConfigFile
+):
+    first_epoch(path)
+    path.run_until_idle()
+    lose_topics(path)
+    by, instant = Unfenced(path.storage), instant_from_ms(path.clock.now_ms())
+    path.storage.touch(heartbeat_path(instant))
+    create_inflight(by, create_requested(by, instant, Action.REPLACE_COMMIT))
+    with pytest.raises(PendingWriteError, match=instant):
+        new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    path.clock.advance(121)
+    assert new_ledger(config, path.client, path.storage, path.clock, path.ids).rolled_back == [instant]
+    assert load_timeline(path.storage).pending() == ()
 
 
 def test_new_ledger_of_a_table_without_commits_starts_at_epoch_0(path: CommitPath, config: TableConfigFile):

@@ -1,4 +1,5 @@
-"""Rolls back a pending write of the table: the data commit of an epoch's attempt that became void.
+"""Rolls back a pending write of the table: the data commit of an epoch's attempt that became void, or what
+another engine's dead writer left.
 
 T is the instant that is rolled back, R the rollback. Before the first step the caller closes the attempt
 (`Term.close_attempt`), so that none of its writers publishes anything afterwards, and takes the table's lock.
@@ -43,6 +44,7 @@ from tidemark.hudi_format.storage.base import Storage, join_path, name_of, paren
 from tidemark.hudi_format.timeline import (
     DATA_ROOT,
     METADATA_TABLE_ROOT,
+    WRITTEN,
     Action,
     Instant,
     State,
@@ -60,7 +62,6 @@ from tidemark.hudi_format.timeline.service_records import (
 )
 
 METADATA_TABLE: Final = ".hoodie/metadata"
-_ROLLED_BACK: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class RollbackOutcome:
 def rollback_pending(
     by: Publisher, requested: str, generator: InstantGenerator, *, search: bool = False
 ) -> RollbackOutcome:
-    """Rolls back the pending commit or deltacommit T = `requested`; the table may be without metadata table.
+    """Rolls back the pending write T = `requested` (`WRITTEN`); the table may be without metadata table.
 
     If neither T nor a rollback of T is on the data timeline, no R is made: T's files are deleted, then its
     markers and its heartbeat.
@@ -86,9 +87,9 @@ def rollback_pending(
     the markers, and files that T's writers made afterwards have none. When T is no longer on the timeline
     such files are looked for by name in every partition.
 
-    Hold the table's lock. Raises `TimelineConflictError` when T is completed or is neither commit nor
-    deltacommit, `CorruptFileError` when a marker names a file that is not T's, `FencedOutError` after the end
-    of the coordinator's term.
+    Hold the table's lock. Raises `TimelineConflictError` when T is completed or is no write,
+    `CorruptFileError` when a marker names a file that is not T's, `FencedOutError` after the end of the
+    coordinator's term.
     """
     if not is_instant_time(requested):
         raise TimelineConflictError(f"{requested!r} is no instant time")
@@ -96,7 +97,7 @@ def rollback_pending(
     data = load_timeline(storage)
     metadata = load_timeline(storage, METADATA_TABLE_ROOT)
     target = data.find(requested)
-    if target is not None and (target.is_completed or target.action not in _ROLLED_BACK):
+    if target is not None and (target.is_completed or target.action not in WRITTEN):
         raise TimelineConflictError(f"{target.file_name} is no pending write: it cannot be rolled back")
     work = _Work(by, requested, search and target is None)
     rollback = _pending_rollback(storage, data, requested)

@@ -18,11 +18,10 @@ from typing import Final
 from tidemark.hudi_format.commit.heartbeat import INTERVAL_MS, MISSES_TOLERATED
 from tidemark.hudi_format.model import is_instant_time
 from tidemark.hudi_format.storage.base import name_of
-from tidemark.hudi_format.timeline import Action, Timeline
+from tidemark.hudi_format.timeline import WRITTEN, Timeline
 
 DEAD_AFTER_MS: Final = INTERVAL_MS * MISSES_TOLERATED
 LEFT_AFTER_MS: Final = 60 * 60_000
-_ROLLED_BACK: Final = (Action.COMMIT, Action.DELTA_COMMIT)
 
 
 def dead_instants(
@@ -33,14 +32,14 @@ def dead_instants(
     begun_ms: Callable[[str], int | None],
     beaten_ms: Callable[[str], int | None],
 ) -> list[str]:
-    """Requested times of the data timeline's pending commits and deltacommits that no writer finishes.
+    """Requested times of the data timeline's pending writes (`WRITTEN`) that no writer finishes.
 
     ``own``: our own pending instants. ``now_ms``: the storage's time now (Unix epoch); it is asked where
     there is a pending write, and before the times of files: what is written later is not dead. ``begun_ms``,
     ``beaten_ms``: requested time -> when its requested file was made, and its last beat, by the same clock;
     None where the file is not there.
     """
-    pending = [instant.requested for instant in timeline.pending(*_ROLLED_BACK)]
+    pending = [instant.requested for instant in timeline.pending(*WRITTEN)]
     foreign = [requested for requested in pending if requested not in own]
     if not foreign:
         return []

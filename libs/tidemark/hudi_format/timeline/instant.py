@@ -51,6 +51,11 @@ class Action(Enum):
         return self in _WRITE_ACTIONS
 
 
+WRITTEN: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
+"""A pending instant of one of these is a failed write once its writer is dead. Pending table services are
+plans, which are carried out again (FORMAT.md, section 9.1). A pending replacecommit overwrites or deletes
+partitions: a clustering is one only once it is completed.
+"""
 _COMPLETED_WORDS: Final[Mapping[Action, str]] = {
     Action.COMPACTION: "commit",
     Action.CLUSTERING: "replacecommit",

@@ -79,11 +79,11 @@ def _never_ran(config: TableConfigFile, output: Output) -> int:
     from tidemark.hudi_format.publication.locate import read_lock
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.hudi_format.table_config import PROPERTIES_PATH
-    from tidemark.hudi_format.timeline import Action, load_timeline
+    from tidemark.hudi_format.timeline import WRITTEN, load_timeline
 
     storage = open_storage(config.table.path)
     if storage.exists(PROPERTIES_PATH):
-        pending = load_timeline(storage).pending(Action.COMMIT, Action.DELTA_COMMIT)
+        pending = load_timeline(storage).pending(*WRITTEN)
         if pending or read_lock(storage) is not None:
             what = f"commit {pending[0].requested} is pending" if pending else "its lock is held"
             raise CliError(

@@ -73,7 +73,7 @@ from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.publication.port import Publication, Term
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import WRITTEN
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.identity import judged_instants
 from tidemark.ledger_client.table_identity import TABLE_ID, moved_or_copied_text
@@ -242,7 +242,7 @@ def former_state(
 
 
 def _refuse_live_writers(publication: Publication, clock: Clock) -> None:
-    pending = load_timelines(publication.storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT)
+    pending = load_timelines(publication.storage).data.pending(*WRITTEN)
     # The storage's clock may be ahead of what it said at a writer's last heartbeat.
     now_ms = min(publication.now_ms(), clock.now_ms()) if pending else 0
     for instant in pending:
@@ -255,7 +255,7 @@ def _refuse_live_writers(publication: Publication, clock: Clock) -> None:
 
 def _roll_back_dead(term: Term, generator: InstantGenerator) -> list[str]:
     rolled_back = []
-    for instant in load_timelines(term.storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT):
+    for instant in load_timelines(term.storage).data.pending(*WRITTEN):
         rollback_pending(term, instant.requested, generator)
         rolled_back.append(instant.requested)
     return rolled_back

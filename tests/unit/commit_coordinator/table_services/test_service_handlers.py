@@ -7,27 +7,24 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tests.interop.read_table import ReadTable
 from tests.service_actions import EVERYTHING_NOW, DiedError
-from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story, plain
+from tests.unit.commit_coordinator.table_services.story import HOUR_S, Story, plain
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services import cleans, compactions
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import completed_file, create_requested
-from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.table_view import TableView
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.avro_records import (
     decode_commit_metadata,
     encode_commit_metadata,
@@ -288,46 +285,6 @@ def test_our_files_go_when_another_engine_completed_the_instant(story: Story, ki
     assert story.storage.exists(join_path(folder, theirs.path))
     assert all(story.storage.exists(join_path(folder, stat.path)) for stat in others)
     assert plain(story.hudi_rows(story.listed_folders())) == story.live
-
-
-def test_the_dead_write_of_another_engine_is_rolled_back(story: Story):
-    pending = story.writer.prepare(
-        pa.Table.from_pylist([{"id": "z", "region": "eu", "ts": 99, "name": "z"}], schema=ARROW)
-    )
-    requested = pending.instant.requested
-    story.pass_by(100)
-    assert not story.served.act(ServiceKind.ROLLBACK), "its writer may live"
-    story.later()
-    assert story.served.act(ServiceKind.ROLLBACK)
-    assert load_timeline(story.storage).find(requested) is None
-    assert not story.storage.exists(heartbeat.heartbeat_path(requested))
-    assert len(load_timeline(story.storage).completed(Action.ROLLBACK)) == 1
-    story.check()
-    assert not story.served.act(ServiceKind.ROLLBACK)
-    assert story.served.act(ServiceKind.COMPACT_INDEX)
-    story.check()
-
-
-def test_a_half_committed_write_of_another_engine_holds_the_index_back(story: Story):
-    pending = story.writer.prepare(
-        pa.Table.from_pylist([{"id": "z", "region": "eu", "ts": 99, "name": "z"}], schema=ARROW)
-    )
-    finish_metadata_only(story, pending)
-    assert not story.served.act(ServiceKind.COMPACT_INDEX)
-    assert "pending in the table" in story.served.dropped
-    assert story.served.act(ServiceKind.COMPACT_DATA), "it merges nothing of that"
-    story.check()
-    story.later()
-    assert story.served.act(ServiceKind.ROLLBACK), "it alone ends that"
-    assert story.served.act(ServiceKind.COMPACT_INDEX)
-    story.check()
-
-
-def finish_metadata_only(story: Story, pending) -> None:
-    by = Unfenced(story.storage)
-    inflight = begin_delta_commit(by, pending.instant.requested)
-    story.writer._instants.observe(load_timeline(story.storage, METADATA_TABLE_ROOT).times())
-    complete_delta_commit(by, inflight, story.writer._instants.next(), pending.index_metadata)
 
 
 def test_an_operator_gets_a_compaction_that_is_not_due(story: Story):

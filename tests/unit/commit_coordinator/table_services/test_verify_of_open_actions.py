@@ -14,10 +14,10 @@ import pytest
 from tests.service_actions import DiedError
 from tests.simulation.clocked_storage import ClockedStorage
 from tests.unit.commit_coordinator.table_services.story import ARROW, Story
+from tests.unit.commit_coordinator.table_services.test_dead_writes import finish_metadata_only
 from tests.unit.commit_coordinator.table_services.test_service_handlers import (
     CLEANS,
     COMPACTIONS,
-    finish_metadata_only,
     prepare_for,
 )
 from tidemark.commit_coordinator.table_services import compactions

@@ -81,7 +81,7 @@ def generator() -> InstantGenerator:
 
 
 @pytest.mark.parametrize("metadata", ["absent", "requested", "inflight", "completed"])
-@pytest.mark.parametrize("action", [Action.COMMIT, Action.DELTA_COMMIT])
+@pytest.mark.parametrize("action", [Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT])
 @pytest.mark.parametrize("requested_only", [False, True])
 def test_nothing_of_the_instant_is_left_and_a_rollback_says_so(
     metadata: str, action: Action, requested_only: bool
@@ -189,8 +189,9 @@ def test_a_completed_or_foreign_instant_is_not_touched() -> None:
     storage = InMemoryStorage()
     commit_in_flight(storage)
     create_requested(Unfenced(storage), "20251231000009000", Action.COMPACTION, b"plan")
+    create_requested(Unfenced(storage), "20251231000009001", Action.CLUSTERING, b"plan")
     before = [(info.path, info.mtime_ms) for info in storage.walk("")]
-    for instant in (EARLIER, "20251231000009000", "../x"):
+    for instant in (EARLIER, "20251231000009000", "20251231000009001", "../x"):
         with pytest.raises(TimelineConflictError):
             rollback_pending(Unfenced(storage), instant, generator())
     assert [(info.path, info.mtime_ms) for info in storage.walk("")] == before
