@@ -300,7 +300,7 @@ def test_a_table_that_was_left_is_brought_back_with_flat_memory(
         # The instants of other processes are above the plan's.
         story.clock.advance(10.0)
         handed, engine = Handed(story.served, kind), Measured(story)
-        settings = MergeSettings(str(story.path), TASK_MEMORY, 0.25, str(tmp_path))
+        settings = MergeSettings(str(story.path), TASK_MEMORY, str(tmp_path))
         assert ServicesLoop(handed, engine, settings).run_once(0.0, threading.Event()), handed.failures
         assert engine.commits_beside > 0
         assert handed.report is not None

@@ -37,6 +37,7 @@ from tidemark.stream_runtime.platform.spark_env import (
 from tidemark.stream_writer import cluster
 from tidemark.stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
 from tidemark.stream_writer.executor_archive import write_archive
+from tidemark.stream_writer.merge_tasks import merge_tasks
 from tidemark.stream_writer.task_entry import (
     BIN_RUNNER,
     ROWS_RUNNER,
@@ -65,8 +66,6 @@ _SERVICES_GROUP: Final = "tidemark-services"
 _REBUILD_GROUP: Final = "tidemark-rebuild"
 _TELL_EVERY_S: Final = 5.0
 _SERVICES_POOL: Final = "services"
-# Services that are behind get so much, whatever share is configured.
-SHARE_BEHIND: Final = 0.5
 _MESSAGE_CHARS_MAX: Final = 4_000
 
 # The writer rests on these, so the section spark: may not set them.
@@ -123,7 +122,7 @@ def session_settings(
 
 def service_slots(slots: int, share: float) -> int:
     """How many tasks of table services may run at once beside `slots` tasks of epochs; at least one."""
-    return max(1, int(slots * max(share, SHARE_BEHIND)))
+    return merge_tasks(slots, slots, share, is_behind=True)
 
 
 def _local_slots(text: str) -> int:
@@ -166,6 +165,11 @@ class SparkEngine:
     def slots(self) -> int:
         """How many tasks of epochs run at once."""
         return self._slots or int(self._context.defaultParallelism)
+
+    @property
+    def merges_max(self) -> int:
+        """How many merges leave epochs a slot. A local session has slots for merges alone, a cluster not."""
+        return self.slots if self._slots else max(self.slots - 1, 1)
 
     def run_epoch_job(
         self, tasks: Sequence[bytes], partitions: int, timeout_s: float = JOB_TIMEOUT_S

@@ -65,7 +65,6 @@ def services_loop(
     settings = MergeSettings(
         open_storage(config.table.path).base_uri,
         services.task_memory_bytes,
-        services.share,
         "" if scratch is None else str(scratch),
     )
     return ServicesLoop(coordinator, engine, settings, reached)

@@ -308,7 +308,7 @@ class SimulatedEngine:
 class _InProcess:
     """`MergeEngine` without processes: the merges of a bin one after the other, on this thread."""
 
-    slots = _SLOTS
+    slots = merges_max = _SLOTS
 
     def __init__(self, files_of: Callable[[str], ServiceFiles]) -> None:
         self._files_of = files_of
@@ -361,7 +361,7 @@ class WriterActor:
         self.services = ServicesLoop(
             services,
             _InProcess(lambda token: files_of(cast(Any, self._storage), token)),
-            MergeSettings(self._uri, config.table_services.task_memory_bytes, 1.0),
+            MergeSettings(self._uri, config.table_services.task_memory_bytes),
             self._reached,
             keep_s=_NEVER_S,
         )

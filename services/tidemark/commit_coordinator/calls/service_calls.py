@@ -57,7 +57,8 @@ class ServiceCalls:
             plan_path=planned.plan_path,
             plan_sha256=planned.plan_sha256,
             token=found.token,
-            share=found.share,
+            share=found.granted.share,
+            behind=found.granted.is_behind,
             ledger=self._ledger,
         )
 

@@ -33,14 +33,22 @@ class ServiceReport:
 
 
 @dataclass(frozen=True)
+class GrantedSlots:
+    """``share``: the part of a worker's task slots. ``is_behind``: compactions do not keep up."""
+
+    share: float
+    is_behind: bool = False
+
+
+@dataclass(frozen=True)
 class OfferedService:
-    """An action whose tasks wait for somebody; with ``token`` they prepare files. ``share``: which part of
-    its task slots the worker may use.
+    """An action whose tasks wait for somebody; with ``token`` they prepare files. ``granted``: what of its
+    task slots the worker may use.
     """
 
     planned: ServicePlanned
     token: str
-    share: float
+    granted: GrantedSlots
 
 
 @dataclass(frozen=True)
@@ -98,11 +106,12 @@ class ServiceHandoff:
             self._open[service.planned.service] = _Open(service)
             self._changed.notify_all()
 
-    def set_share(self, share: float) -> None:
-        """Workers get this share from now on, each when it begins or goes on with an action."""
+    def grant(self, granted: GrantedSlots) -> None:
+        """Workers get these slots from now on, each when it begins or goes on with an action."""
         with self._changed:
             for found in self._open.values():
-                found.offered = replace(found.offered, share=share)
+                if found.offered.granted != granted:
+                    found.offered = replace(found.offered, granted=granted)
 
     def is_worked_on(self, number: int) -> bool:
         """Whether a worker has the action, or has reported it."""

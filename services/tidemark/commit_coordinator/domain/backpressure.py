@@ -5,7 +5,7 @@ trigger. Compactions are behind from `BEHIND` on, and no slice should ever reach
 
     level       from    what is done
     NONE                nothing
-    SHARE       2.0     compactions get half of the task slots
+    SHARE       2.0     compactions get half of the task slots, a task more at least (`merge_tasks`)
     STRETCHED   2.2     the interval of epochs grows, up to ten seconds: fewer and larger log files
     SLOWED      2.5     tagging rests for a part of the time, from 2.95 on all the time
 
@@ -38,7 +38,6 @@ from tidemark.commit_coordinator.domain.slice_stats import GroupName, SliceStats
 
 BOUND: Final = 3.0
 BEHIND: Final = 2.0
-RAISED_SHARE: Final = 0.5
 STRETCHED_MS: Final = 10_000
 STALLED_MS: Final = 600_000
 """Tagging does not wait longer than this without a compaction that gets on."""
@@ -83,26 +82,46 @@ _LEAVES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LoadRule:
-    """What triggers a compaction: a number of log files, their bytes, or their part of the base file's."""
+    """What triggers a compaction: a number of log files, their bytes, or their part of the base file's.
+
+    ``log_bytes``: None where the bytes of all slices together trigger it, and no slice's own: those of the
+    metadata table. Example: the index has 1 GB in 50 base files, and a new data partition's file group of it
+    gets all inserts. With 24 MiB it has three times what its own base file would call for, but nothing is
+    compacted before all log files have 300 MB: tagging must not wait at 24 MiB. ``ratio_from``: together they
+    count from so many bytes on.
+    """
 
     log_files: int
-    log_bytes: int
+    log_bytes: int | None
     log_ratio: float
+    ratio_from: int = 0
 
     def loads(self, slice_: SliceStats) -> tuple[float, float]:
         """The load by the number of log files, and by their bytes."""
+        by_files = slice_.log_count / self.log_files
+        if self.log_bytes is None:
+            return by_files, 0.0
         enough = max(min(self.log_bytes, self.log_ratio * slice_.base_bytes), _LOG_BYTES_MIN)
-        return slice_.log_count / self.log_files, slice_.log_bytes / enough
+        return by_files, slice_.log_bytes / enough
+
+    def load_together(self, slices: Sequence[SliceStats]) -> float:
+        """The load of all slices by their bytes, where these count together; else 0.0."""
+        if self.log_bytes is not None or not slices:
+            return 0.0
+        enough = sum(max(self.log_ratio * slice_.base_bytes, _LOG_BYTES_MIN) for slice_ in slices)
+        return sum(slice_.log_bytes for slice_ in slices) / max(enough, self.ratio_from)
 
 
 @dataclass(frozen=True, slots=True)
 class SliceLoad:
     """The load of one table's slices, those aside that were above `BOUND` at the listing.
 
-    ``reach``: where the worst slice can get, ``files``: the same by the number of log files alone. ``worst``:
-    that slice. ``left_behind``: the greatest load of the slices that were left out.
+    ``now``: that of the worst slice. ``reach``: where it can get, ``files``: the same by the number of log
+    files alone. ``worst``: that slice; None where all together are worse. ``left_behind``: the greatest load
+    of what was left out.
     """
 
+    now: float = 0.0
     reach: float = 0.0
     files: float = 0.0
     worst: GroupName | None = None
@@ -120,6 +139,7 @@ class LoadWatch:
         self._held: frozenset[GroupName] = frozenset()
         self._listing = 0
         self._growths: deque[float] = deque(maxlen=_COMMITS)
+        self._together, self._together_left_out = 0.0, False
         self._load = SliceLoad()
 
     def look(
@@ -141,6 +161,7 @@ class LoadWatch:
             known = self._loads.get(slice_.group)
             if known is None or known[0] is not slice_:
                 growth = max(growth, self._note(slice_))
+        growth = max(growth, self._note_together(slices))
         if growth > 0.0:
             self._growths.append(growth)
         self._load = self._sum()
@@ -151,6 +172,8 @@ class LoadWatch:
         for slice_ in slices:
             self._note(slice_)
         self._left_out = {group for group in self._loads if self._is_above(group)}
+        self._note_together(slices)
+        self._together_left_out = self._together >= BOUND
 
     def _is_above(self, group: GroupName) -> bool:
         _, *loads = self._loads.get(group, (None, 0.0))
@@ -162,6 +185,11 @@ class LoadWatch:
         before = self._loads.get(slice_.group)
         self._loads[slice_.group] = (slice_, *loads)
         return max(loads) - (max(before[1:]) if before is not None else 0.0)
+
+    def _note_together(self, slices: Sequence[SliceStats]) -> float:
+        before, self._together = self._together, self._rule.load_together(slices)
+        self._together_left_out = self._together_left_out and self._together >= BEHIND
+        return self._together - before
 
     def _sum(self) -> SliceLoad:
         files = worst_load = left_behind = 0.0
@@ -180,10 +208,15 @@ class LoadWatch:
                 worst, worst_load = group, load
             if by_files > files:
                 files = by_files
+        if self._together_left_out:
+            left_behind = max(left_behind, self._together)
+        elif self._together > worst_load:
+            worst, worst_load = None, self._together
         if worst_load < 1.0:
             return SliceLoad(left_behind=left_behind)
         reach = worst_load + _COMING * max(self._growths, default=0.0)
-        return SliceLoad(reach, min(files + _COMING / self._rule.log_files, reach), worst, left_behind)
+        by_files = min(files + _COMING / self._rule.log_files, reach)
+        return SliceLoad(worst_load, reach, by_files, worst, left_behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +248,7 @@ class Backpressure:
 
     @property
     def raises_share(self) -> bool:
-        """Whether compactions get `RAISED_SHARE` of the task slots, or more where more is configured."""
+        """Whether compactions get more task slots than usual."""
         return self.level is not BackpressureLevel.NONE
 
     @property
@@ -284,11 +317,10 @@ def _is_stalled(compactions: Compactions, since_ms: int, now_ms: int) -> bool:
 
 def _reason(worst: Compactions) -> str:
     load = worst.load
-    if load.left_behind > load.reach or load.worst is None:
+    if load.left_behind > load.reach:
         return (
             f"{worst.name} is behind: file groups that were not compacted for long have "
             f"{load.left_behind:.1f} times what triggers it"
         )
-    partition, file_id = load.worst
-    where = f"{partition}/{file_id}" if partition else file_id
+    where = "all file groups together" if load.worst is None else "/".join(filter(None, load.worst))
     return f"{worst.name} is behind: {where} may soon have {load.reach:.1f} times what triggers it"

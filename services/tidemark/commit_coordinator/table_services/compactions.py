@@ -248,8 +248,7 @@ class CompactIndex(_Compaction):
         )
 
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
-        slices, ended_ms = self._placement.snapshot(), facts.ended_ms.get(self.kind)
-        since_last_ms = None if ended_ms is None else now_ms - ended_ms
+        slices, since_last_ms = self._placement.snapshot(), facts.since_last_ms(self.kind, now_ms)
         look = partial(self._rule.reason, slices.index, now_ms, since_last_ms)
         return self._looked(now_ms, len(slices.index), look) if slices.is_listed else None
 
@@ -298,8 +297,8 @@ class CompactData(_Compaction):
         self._found: SizedFiles = {}
 
     def due(self, facts: ServiceFacts, now_ms: int) -> str | None:
-        slices, ended_ms = self._placement.snapshot(), facts.ended_ms.get(self.kind)
-        too_soon = ended_ms is not None and now_ms - ended_ms < self._min_ms
+        slices, since_last_ms = self._placement.snapshot(), facts.since_last_ms(self.kind, now_ms)
+        too_soon = since_last_ms is not None and since_last_ms < self._min_ms
 
         def look() -> str | None:
             due = due_groups(slices, self._rule, now_ms)

@@ -24,11 +24,20 @@ from tidemark.hudi_format.storage.base import Names
 @dataclass(frozen=True)
 class ServiceFacts:
     """What `due` may look at. ``ended_ms``: when the last action of each kind ended, committed or void, since
-    this coordinator started (Unix epoch).
+    this coordinator started (Unix epoch). ``behind``: kinds that do not keep up (`ServicePressure.behind`),
+    which do not wait between two actions.
     """
 
     state: FoldState
     ended_ms: Mapping[ServiceKind, int]
+    behind: frozenset[ServiceKind] = frozenset()
+
+    def since_last_ms(self, kind: ServiceKind, now_ms: int) -> int | None:
+        """How long ago the kind's last action ended; None where it need not wait for the next one: there was
+        none, or the kind is behind.
+        """
+        ended_ms = self.ended_ms.get(kind)
+        return None if ended_ms is None or kind in self.behind else now_ms - ended_ms
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.service_handoff import GrantedSlots
 from tidemark.commit_coordinator.domain.backpressure import (
-    RAISED_SHARE,
+    BEHIND,
     Backpressure,
     Compactions,
     LoadRule,
@@ -22,8 +23,6 @@ from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.epoch_protocol.state import FoldState
 
 _EVERY_MS: Final = 1_000
-# A shard's log files above this are behind, however large its base file is.
-_INDEX_LOG_BYTES: Final = 256 << 20
 AHEAD_MS: Final = 5_000
 """An action that waits longer for the clock is ahead of it: another engine's clock is, or ours was."""
 FAILING: Final = 3
@@ -49,16 +48,17 @@ class ServicePressure:
             rule = LoadRule(data.log_files, data.log_bytes, data.log_ratio)
             self._watches[ServiceKind.COMPACT_DATA] = LoadWatch(rule)
         if config.enabled and index.enabled:
-            rule = LoadRule(index.log_files, _INDEX_LOG_BYTES, index.log_ratio)
+            rule = LoadRule(index.log_files, None, index.log_ratio, index.ratio_from_bytes)
             self._watches[ServiceKind.COMPACT_INDEX] = LoadWatch(rule)
         self._next_ms = 0
+        self.behind: frozenset[ServiceKind] = frozenset()
+        """The kinds of which a file group reached twice the trigger."""
         self.now = Backpressure(interval_ms=interval_ms)
 
     @property
-    def share(self) -> float:
-        """The part of a worker's task slots that merges may take now."""
-        share = self._config.share
-        return max(share, RAISED_SHARE) if self.now.raises_share else share
+    def granted(self) -> GrantedSlots:
+        """What merges may take of a worker's task slots now."""
+        return GrantedSlots(self._config.share, self.now.raises_share)
 
     def look(self, state: FoldState, seen: SeenServices, now_ms: int) -> None:
         """Decides anew, once a second."""
@@ -69,10 +69,13 @@ class ServicePressure:
         if not slices.is_listed:
             return
         compactions: list[Compactions] = []
+        behind: set[ServiceKind] = set()
         for kind, watch in self._watches.items():
             is_data = kind is ServiceKind.COMPACT_DATA
             of_kind, held = (slices.data, slices.left_out) if is_data else (slices.index, frozenset())
             load = watch.look(of_kind, slices.listing, held)
+            if max(load.now, load.left_behind) >= BEHIND:
+                behind.add(kind)
             noted = seen.kind(kind)
             # What can make no compaction now must not hold tagging up: nothing would end that.
             waits = noted.found_nothing or self._waits_for_clocks(state, seen, kind, now_ms)
@@ -80,6 +83,7 @@ class ServicePressure:
             works = not (state.services_paused or failures >= FAILING or waits)
             progress_ms = self._progress_ms(state, seen, kind, now_ms)
             compactions.append(Compactions(kind.value, load, works, progress_ms))
+        self.behind = frozenset(behind)
         self.now = decide_backpressure(self.now, compactions, self._interval_ms, now_ms)
 
     def _waits_for_clocks(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> bool:

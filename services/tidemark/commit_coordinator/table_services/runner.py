@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from tidemark.commit_coordinator.calls.service_handoff import (
+    GrantedSlots,
     OfferedService,
     ServiceHandoff,
     ServiceNews,
@@ -111,7 +112,7 @@ class ServiceRunner:
     ) -> None:
         self._context, self._handoff = context, handoff
         self.rules, self._pressure = rules, pressure
-        self._share = rules.share
+        self._granted = GrantedSlots(rules.share)
         self.handlers: Mapping[ServiceKind, ServiceHandler] = {handler.kind: handler for handler in handlers}
         self.ended: dict[ServiceKind, EndedAction] = {}
         self._asked = AskedRuns()
@@ -177,7 +178,8 @@ class ServiceRunner:
         seen.due = self._due(state, observed, now_ms) if self.rules.enabled else {}
         if self._pressure is not None:
             self._pressure.look(state, seen, now_ms)
-            self._set_share(self._pressure.share)
+            self._granted = self._pressure.granted
+            self._handoff.grant(self._granted)
 
     @property
     def backpressure(self) -> Backpressure:
@@ -191,11 +193,6 @@ class ServiceRunner:
     def tagging_rests(self, now_ms: int) -> str:
         """Why assigners rest at this moment; "" when they do not."""
         return self.backpressure.words if self.backpressure.rests(now_ms) else ""
-
-    def _set_share(self, share: float) -> None:
-        if share != self._share:
-            self._share = share
-            self._handoff.set_share(share)
 
     def carry_out(self, action: ServiceAction, observed: Observed) -> None:
         """Carries the action out. Raises SupersededError, DivergedError, and what Kafka raises."""
@@ -237,7 +234,9 @@ class ServiceRunner:
         seen, due = observed.services, dict.fromkeys(asked, "asked for")
         if state.services_paused:
             return due
-        facts = ServiceFacts(state, {kind: kept.ended_ms for kind, kept in seen.kinds.items()})
+        ended_ms = {kind: kept.ended_ms for kind, kept in seen.kinds.items()}
+        behind = frozenset[ServiceKind]() if self._pressure is None else self._pressure.behind
+        facts = ServiceFacts(state, ended_ms, behind)
         # Whose last action ended first is first: kinds that are always due must not keep the others waiting.
         for kind, handler in sorted(
             self.handlers.items(), key=lambda handled: seen.kind(handled[0]).ended_ms
@@ -334,7 +333,7 @@ class ServiceRunner:
         noted.decide_at_ms = instant_to_ms(planned.instant) + self.rules.clock_skew_ms
         if self._handler(planned.kind).has_tasks:
             token = self._context.publishing.open_service(planned.service)
-            self._handoff.offer(OfferedService(planned, token, self._share))
+            self._handoff.offer(OfferedService(planned, token, self._granted))
             noted.offered, noted.reported = True, False
 
     def _decide(self, action: DecideService, seen: SeenServices) -> None:

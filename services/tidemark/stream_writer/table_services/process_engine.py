@@ -25,6 +25,10 @@ class ProcessEngine:
     def slots(self) -> int:
         return self._slots
 
+    @property
+    def merges_max(self) -> int:
+        return self._slots
+
     def run_bins(self, bins: Sequence[bytes]) -> list[bytes]:
         try:
             with ThreadPoolExecutor(max_workers=max(len(bins), 1)) as pool:

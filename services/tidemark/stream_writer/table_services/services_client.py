@@ -62,7 +62,7 @@ class GrpcServices:
     def begin_service(self, number: int) -> BegunService:
         request = commit_pb2.BeginServiceRequest(table=self._table, worker_id=self._worker_id, number=number)
         begun = call(self._stub.BeginService, request)
-        return BegunService(self._read_plan(begun), begun.token, begun.share)
+        return BegunService(self._read_plan(begun), begun.token, begun.share, begun.behind)
 
     def keep_service(self, number: int, done: int) -> None:
         call(self._stub.ReportService, self._report(number, done=done))

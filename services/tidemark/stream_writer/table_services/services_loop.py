@@ -21,6 +21,7 @@ from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer.errors import EngineFailedError
 from tidemark.stream_writer.failpoints import WriterFailpoint
+from tidemark.stream_writer.merge_tasks import merge_tasks
 from tidemark.stream_writer.table_services.bins import (
     Blame,
     MergeBin,
@@ -52,12 +53,13 @@ class PlannedService(NamedTuple):
 
 class BegunService(NamedTuple):
     """What an action is to do. `token` names its prepared files, `share` is the part of the task slots that
-    it may take now.
+    it may take now. `is_behind`: compactions do not keep up (`merge_tasks`).
     """
 
     plan: CompactionPlan
     token: str
     share: float
+    is_behind: bool = False
 
 
 class ServiceCoordinator(Protocol):
@@ -100,6 +102,11 @@ class MergeEngine(Protocol):
         """How many tasks run at once, those of epochs included."""
         ...
 
+    @property
+    def merges_max(self) -> int:
+        """How many bins may run at once without leaving epochs no slot."""
+        ...
+
     def run_bins(self, bins: Sequence[bytes]) -> list[bytes]:
         """Runs these bins at once and returns their reports in the same order. Raises WriterError."""
         ...
@@ -107,13 +114,10 @@ class MergeEngine(Protocol):
 
 @dataclass(frozen=True)
 class MergeSettings:
-    """`base_uri`: the table's folder. `memory_bytes` of one merge. `scratch`: see `MergeBin`. `share` is the
-    configured one: while the coordinator grants more, services are behind, and their processes are not nice.
-    """
+    """`base_uri`: the table's folder. `memory_bytes` of one merge. `scratch`: see `MergeBin`."""
 
     base_uri: str
     memory_bytes: int
-    share: float
     scratch: str = ""
 
 
@@ -170,14 +174,14 @@ class ServicesLoop:
         begun = self._coordinator.begin_service(planned.number)
         self._reached(WriterFailpoint.MERGES_BEGUN)
         plan = begun.plan
-        waiting = divided(plan.operations, self._tasks(begun.share))
+        waiting = divided(plan.operations, self._tasks(begun))
         size = sum(map(weight, plan.operations)) >> 20
         _log.info("%d operations of about %d MiB in %d bins", len(plan.operations), size, len(waiting))
         done: dict[int, MergeOutcome] = {}
         failures: list[MergeFailed] = []
         with self._kept(planned.number, done) as lost:
             while waiting and not stop.is_set() and not lost.is_set():
-                tasks = self._tasks(begun.share)
+                tasks = self._tasks(begun)
                 wave, waiting = waiting[:tasks], waiting[tasks:]
                 failures += self._run_wave(begun, wave, done)
                 self._reached(WriterFailpoint.MERGES_WAVE)
@@ -207,8 +211,9 @@ class ServicesLoop:
         _log.info("all operations are done")
         return True
 
-    def _tasks(self, share: float) -> int:
-        return max(1, int(self._engine.slots * share))
+    def _tasks(self, begun: BegunService) -> int:
+        engine = self._engine
+        return merge_tasks(engine.slots, engine.merges_max, begun.share, begun.is_behind)
 
     def _run_wave(
         self, begun: BegunService, wave: list[list[NumberedOperation]], done: dict[int, MergeOutcome]
@@ -224,7 +229,7 @@ class ServicesLoop:
                 schema=plan.schema,
                 memory_bytes=settings.memory_bytes,
                 scratch=settings.scratch,
-                is_nice=begun.share <= settings.share,
+                is_nice=not begun.is_behind,
                 operations=tuple(operations),
                 stats_columns=() if plan.stats is None else plan.stats.columns,
             )

@@ -17,6 +17,7 @@ from tidemark.commit_coordinator.calls.service_calls import (
 from tidemark.commit_coordinator.calls.service_handoff import (
     LEASE_MS,
     FailedOperation,
+    GrantedSlots,
     OfferedService,
     ServiceHandoff,
     ServiceNews,
@@ -33,7 +34,9 @@ REPORT = ServiceReport(b"outcomes", ())
 
 def offered(number: int) -> OfferedService:
     kind = list(ServiceKind)[number % 2]
-    return OfferedService(ServicePlanned(0, number, kind, T, "p", "s", 0), f"token-{number}", 0.25)
+    return OfferedService(
+        ServicePlanned(0, number, kind, T, "p", "s", 0), f"token-{number}", GrantedSlots(0.25)
+    )
 
 
 @pytest.fixture
@@ -83,10 +86,10 @@ def test_a_worker_that_is_not_heard_of_loses_its_action(handoff: ServiceHandoff,
 
 def test_a_worker_gets_another_share_when_it_goes_on_with_its_action(handoff: ServiceHandoff) -> None:
     handoff.wait_for_work("a", 0)
-    handoff.set_share(0.5)
+    handoff.grant(GrantedSlots(0.5, is_behind=True))
     begun = handoff.begin(1, "a")
     assert begun is not None
-    assert begun.share == 0.5
+    assert begun.granted == GrantedSlots(0.5, is_behind=True)
 
 
 def test_an_action_is_worked_on_while_it_is_leased_or_reported(

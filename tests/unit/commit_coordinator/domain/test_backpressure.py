@@ -1,8 +1,9 @@
 """Backpressure as a model: real decisions of epochs and backpressure, compactions at a simulated rate.
 
 Assigners tag all the time unless they rest, which they learn once a second. Every epoch adds a log file to
-each file group. A compaction takes the groups with the highest scores, begins between two epochs, and its
-time follows from their number and from the share of the task slots.
+each file group. A compaction takes the groups with the highest scores, begins between two epochs, ten seconds
+after the one before or at once where compactions are behind, and its time follows from the number of groups
+and from the share of the task slots.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from tidemark.commit_coordinator.domain.backpressure import (
     BEHIND,
     BOUND,
     LEVEL_STEPS,
-    RAISED_SHARE,
     STALLED_MS,
     STRETCHED_MS,
     Backpressure,
@@ -33,10 +33,11 @@ from tidemark.commit_coordinator.domain.backpressure import (
 from tidemark.commit_coordinator.domain.next_action import Limits, Observed, next_action
 from tidemark.commit_coordinator.domain.slice_stats import SliceBook, SliceStats
 from tidemark.epoch_protocol.state import CountedTagged, FoldState
-from tidemark.hudi_format.table_services.triggers import DataCompactionRule
+from tidemark.hudi_format.table_services.triggers import DataCompactionRule, IndexCompactionRule
 
 MIB = 1 << 20
-SHARE = 0.25
+SHARE, RAISED = 0.25, 0.5
+BETWEEN_MS = 10_000
 INTERVAL_MS = 1_000
 WRITE_MS = 400
 STEP_MS = 200
@@ -77,7 +78,7 @@ class Stream:
         self.tagged_ms = self.committed_ms = self.offset = self.epochs = 0
         self.writing: tuple[int, int, int] | None = None
         self.compacting: tuple[int, dict[tuple[str, str], SliceStats], int] | None = None
-        self.compacted_ms = 0
+        self.compacted_ms, self.is_behind = 0, False
         self.worst = 0.0
 
     def run(self, seconds: int) -> None:
@@ -117,13 +118,14 @@ class Stream:
                 size = now.base_bytes
                 self.book.put(now.compacted(size, read.log_count, read.log_bytes, at_ms))
             self.compacting, self.compacted_ms = None, self.now_ms
-        if self.compacting is None and self.works and self.writing is None:
+        waits = self.now_ms - self.compacted_ms < BETWEEN_MS and not self.is_behind
+        if self.compacting is None and self.works and self.writing is None and not waits:
             due = sorted(
                 (each for each in self.book.listed() if self.rule.score(each, self.now_ms) >= 1.0),
                 key=lambda each: -self.rule.score(each, self.now_ms),
             )[: self.rule.max_groups]
             if due and self.is_worked_on:
-                share = max(SHARE, RAISED_SHARE if self.pressure.raises_share else SHARE)
+                share = RAISED if self.pressure.raises_share else SHARE
                 took_ms = 2_000 + round(len(due) * 1_000 / (self.groups_per_s * share / SHARE))
                 self.compacting = (self.now_ms + took_ms, {each.group: each for each in due}, self.now_ms)
 
@@ -139,6 +141,7 @@ class Stream:
         load = self.watch.look(self.book.listed(), 1)
         loads = [max(self.load_rule.loads(each)) for each in self.book.listed()]
         self.worst = max(self.worst, *(each for n, each in enumerate(loads) if n not in self.at_start))
+        self.is_behind = max(load.now, load.left_behind) >= BEHIND
         if self.now_ms % 1_000 == 0:
             progress_ms = self.compacted_ms if self.compacting is None else self.now_ms
             compactions = Compactions("compact-data", load, self.works, progress_ms)
@@ -234,6 +237,31 @@ def test_a_slice_below_its_trigger_does_not_slow_what_nobody_would_compact() -> 
     large = slice_.with_log(63 * MIB, 1)
     assert watch.look((large,), 1) == SliceLoad()
     assert watch.look((large.with_log(2 * MIB, 2),), 1).reach > BEHIND
+
+
+def test_log_files_of_the_index_count_together_as_they_trigger_its_compaction() -> None:
+    """A new data partition's file group of the index gets all inserts, beside large groups of others."""
+    trigger = IndexCompactionRule()
+    watch = LoadWatch(LoadRule(trigger.log_files, None, trigger.log_ratio, trigger.ratio_from_bytes))
+    old = tuple(SliceStats("record_index", f"old-{n}", 20 * MIB) for n in range(50))
+    new, loads = SliceStats("record_index", "new", 0), list[SliceLoad]()
+    watch.look((*old, new), 1)
+    while trigger.reason((*old, new), 0, None) is None:
+        assert watch.look((*old, new), 1) == SliceLoad(), "nobody compacts it, so nothing waits"
+        new = new.with_log(5 * MIB, 1)
+    assert new.log_bytes >= 300 * MIB
+    for _ in range(200):
+        new = replace(new, log_bytes=new.log_bytes + 5 * MIB)
+        loads.append(watch.look((*old, new), 1))
+    assert loads[-1].now == pytest.approx(new.log_bytes / (50 * 8 * MIB + 8 * MIB))
+    assert (loads[-1].worst, loads[-1].left_behind) == (None, 0.0)
+    pressure = decide_backpressure(
+        Backpressure(STRETCHED), [Compactions("compact-index", loads[-1], True)], INTERVAL_MS, 0
+    )
+    assert "all file groups together may soon have" in pressure.reason
+    left = LoadWatch(LoadRule(120, None, 0.3)).look((*old, replace(new, log_bytes=2_000 * MIB)), 1)
+    assert (left.now, left.worst) == (0.0, None)
+    assert left.left_behind > BOUND
 
 
 def test_what_another_engine_planned_to_rewrite_is_no_load_and_later_only_raises_the_share() -> None:

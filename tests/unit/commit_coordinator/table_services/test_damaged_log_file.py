@@ -59,7 +59,7 @@ class _Stub:
 class _Engine:
     """Merges bins in this process."""
 
-    slots = 4
+    slots = merges_max = 4
 
     def __init__(self, story: Story) -> None:
         self._story = story
@@ -95,7 +95,7 @@ class Served:
         )
         client.close()
         cast(Any, client)._stub = _Stub(ServiceCalls(handoff, "ledger", 1 << 20))
-        settings = MergeSettings(str(story.storage.base_uri), 64 << 20, 0.25)
+        settings = MergeSettings(str(story.storage.base_uri), 64 << 20)
         self._loop = ServicesLoop(client, cast(Any, _Engine(story)), settings)
 
     def passes(self, seconds: int) -> None:

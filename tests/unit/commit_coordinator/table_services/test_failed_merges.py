@@ -16,6 +16,7 @@ from tests.unit.commit_coordinator.table_services.story import Story
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement, Want, load_listed
 from tidemark.commit_coordinator.calls.service_handoff import (
     FailedOperation,
+    GrantedSlots,
     OfferedService,
     ServiceHandoff,
     ServiceNews,
@@ -296,7 +297,7 @@ def test_an_action_that_is_given_up_because_of_groups_is_no_failure_of_its_kind(
     state, seen = cast(Any, SimpleNamespace(services={KIND: OpenService(PLANNED)})), SeenServices()
     observed = cast(Any, SimpleNamespace(services=seen))
     for number in range(TASK_TRIES_MAX):
-        handoff.offer(OfferedService(PLANNED, "token", 0.25))
+        handoff.offer(OfferedService(PLANNED, "token", GrantedSlots(0.25)))
         assert handoff.fail(PLANNED.service, "worker", f"why {number}", (damaged(number),), 3)
         runner.look(state, observed, 0)
     assert noted == [

@@ -15,7 +15,11 @@ from tests.unit.commit_coordinator.table_services.story import HOUR_S, Story, pl
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services import cleans, compactions
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
-from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
+from tidemark.config.table_services_model import (
+    DataCompactionConfig,
+    IndexCompactionConfig,
+    TableServicesConfig,
+)
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit.instants import completed_file, create_requested
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
@@ -311,6 +315,18 @@ def test_what_is_due_is_told_by_figures_in_memory(story: Story):
         assert handlers[kind].due(ended, now_ms + 1_000) is None
     story.served.act(ServiceKind.COMPACT_DATA)
     assert handlers[ServiceKind.COMPACT_DATA].due(facts, now_ms + 60_000) is None, "nothing is left"
+
+
+@pytest.mark.parametrize("kind", COMPACTIONS)
+def test_compactions_that_do_not_keep_up_follow_each_other_at_once(story: Story, kind: ServiceKind):
+    served, now_ms = story.served, story.clock.now_ms()
+    index, data = IndexCompactionConfig(log_files=1), DataCompactionConfig(log_files=1)
+    served.config = replace(TableServicesConfig(), compact_index=index, compact_data=data)
+    served.begin()
+    served.list_files()
+    ended = {kind: now_ms - 1_000}
+    assert served.handlers[kind].due(ServiceFacts(served.state, ended), now_ms) is None
+    assert served.handlers[kind].due(ServiceFacts(served.state, ended, frozenset({kind})), now_ms + 2_000)
 
 
 def test_a_kind_that_is_switched_off_is_never_due_and_an_operator_still_gets_it(story: Story):

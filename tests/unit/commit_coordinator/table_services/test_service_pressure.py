@@ -8,6 +8,7 @@ import pytest
 
 from testing.ids import SeededIds
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
+from tidemark.commit_coordinator.calls.service_handoff import GrantedSlots
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.domain.backpressure import (
     BOUND,
@@ -17,6 +18,7 @@ from tidemark.commit_coordinator.domain.backpressure import (
 )
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.table_services.chosen_groups import GroupChoice
+from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.commit_coordinator.table_services.pressure import FAILING, ServicePressure
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
@@ -62,10 +64,11 @@ class World:
 def test_a_slice_that_nobody_compacts_in_time_raises_the_share_and_then_slows_tagging() -> None:
     world = World()
     world.commits(12)
-    assert (world.level, world.pressure.share) == (BackpressureLevel.NONE, CONFIG.share)
+    assert (world.level, world.pressure.granted) == (BackpressureLevel.NONE, GrantedSlots(CONFIG.share))
     world.commits(8)
     assert world.level is not BackpressureLevel.NONE
-    assert world.pressure.share == 0.5
+    assert world.pressure.granted == GrantedSlots(CONFIG.share, is_behind=True)
+    assert world.pressure.behind == {ServiceKind.COMPACT_DATA}
     world.commits(7)
     assert world.level is BackpressureLevel.SLOWED
     assert world.pressure.now.interval_ms > 1_000
@@ -73,7 +76,8 @@ def test_a_slice_that_nobody_compacts_in_time_raises_the_share_and_then_slows_ta
     assert "tagging rests" in world.pressure.now.words
     world.placement.compacted([CompactedSlice("p", "f", 9, 27, 9)], world.now_ms, is_index=False)
     world.passes(4)
-    assert (world.level, world.pressure.share) == (BackpressureLevel.NONE, CONFIG.share)
+    assert (world.level, world.pressure.granted) == (BackpressureLevel.NONE, GrantedSlots(CONFIG.share))
+    assert world.pressure.behind == frozenset()
     assert world.pressure.now.words == ""
 
 
@@ -137,7 +141,7 @@ def test_figures_that_a_rewind_made_old_change_nothing() -> None:
 
 class BusyWorld(World):
     """Each commit has a log file for each of so many file groups. Who needs it most is compacted, ``per_s``
-    groups a second, or more with a raised share; assigners tag in each second unless they rest.
+    groups a second, or twice as many while they are behind; assigners tag in each second unless they rest.
     """
 
     def __init__(self, groups: int, per_s: float) -> None:
@@ -151,6 +155,7 @@ class BusyWorld(World):
         self.levels = [self.level]
         self._logs = tuple(replace(LOG, file_id=name, path=f"p/{name}") for name in self.names)
         self._choice, self._is_tagged = GroupChoice(), False
+        self._ended_ms: dict[ServiceKind, int] = {}
         self._merging: tuple[int, list[CompactedSlice], int] | None = None
 
     def second(self) -> None:
@@ -170,8 +175,12 @@ class BusyWorld(World):
         if self._merging is not None and self.now_ms >= self._merging[0]:
             _, done, at_ms = self._merging
             self.placement.compacted(done, at_ms, is_index=False)
-            self._merging = None
+            self._merging, self._ended_ms = None, {PLANNED.kind: self.now_ms}
             self.state.services.clear()
+        facts = ServiceFacts(self.state, self._ended_ms, self.pressure.behind)
+        since_last_ms = facts.since_last_ms(PLANNED.kind, self.now_ms)
+        if since_last_ms is not None and since_last_ms < CONFIG.compact_data.min_interval_ms:
+            return
         slices = self.placement.snapshot()
         chosen = self._choice.groups(slices, RULE, self.now_ms, frozenset())
         if self._merging is None and chosen:
@@ -180,7 +189,7 @@ class BusyWorld(World):
                 for each in slices.data
                 if each.group in chosen
             ]
-            took_s = len(done) / (self.per_s * self.pressure.share / CONFIG.share)
+            took_s = len(done) / (self.per_s * (2 if self.pressure.granted.is_behind else 1))
             self._merging = self.now_ms + round(1_000 * took_s), done, self.now_ms
             self.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
             self.workers.add(PLANNED.service)

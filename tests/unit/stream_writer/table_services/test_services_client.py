@@ -47,7 +47,9 @@ class Servicer(commit_pb2_grpc.CommitCoordinatorServicer):
     def BeginService(self, request: Any, context: Any) -> commit_pb2.BeginServiceResponse:  # noqa: N802
         if request.number != 3:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another worker has it")
-        return commit_pb2.BeginServiceResponse(number=3, plan_path="plan", token="token", share=0.5)
+        return commit_pb2.BeginServiceResponse(
+            number=3, plan_path="plan", token="token", share=0.5, behind=True
+        )
 
     def ReportService(self, request: Any, _: object) -> commit_pb2.ReportServiceResponse:  # noqa: N802
         self.reports.append(request)
@@ -73,7 +75,7 @@ def client(servicer: Servicer) -> Iterator[GrpcServices]:
 
 def test_an_action_is_asked_for_and_begun(client: GrpcServices, servicer: Servicer) -> None:
     assert client.next_service(0.01) == PlannedService(3, "compact-index", PLAN.instant)
-    assert client.begin_service(3) == BegunService(PLAN, "token", 0.5)
+    assert client.begin_service(3) == BegunService(PLAN, "token", 0.5, is_behind=True)
     servicer.is_free = False
     assert client.next_service(0.01) is None
     with pytest.raises(RpcError, match="another worker has it") as caught:

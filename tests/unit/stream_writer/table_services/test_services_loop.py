@@ -42,7 +42,7 @@ def plan_of(*sizes: int) -> CompactionPlan:
 
 class Coordinator:
     def __init__(self, plan: CompactionPlan) -> None:
-        self.plan, self.share = plan, 0.25
+        self.plan, self.is_behind = plan, False
         self.offered: list[PlannedService | RpcError | None] = [ACTION]
         self.begun, self.kept = 0, list[int]()
         self.reported: list[list[int]] = []
@@ -64,7 +64,7 @@ class Coordinator:
         self.begun += 1
         if self.begins is not None:
             raise self.begins
-        return BegunService(self.plan, "token", self.share)
+        return BegunService(self.plan, "token", 0.25, self.is_behind)
 
     def keep_service(self, number: int, done: int) -> None:
         self.kept.append(done)
@@ -91,6 +91,7 @@ def outcome(ordinal: int) -> MergeOutcome:
 class Engine:
     def __init__(self, slots: int = 8, run: Callable[[MergeBin], BinReport] | None = None) -> None:
         self.slots, self._run = slots, run or self.all_done
+        self.merges_max = slots
         self.waves: list[list[MergeBin]] = []
         self.before: Callable[[], None] = lambda: None
 
@@ -105,7 +106,7 @@ class Engine:
 
 
 def loop(coordinator: Coordinator, engine: Engine, keep_s: float = 10.0) -> ServicesLoop:
-    return ServicesLoop(coordinator, engine, MergeSettings("/table", 64 * MIB, 0.25, "/tmp"), keep_s=keep_s)
+    return ServicesLoop(coordinator, engine, MergeSettings("/table", 64 * MIB, "/tmp"), keep_s=keep_s)
 
 
 def run_once(coordinator: Coordinator, engine: Engine) -> bool:
@@ -126,12 +127,19 @@ def test_waves_take_no_more_tasks_than_the_share_allows_and_all_is_reported() ->
     )
 
 
-def test_a_share_that_rises_counts_from_the_next_wave_on_and_ends_niceness() -> None:
-    coordinator, engine = Coordinator(plan_of(*[300 * MIB] * 8)), Engine(slots=8)
-    engine.before = lambda: setattr(coordinator, "share", 0.5)
+@pytest.mark.parametrize(
+    ("slots", "most", "waves"),
+    [(8, 8, [2, 4, 2]), (2, 2, [1, 2, 2, 2, 1]), (2, 1, [1] * 8), (3, 2, [1, 2, 2, 2, 1]), (1, 1, [1] * 8)],
+)
+def test_what_is_behind_gets_more_tasks_from_the_next_wave_on_at_normal_priority(
+    slots: int, most: int, waves: list[int]
+) -> None:
+    coordinator, engine = Coordinator(plan_of(*[300 * MIB] * 8)), Engine(slots=slots)
+    engine.merges_max = most
+    engine.before = lambda: setattr(coordinator, "is_behind", True)
     assert run_once(coordinator, engine)
-    assert [len(wave) for wave in engine.waves] == [2, 4, 2]
-    assert [wave[0].is_nice for wave in engine.waves] == [True, False, False]
+    assert [len(wave) for wave in engine.waves] == waves
+    assert [wave[0].is_nice for wave in engine.waves] == [True, *[False] * (len(waves) - 1)]
 
 
 def test_one_slot_is_enough_and_an_action_without_operations_is_reported_at_once() -> None:
