@@ -47,7 +47,11 @@ from tidemark.hudi_format.timeline.instant import parse_file_name, requested_in
 FILES_OF_A_LEVEL: Final = 10
 """Hudi's `hoodie.timeline.compaction.batch.size`."""
 MERGED_BYTES_MAX: Final = 1000 << 20
-MANIFESTS_KEPT: Final = 3
+MANIFESTS_KEPT: Final = 10
+"""A reader that took the newest manifest goes on to open the files that it names. An archive action writes
+one manifest, and one more for each level that it merges: seven levels are ten million actions. So what was
+newest before an action stays behind it, and the two before. Hudi keeps three and one for each merged level.
+"""
 _PLANNED: Final = frozenset({Action.CLEAN, Action.COMPACTION, Action.LOG_COMPACTION})
 _REPLACING: Final = frozenset({Action.REPLACE_COMMIT, Action.CLUSTERING})
 
@@ -356,7 +360,7 @@ def publish_merged(by: Term, merge: Merge, ticket: Ticket, lease: Lease, delete:
 
 def delete_superseded(storage: Storage, root: str, delete: Delete, is_over: Callable[[], bool]) -> bool:
     """Deletes all but the newest manifests, then files that none of these names; returns whether it is done.
-    Stops when `is_over()`. Hudi keeps as many.
+    Stops when `is_over()`.
     """
     folder = history_of(root)
     names = storage.names(folder)

@@ -204,6 +204,7 @@ def test_full_levels_are_merged_and_old_manifests_go(
     story: Story, at_once_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archiving, "FILES_OF_A_LEVEL", 3)
+    monkeypatch.setattr(archiving, "MANIFESTS_KEPT", 3)
     monkeypatch.setattr(archivals, "_MERGED_AT_ONCE_BYTES", at_once_bytes)
     for n in range(100, 112, 4):
         # New keys of both shards: an update of a row changes nothing in the index.

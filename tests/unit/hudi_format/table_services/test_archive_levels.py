@@ -6,6 +6,7 @@ import io
 from functools import partial
 
 import pyarrow.parquet as pq
+import pytest
 
 from testing.faulty_storage import FaultyStorage
 from testing.memory_storage import InMemoryStorage
@@ -18,6 +19,7 @@ from tests.unit.hudi_format.table_services.archived_tables import (
     names_of,
     t,
 )
+from tidemark.hudi_format.table_services import archiving
 from tidemark.hudi_format.table_services.archive_planning import ArchivedName, ArchivePlan
 from tidemark.hudi_format.table_services.archiving import (
     FILES_OF_A_LEVEL,
@@ -36,13 +38,18 @@ def many_files(count: int, each: int = 4) -> FaultyStorage:
     """An archive of so many files of level 0."""
     storage = FaultyStorage(InMemoryStorage())
     for number in range(count):
-        instants = []
-        for n in range(number * each, (number + 1) * each):
-            for name, content in files_of(n).items():
-                storage.create(f"{DATA}/{name}", content)
-            instants.append(ArchivedName(t(n), t(n + 5), "deltacommit"))
-        Turn(storage, number + 1).archive(ArchivePlan(False, tuple(instants)))
+        archive_file(storage, number, each)
     return storage
+
+
+def archive_file(storage: FaultyStorage, number: int, each: int = 4, term: int = 0) -> None:
+    """Archives the next instants, into a file of their own."""
+    instants = []
+    for n in range(number * each, (number + 1) * each):
+        for name, content in files_of(n).items():
+            storage.create(f"{DATA}/{name}", content)
+        instants.append(ArchivedName(t(n), t(n + 5), "deltacommit"))
+    Turn(storage, term or number + 1).archive(ArchivePlan(False, tuple(instants)))
 
 
 def test_ten_files_of_a_level_become_one_of_the_next() -> None:
@@ -64,10 +71,10 @@ def test_ten_files_of_a_level_become_one_of_the_next() -> None:
 
 
 def test_only_the_newest_manifests_and_what_they_name_stays() -> None:
-    storage = many_files(FILES_OF_A_LEVEL)
+    storage = many_files(FILES_OF_A_LEVEL + 3)
     merge = merge_plan(newest_manifest(storage, ".hoodie"), ".hoodie")
     assert merge is not None
-    turn = Turn(storage, 50)
+    turn = Turn(storage, 60)
     turn.merge(merge)
     before = archived(storage)
     storage.create(f"{HISTORY}/{t(98)}_{t(99)}_0.parquet", b"an archiver that died left it")
@@ -78,16 +85,31 @@ def test_only_the_newest_manifests_and_what_they_name_stays() -> None:
             break
         steps += 1
         assert archived(storage) == before
-    assert steps > 3
+    assert steps > 1
     names = names_of(storage, HISTORY)
-    assert [name for name in names if name.startswith("manifest")] == [
-        "manifest_10",
-        "manifest_11",
-        "manifest_9",
-    ]
-    # The two older manifests name the files of level 0: their readers may still open them.
-    assert len([name for name in names if name.endswith("_0.parquet")]) == FILES_OF_A_LEVEL
+    assert {name for name in names if name.startswith("manifest")} == {f"manifest_{n}" for n in range(5, 15)}
+    # The older manifests name the files of level 0: their readers may still open them.
+    assert len([name for name in names if name.endswith("_0.parquet")]) == FILES_OF_A_LEVEL + 3
     assert f"{t(98)}_{t(99)}_0.parquet" not in names
+
+
+def test_what_a_reader_opens_stays_behind_an_action_that_merges_many_levels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two files of a level become one of the next: the 64th action merges six levels."""
+    monkeypatch.setattr(archiving, "FILES_OF_A_LEVEL", 2)
+    storage, merged = FaultyStorage(InMemoryStorage()), list[int]()
+    for number in range(64):
+        read = newest_manifest(storage, ".hoodie")
+        archive_file(storage, number, term=2 * number + 1)
+        turn = Turn(storage, 2 * number + 2)
+        merged.append(0)
+        while (merge := merge_plan(newest_manifest(storage, ".hoodie"), ".hoodie")) is not None:
+            turn.merge(merge)
+            merged[-1] += 1
+        assert delete_superseded(storage, ".hoodie", turn.delete, lambda: False)
+        assert {file.name for file in read.files} <= set(names_of(storage, HISTORY))
+    assert merged[-1] == 6
 
 
 def test_files_that_another_archiver_merged_are_not_merged_again() -> None:
