@@ -173,6 +173,7 @@ class ServedTable:
             lambda: cast(Any, _Fold(self.state)),
             5_000,
             self._hit,
+            3_600_000,
         )
 
     def list_files(self) -> None:

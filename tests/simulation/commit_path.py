@@ -181,6 +181,7 @@ class CommitPath:
             instants=InstantGenerator(self.clock),
             fold=lambda: reader.fold,
             lock_wait_ms=1_000,
+            index_build_ms=3_600_000,
             hit=hit,
         )
         self.points, self.attempts, self.handoff = points, AttemptHandoff(), ServiceHandoff(self.clock)

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.kept_secondary import FOLDER, NAME, changes, define, switch_on
 from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, row, second_epoch
-from tidemark.commit_coordinator.commit.unfinished_index import BUILDER_IS_DEAD_S, NOBODY_BUILDS_S
+from tidemark.commit_coordinator.commit.unfinished_index import NOBODY_BUILDS_S
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.index_definitions import read_index_definitions, write_index_definitions
@@ -80,17 +80,21 @@ def test_the_second_in_which_an_index_is_being_finished_halts_nothing(tmp_path: 
     check_end(path)
 
 
-@pytest.mark.parametrize("is_indexing", [False, True])
-def test_what_a_dead_builder_left_is_taken_out(tmp_path: Path, is_indexing: bool) -> None:
-    """A pending indexing instant has no heartbeat, so its writer is given an hour."""
+@pytest.mark.parametrize(("begun_before_s", "limit_s"), [(None, 120), (0, 3_600), (3_000, 600), (4_000, 120)])
+def test_what_a_dead_builder_left_is_taken_out(
+    tmp_path: Path, begun_before_s: int | None, limit_s: int
+) -> None:
+    """A pending indexing instant has no heartbeat, so its writer is given an hour from its begin. One of an
+    earlier build that failed, which stays pending for ever, gives nobody an hour.
+    """
     path = second_written(tmp_path)
-    define(path.storage, "v")
-    if is_indexing:
+    if begun_before_s is not None:
         instant = InstantGenerator(path.clock).next()
         path.storage.create(f".hoodie/timeline/{instant}.indexing.requested", b"")
+        path.clock.advance(begun_before_s)
+    define(path.storage, "v")
     before: Mapping[str, object] = read_index_definitions(path.storage)
     waits(path, 4)
-    limit_s = BUILDER_IS_DEAD_S if is_indexing else NOBODY_BUILDS_S
     path.clock.advance(limit_s - 60.0)
     waits(path, 4)
     assert read_index_definitions(path.storage) == before
@@ -129,9 +133,9 @@ def test_what_the_table_needs_is_never_taken_out(tmp_path: Path, needed: str) ->
     path = second_written(tmp_path)
     update_properties(path.storage, {keys.METADATA_PARTITIONS_INFLIGHT: f"{needed},bloom_filters"})
     waits(path, 4)
-    path.clock.advance(BUILDER_IS_DEAD_S)
+    path.clock.advance(3_600)
     waits(path, 4)
-    path.clock.advance(BUILDER_IS_DEAD_S)
+    path.clock.advance(3_600)
     waits(path, 4)
     config = read_table_config(path.storage)
     assert config.metadata_partitions_inflight == {needed}

@@ -342,6 +342,8 @@ class LimitsConfig:
     disk.
     """
     lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
+    index_build_ms: int = _field(values.duration_ms, 3_600_000, key="index_build")
+    """How long another engine may build an index, while nothing is committed; then it is taken for dead."""
     rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
     """Size of a gRPC answer, and of a writer's report with all its parts. A request has at most 4 MiB."""
 

@@ -80,6 +80,7 @@ def make_context(parts: Parts, opened: Opened, term: Term) -> Context:
         fold=parts.fold,
         lock_wait_ms=LOCK_WAIT_MS,
         hit=ports.failpoints.hit,
+        index_build_ms=config.limits.index_build_ms,
     )
     context.steps.watch(parts.metrics.traces.step)
     return context

@@ -124,6 +124,7 @@ class Context:
 
     ``publishing``: the right to make files in this term. ``hit``: called with a failpoint just before and
     after a step. ``steps`` times the steps. ``lock_wait_ms``: how long to wait for the table's lock.
+    ``index_build_ms``: how long another engine may build an index.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
     the stats that were last taken out of the table in this term, for people; ``indexes_taken_out``: by name
     the other indexes, which nobody built, until a commit finds them listed again. ``unfinished``: which index
@@ -140,6 +141,7 @@ class Context:
     fold: Callable[[], Fold]
     lock_wait_ms: int
     hit: Callable[[CoordinatorFailpoint], None]
+    index_build_ms: int
     view: TableView | None = None
     taken_out: TakenOut | None = None
     indexes_taken_out: dict[str, TakenOut] = field(default_factory=dict)
@@ -167,6 +169,15 @@ class Context:
     def storage(self) -> Storage:
         """The table's folder."""
         return self.publishing.storage
+
+    def file_time_ms(self) -> int:
+        """The time now (Unix epoch), to compare times of files with: the storage's, or our clock's where that
+        is earlier.
+
+        Our clock may be ahead of the storage's: then what other engines wrote a moment ago would be old. The
+        storage's may be ahead of what it said a moment before, if somebody sets it: then our clock is right.
+        """
+        return min(self.clock.now_ms(), self.publishing.now_ms())
 
     @property
     def lock(self) -> TableLock:

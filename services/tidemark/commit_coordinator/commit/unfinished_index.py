@@ -8,7 +8,8 @@ one of any kind is named as being built,
 1. an attempt is void, and its instant with its heartbeat goes, for which Spark's CREATE INDEX waits,
 2. no epoch is planned, and `status` says why,
 3. under the lock the index is taken out once nobody can be building any more: two minutes after it was seen
-   first, or an hour where an indexing instant is pending, which has no heartbeat. The table's properties lose
+   first, but while an indexing instant is pending not before that is `limits.index_build` old (an hour). Such
+   an instant has no heartbeat, and one whose build failed stays pending for ever. The table's properties lose
    its name first: with a name and no definition the table would be refused, if we died in between. Then the
    definition goes. Readers and writers leave an index without definition alone; of column stats it stays, as
    their switch is the property alone, and a write that is in flight may go on to use it.
@@ -35,6 +36,7 @@ from tidemark.commit_coordinator.commit.context import Context, TakenOut, Unfini
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import IndexUnfinishedError
 from tidemark.hudi_format.index_definitions import (
     COLUMN_STATS,
@@ -47,10 +49,9 @@ from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, diso
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.table_config import TableConfig, read_table_config, without_partitions
 from tidemark.hudi_format.table_repairs import replace_properties
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import Action, Instant, State
 
 NOBODY_BUILDS_S: Final = 120
-BUILDER_IS_DEAD_S: Final = 3_600
 _log: Final = logging.getLogger("tidemark.coordinator")
 
 
@@ -78,18 +79,27 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
     now_s, seen = context.clock.monotonic_s(), context.unfinished
     if seen is None or seen.name != index:
         seen = context.unfinished = UnfinishedIndex(index, now_s)
-    limit_s = BUILDER_IS_DEAD_S if timelines.data.pending(Action.INDEXING) else NOBODY_BUILDS_S
-    names = set(index.split(",")) - NEEDED
-    if now_s - seen.since_s < limit_s or not names:
+    names, waited_s = set(index.split(",")) - NEEDED, now_s - seen.since_s
+    if not names or waited_s < NOBODY_BUILDS_S or _may_be_building(context, timelines):
         return False
     context.lock.check()
     columns = _take_out(context, names)
     context.unfinished = None
     for name in sorted(names):
-        reason = _what_to_do(limit_s, name, columns.get(name))
+        reason = _what_to_do(round(waited_s), name, columns.get(name))
         context.indexes_taken_out[name] = TakenOut(name, reason, context.clock.now_ms())
         _log.warning("%s: %s", name, reason)
     return True
+
+
+def _may_be_building(context: Context, timelines: Timelines) -> bool:
+    """Whether another engine began to build an index, and has not had the time for it yet."""
+    begun_ms = [
+        context.publishing.written_ms(instant_path(Instant(found.requested, found.action, State.REQUESTED)))
+        for found in timelines.data.pending(Action.INDEXING)
+    ]
+    since_ms = context.file_time_ms() - context.index_build_ms if begun_ms else 0
+    return any(begun is not None and begun > since_ms for begun in begun_ms)
 
 
 def _what_to_do(seconds: int, name: str, column: str | None) -> str:

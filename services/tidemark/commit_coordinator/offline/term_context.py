@@ -42,4 +42,5 @@ def term_context(
         fold=lambda: reader.fold,
         lock_wait_ms=_LOCK_WAIT_MS,
         hit=lambda _: None,
+        index_build_ms=config.limits.index_build_ms,
     )

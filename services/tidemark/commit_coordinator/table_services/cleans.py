@@ -38,7 +38,6 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
     take_back_instant,
 )
 from tidemark.commit_coordinator.table_services.listings import (
-    file_time_ms,
     first_seen,
     open_plans,
     own_pending,
@@ -205,7 +204,7 @@ class _Clean:
     def _bounds(self, step: LockedStep, instant: str, plans: Mapping[FileGroupId, str]) -> CleanBounds:
         context, timelines = step.context, step.timelines
         # A time that is ahead, by another engine's clock or by ours, says nothing about readers.
-        now_ms = min(file_time_ms(context), instant_to_ms(instant))
+        now_ms = min(context.file_time_ms(), instant_to_ms(instant))
         planned = context.fold().state.planned
         as_of = planned.as_of if planned is not None and planned.instant is not None else None
         writes = [instant for instant in timelines.data.instants if instant.action.is_write]

@@ -176,13 +176,3 @@ def _first_seen(term: Term, timeline: Timeline, root: str, requested: str) -> st
         return completion
     written_ms = term.written_ms(instant_path(instant, root))
     return completion if written_ms is None else max(completion, instant_from_ms(written_ms))
-
-
-def file_time_ms(context: Context) -> int:
-    """The time now (Unix epoch), to compare times of files with: the storage's, or our clock's where that is
-    earlier.
-
-    Our clock may be ahead of the storage's: then what other engines wrote a moment ago would be old. The
-    storage's may be ahead of what it said a moment before, if somebody sets it: then our clock is right.
-    """
-    return min(context.clock.now_ms(), context.publishing.now_ms())

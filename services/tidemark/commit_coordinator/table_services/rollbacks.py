@@ -6,7 +6,6 @@ our own void attempts is (hudi_format/commit/rollback.py); what is rolled back a
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +19,7 @@ from tidemark.commit_coordinator.table_services.handler import (
     LockedStep,
     ServiceFacts,
 )
-from tidemark.commit_coordinator.table_services.listings import file_time_ms, own_pending
+from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.config.table_services_model import RollbackConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
@@ -100,7 +99,7 @@ def _dead(step: LockedStep) -> list[str]:
     return dead_instants(
         timeline,
         own_pending(step.context),
-        partial(file_time_ms, step.context),
+        step.context.file_time_ms,
         begun_ms=lambda requested: _begun_ms(term, timeline, requested),
         beaten_ms=lambda requested: term.written_ms(heartbeat_path(requested)),
     )

@@ -6,12 +6,10 @@ inserts alone, its look does. So it does with what killed commands prepared.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.table_services.handler import LockedStep
-from tidemark.commit_coordinator.table_services.listings import file_time_ms
 from tidemark.hudi_format.table_services.dead_instants import leftovers
 from tidemark.stream_runtime.retry import Deadline
 
@@ -24,8 +22,7 @@ def left_side_files(step: LockedStep) -> tuple[str, ...]:
     """The paths of side files, and of folders of them, that belong to no instant any more."""
     context = step.context
     paths = [info.path for folder in _FOLDERS for info in context.storage.list(folder)]
-    now_ms = partial(file_time_ms, context)
-    return leftovers(paths, step.timelines.data, now_ms, context.publishing.written_ms)
+    return leftovers(paths, step.timelines.data, context.file_time_ms, context.publishing.written_ms)
 
 
 def delete_side_file(context: Context, path: str) -> None:
