@@ -58,9 +58,9 @@ def leftovers(
     now_ms: Callable[[], int],
     written_ms: Callable[[str], int | None],
 ) -> tuple[str, ...]:
-    """The paths of those that belong to no instant of the data timeline, and were not changed for an hour.
+    """The paths of those that belong to no instant of the timeline, and were not changed for an hour.
 
-    ``side_files``: paths of entries of `.hoodie/.temp` and `.hoodie/.heartbeat`, which are named by instants.
+    ``side_files``: paths of entries of the timeline's `.temp` and `.heartbeat`, which are named by instants.
     ``now_ms``: as of `dead_instants`, asked where there is such a file. ``written_ms``: when one was written
     last, by the same clock; None when it is gone.
     """

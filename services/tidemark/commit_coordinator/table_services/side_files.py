@@ -1,6 +1,7 @@
-"""Side files that writers which died left below `.hoodie`: markers and heartbeats of instants that are on no
-timeline. A clean deletes them with what it cleans; where there is nothing to clean, as always in a table of
-inserts alone, its look does. So it does with what killed commands prepared.
+"""Side files that writers which died left below `.hoodie`, and below that of the metadata table: markers and
+heartbeats of instants that are not on its timeline. A clean deletes them with what it cleans; where there is
+nothing to clean, as always in a table of inserts alone, its look does. So it does with what killed commands
+prepared.
 """
 
 from __future__ import annotations
@@ -10,19 +11,25 @@ from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.table_services.handler import LockedStep
+from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.table_services.dead_instants import leftovers
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT
 from tidemark.stream_runtime.retry import Deadline
 
 _log = logging.getLogger("tidemark.coordinator")
 
-_FOLDERS: Final = (".hoodie/.temp", ".hoodie/.heartbeat")
+_FOLDERS: Final = (".temp", ".heartbeat")
 
 
 def left_side_files(step: LockedStep) -> tuple[str, ...]:
     """The paths of side files, and of folders of them, that belong to no instant any more."""
-    context = step.context
-    paths = [info.path for folder in _FOLDERS for info in context.storage.list(folder)]
-    return leftovers(paths, step.timelines.data, context.file_time_ms, context.publishing.written_ms)
+    context, left = step.context, list[str]()
+    timelines = {DATA_ROOT: step.timelines.data, METADATA_TABLE_ROOT: step.timelines.metadata}
+    for root, timeline in timelines.items():
+        folders = [join_path(root, name) for name in _FOLDERS]
+        paths = [info.path for folder in folders for info in context.storage.list(folder)]
+        left += leftovers(paths, timeline, context.file_time_ms, context.publishing.written_ms)
+    return tuple(left)
 
 
 def delete_side_file(context: Context, path: str) -> None:

@@ -38,7 +38,7 @@ from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 
 
 @pytest.fixture
@@ -111,6 +111,9 @@ def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story
     pending = story.writer.prepare(story.changed((1,))).instant.requested
     story.storage.create(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE", b"")
     story.storage.touch(heartbeat_path(gone))
+    on_metadata = [f"{METADATA_TABLE_ROOT}/{path}" for path in (f".temp/{gone}/m", f".heartbeat/{gone}")]
+    for path in on_metadata:
+        story.storage.create(path, b"")
     story.later()
     young = instant_from_ms(story.clock.now_ms())
     story.storage.touch(heartbeat_path(young))
@@ -121,6 +124,7 @@ def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story
     assert [info.path for info in story.storage.list(".hoodie/.heartbeat")] == kept
     assert not story.storage.exists(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE")
     assert gone not in story.storage.names(".hoodie/.temp")
+    assert not any(map(story.storage.exists, on_metadata))
 
 
 @pytest.mark.parametrize("has_files", [True, False])
