@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import tidemark.commit_coordinator.offline.new_ledger as new_ledger_module
+from testing.clock import ManualClock
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.recorded_input import recorded_input
@@ -209,6 +210,10 @@ def test_new_ledger_rolls_back_an_overwrite_of_another_engine_that_died(
     create_inflight(by, create_requested(by, instant, Action.REPLACE_COMMIT))
     with pytest.raises(PendingWriteError, match=instant):
         new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    path.storage.clock = ManualClock(path.clock.now_ms() + 600_000)
+    with pytest.raises(PendingWriteError, match=instant):
+        new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    path.storage.clock = path.clock
     path.clock.advance(121)
     assert new_ledger(config, path.client, path.storage, path.clock, path.ids).rolled_back == [instant]
     assert load_timeline(path.storage).pending() == ()

@@ -70,7 +70,8 @@ class IndexCommand:
         """
         is_over = deadline.is_over
         publication = open_publication(self.storage, self.clock, self._ids)
-        now_ms = publication.now_ms()
+        # The storage's clock may be ahead of what it said at a writer's last heartbeat.
+        now_ms = min(publication.now_ms(), self.clock.now_ms())
         dead = [one for one in pending if is_over or not is_alive(publication, one.requested, now_ms)]
         if dead:
             # A writer that has ended meanwhile has no beat either: its instant is not pending any more.

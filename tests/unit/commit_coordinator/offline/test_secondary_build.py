@@ -13,6 +13,7 @@ import pytest
 
 from testing.clock import ManualClock
 from testing.ids import SeededIds
+from tests.simulation.clocked_storage import ClockedStorage
 from tests.unit.table_files import existing_table, new_table, table_schema
 from tidemark.commit_coordinator.offline import index_command, secondary_build, secondary_repair
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
@@ -35,7 +36,8 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.table_services.merging import sorted_entries
 from tidemark.hudi_format.table_services.merging.sorted_entries import Entries
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import Action, load_timeline
+from tidemark.stream_runtime.retry import Deadline
 from tidemark.table_verification.verify import verify_table
 
 INDEX = secondary_partition("by_note")
@@ -263,6 +265,22 @@ class Beating(ManualClock):
         super().sleep_ms(duration_ms)
         if self.beaten is not None:
             os.utime(self.beaten, ns=(self.now_ms() * 1_000_000,) * 2)
+
+
+def test_a_living_write_is_waited_for_while_the_storages_clock_is_ahead_for_a_moment(tmp_path: Path) -> None:
+    new_table(tmp_path / "table")
+    clock = ManualClock(int(time.time() * 1_000))
+    storage = ClockedStorage(tmp_path / "table", clock)
+    pending_since(storage, "20330101000000000")
+    storage.create(heartbeat_path("20330101000000000"), b"")
+    storage.clock = ManualClock(clock.now_ms() + 600_000)
+    command = index_command.IndexCommand(storage, clock, SeededIds(1))
+    pending = load_timeline(storage).pending()
+    command.wait_for(pending, Deadline(clock, 60.0))
+    storage.clock = clock
+    clock.advance(121.0)
+    with pytest.raises(AdoptionError, match="is pending"):
+        command.wait_for(pending, Deadline(clock, 60.0))
 
 
 @pytest.mark.parametrize("is_alive", [False, True])
