@@ -37,12 +37,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition of Spark SQL. `faults`: what Hudi is known to get wrong in it; rows may be missing then.
-    Such a condition stands alone, so that it excuses no row that another one would lose.
+    """A condition of Spark SQL. `faults`: what Hudi is known to get wrong in it, by `column`: rows of some
+    files may be missing then. Such a condition stands alone, so that it excuses no row that another one would
+    lose. `prefix`: of a LIKE.
     """
 
     sql: str
     faults: frozenset[str] = field(default_factory=frozenset)
+    column: str = ""
+    prefix: str = ""
 
 
 def _text(value: str) -> str:
@@ -224,15 +227,15 @@ class Zoo:
         texts = [self._columns[name].literal(value) for value in values]
         faults = frozenset({NOT_A_NUMBER}) if any(_asks_for_nan(value) for value in values) else frozenset()
         if operator == "IN":
-            return Filter(f"{name} IN ({', '.join(texts)})", faults)
+            return Filter(f"{name} IN ({', '.join(texts)})", faults, name)
         if operator == "BETWEEN":
-            return Filter(f"{name} BETWEEN {texts[0]} AND {texts[1]}", faults)
-        return Filter(f"{name} {operator} {texts[0]}", faults)
+            return Filter(f"{name} BETWEEN {texts[0]} AND {texts[1]}", faults, name)
+        return Filter(f"{name} {operator} {texts[0]}", faults, name)
 
     def _like(self, name: str) -> Filter:
         prefix = str(self._literal_value(name))[: self._random.randrange(1, 8)]
         escaped = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        return Filter(f"{name} LIKE {_text(escaped + '%')}", frozenset({LIKE_PREFIX}))
+        return Filter(f"{name} LIKE {_text(escaped + '%')}", frozenset({LIKE_PREFIX}), name, prefix)
 
     def _literal_value(self, name: str) -> Any:
         column = self._columns[name]
