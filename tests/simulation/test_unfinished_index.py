@@ -80,9 +80,12 @@ def test_the_second_in_which_an_index_is_being_finished_halts_nothing(tmp_path: 
     check_end(path)
 
 
-@pytest.mark.parametrize(("begun_before_s", "limit_s"), [(None, 120), (0, 3_600), (3_000, 600), (4_000, 120)])
+@pytest.mark.parametrize(
+    ("begun_before_s", "is_inflight", "limit_s"),
+    [(None, False, 120), (0, False, 3_600), (3_000, False, 600), (4_000, False, 120), (4_000, True, 3_600)],
+)
 def test_what_a_dead_builder_left_is_taken_out(
-    tmp_path: Path, begun_before_s: int | None, limit_s: int
+    tmp_path: Path, begun_before_s: int | None, is_inflight: bool, limit_s: int
 ) -> None:
     """A pending indexing instant has no heartbeat, so its writer is given an hour from its begin. One of an
     earlier build that failed, which stays pending for ever, gives nobody an hour.
@@ -92,6 +95,8 @@ def test_what_a_dead_builder_left_is_taken_out(
         instant = InstantGenerator(path.clock).next()
         path.storage.create(f".hoodie/timeline/{instant}.indexing.requested", b"")
         path.clock.advance(begun_before_s)
+        if is_inflight:
+            path.storage.create(f".hoodie/timeline/{instant}.indexing.inflight", b"")
     define(path.storage, "v")
     before: Mapping[str, object] = read_index_definitions(path.storage)
     waits(path, 4)

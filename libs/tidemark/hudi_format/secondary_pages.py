@@ -60,12 +60,13 @@ def entry_page(
     prefixes: Sequence[str],
     after: str,
     limit: int,
+    bytes_max: int = BYTES_MAX,
 ) -> EntryPage:
     """The entries of some values behind `after` ("": from the first one). `file_slice`: of the group that the
-    values are in; `prefixes`: what their composite keys begin with, each once. Raises FileMissingError,
-    CorruptFileError.
+    values are in; `prefixes`: what their composite keys begin with, each once. At most `limit` entries of
+    `bytes_max`, one at least. Raises FileMissingError, CorruptFileError.
     """
-    found = _FirstEntries(prefixes, after, limit)
+    found = _FirstEntries(prefixes, after, limit, bytes_max)
     if file_slice.base_file is not None:
         reader = HFileReader.open(storage, join_path(folder, file_slice.base_file))
         found.add_file(reader, reader.schema)
@@ -88,11 +89,11 @@ class _FirstEntries:
     An entry that is not among the first ones of what was added so far is not among those of all.
     """
 
-    def __init__(self, prefixes: Sequence[str], after: str, limit: int) -> None:
+    def __init__(self, prefixes: Sequence[str], after: str, limit: int, bytes_max: int) -> None:
         # A value is done if even what follows its entries is not behind `after`.
         left = sorted(prefix for prefix in prefixes if _behind(prefix) > after)
         self._prefixes: pa.StringArray = pa.array(left, pa.string())
-        self._after, self._limit = after, limit
+        self._after, self._limit, self._bytes_max = after, limit, bytes_max
         self._keys: pa.StringArray = pa.array([], pa.string())
         self._is_live: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._is_cut = False
@@ -144,7 +145,7 @@ class _FirstEntries:
         lives = np.concatenate([self._is_live[is_older.to_numpy(zero_copy_only=False)], is_live])
         order = pc.sort_indices(merged)
         sizes = np.cumsum(pc.binary_length(merged.take(order)).to_numpy())
-        room = max(int(np.searchsorted(sizes, BYTES_MAX, "right")), 1)
+        room = max(int(np.searchsorted(sizes, self._bytes_max, "right")), 1)
         room = min(max(self._limit, _ENTRIES_MIN), room)
         self._is_cut = self._is_cut or len(order) > room
         order = order[:room]

@@ -7,9 +7,9 @@ the page before.
 
 Rows come in the order of the index's file groups, in each in the order of its entries' bytes, which begin
 with the value. So a page reads the file groups that it needs, and the rows of one value, which are all in one
-file group, follow each other. A page token says where the page ended, and how many file groups there were: in
-an index that was made anew with another number of them the rows come in another order, and the question has
-to be asked from its begin.
+file group, follow each other. A page token says behind which entry the next page begins, or with which value,
+and how many file groups there were: in an index that was made anew with another number of them the rows come
+in another order, and the question has to be asked from its begin.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -58,6 +60,8 @@ ROWS_MAX: Final = 10_000
 VALUES_MAX: Final = 10_000
 VALUES_BYTES_MAX: Final = 3 << 20
 """So much one question over gRPC has at most."""
+_VALUES_OF_A_PAGE: Final = 2_000
+"""So many values are looked for in one page, also if no row has them: a page ends in bounded time."""
 _LOADS_MAX: Final = 5
 
 
@@ -94,9 +98,16 @@ class _Question:
     prefixes: pa.StringArray
     groups: npt.NDArray[np.int32]
 
-    def of_group(self, group: int) -> list[str]:
-        """The prefixes of a file group, each once."""
-        return list(set(self.prefixes.filter(pa.array(self.groups == group)).to_pylist()))
+    def from_entry(self, after: str) -> list[tuple[int, str]]:
+        """(file group, prefix) of each value, once and in order, from the one that the entry is of on ("":
+        from the first one).
+        """
+        every = sorted(set(zip(self.groups.tolist(), self.prefixes.to_pylist(), strict=True)))
+        if not after:
+            return every
+        [prefix] = prefixes_of(pa.array([after], pa.string())).to_pylist()
+        [group] = group_of(pa.array([prefix], pa.string()), self.layout.groups).tolist()
+        return [value for value in every if value >= (group, prefix)]
 
 
 def look_up_values(
@@ -171,27 +182,27 @@ def _entries(
     partition = SecondaryIndexPartition(asked.layout.name)
     folder = join_path(METADATA_TABLE_PATH, partition.name)
     slices = {file_slice.file_id: file_slice for file_slice in snapshot.slices.get(partition.name, [])}
-    groups = np.unique(asked.groups).tolist()
-    if after:
-        [first] = group_of(prefixes_of(pa.array([after], pa.string())), asked.layout.groups).tolist()
-        groups = [group for group in groups if group >= first]
+    is_valid = snapshot.validity.is_valid
+    values = asked.from_entry(after)
+    left = [prefix for _, prefix in values[_VALUES_OF_A_PAGE:]]
     found: list[pa.StringArray] = [pa.array([], pa.string())]
     count = size = 0
-    for group in groups:
+    for group, of_group in groupby(values[:_VALUES_OF_A_PAGE], key=itemgetter(0)):
+        wanted = [prefix for _, prefix in of_group]
         if count >= limit or size >= BYTES_MAX:
-            return pa.concat_arrays(found), found[-1][-1].as_py()
-        file_slice = slices.get(partition.file_id(ShardId(group)))
-        if file_slice is None:
-            continue
-        wanted, is_valid = asked.of_group(group), snapshot.validity.is_valid
-        page = entry_page(snapshot.storage, folder, file_slice, is_valid, wanted, after, limit - count)
+            # A prefix is before the entries of its value, and behind those of all values before.
+            return pa.concat_arrays(found), wanted[0]
+        name = partition.file_id(ShardId(group))
+        if name not in slices:
+            raise FileMissingError(f"{folder}: the file group {name} is not there (any more)")
+        room = limit - count, BYTES_MAX - size
+        page = entry_page(snapshot.storage, folder, slices[name], is_valid, wanted, after, *room)
         after = ""
-        if len(page.keys):
-            found.append(page.keys)
-            count, size = count + len(page.keys), size + page.keys.nbytes
+        found.append(page.keys)
+        count, size = count + len(page.keys), size + page.keys.nbytes
         if page.last is not None:
             return pa.concat_arrays(found), page.last
-    return pa.concat_arrays(found), None
+    return pa.concat_arrays(found), left[0] if left else None
 
 
 def _places(snapshot: MetadataTableSnapshot, keys: pa.StringArray) -> list[RecordLocation | None]:

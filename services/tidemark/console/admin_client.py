@@ -84,6 +84,7 @@ _KEYS_AT_ONCE: Final = 5_000
 _RETRY_S: Final = 20.0
 _SKIP_S: Final = 180.0
 _RUN_S: Final = 60.0 + _MARGIN_S
+_VALUES_S: Final = 60.0 + _MARGIN_S
 _LETTERS_S: Final = 150.0 + _MARGIN_S
 
 
@@ -186,10 +187,10 @@ class AdminClient:
 
     def lookup_values(self, column: str, values: Sequence[str | None], token: str, limit: int) -> ValuePage:
         """A page of the rows that have one of the values in an indexed column; None, the last one: none."""
-        from tidemark.console.value_page import value_page, value_request
+        from tidemark.console.value_page import asked_page, value_request
 
         request = value_request(self._table, column, values, token, limit)
-        return value_page(column, self._call(self._stub.LookupValue, request))
+        return asked_page(lambda asked: self._call(self._stub.LookupValue, asked, _VALUES_S), request)
 
     def warm_index(self, start: bool) -> Warmth:
         """Has the assigners load the record index into their run files (``start``); how far they are."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.console.errors import CliError
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.value_lookup import ValuePage
+from tidemark.stream_runtime.rpc.errors import RpcError
 
 
 def value_request(
@@ -29,12 +31,22 @@ def value_request(
     return request
 
 
-def value_page(column: str, answer: pb.LookupValueResponse) -> ValuePage:
-    """The answer as a type."""
+def asked_page(
+    ask: Callable[[pb.LookupValueRequest], pb.LookupValueResponse], request: pb.LookupValueRequest
+) -> ValuePage:
+    """The answer as a type. Raises CliError where a former coordinator does not know the question."""
+    try:
+        answer = ask(request)
+    except RpcError as error:
+        if request.WhichOneof("wanted") == "any" and "wanted" in dict(error.info.violations):
+            raise CliError(
+                "the coordinator knows no look-ups of several values: ask for one, or start this version"
+            ) from error
+        raise
     at = [RecordLocation(location.partition_path, location.file_id) for location in answer.locations]
     return ValuePage(
         answer.index,
-        column,
+        request.column,
         answer.as_of or None,
         list(answer.keys),
         list(answer.wanted) or [0] * len(answer.keys),

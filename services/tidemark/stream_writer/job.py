@@ -37,7 +37,7 @@ from tidemark.stream_runtime.platform.spark_env import (
 from tidemark.stream_writer import cluster
 from tidemark.stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
 from tidemark.stream_writer.executor_archive import write_archive
-from tidemark.stream_writer.merge_tasks import merge_tasks
+from tidemark.stream_writer.merge_tasks import SHARE_BEHIND, merge_tasks
 from tidemark.stream_writer.task_entry import (
     BIN_RUNNER,
     ROWS_RUNNER,
@@ -122,7 +122,7 @@ def session_settings(
 
 def service_slots(slots: int, share: float) -> int:
     """How many tasks of table services may run at once beside `slots` tasks of epochs; at least one."""
-    return merge_tasks(slots, slots, share, is_behind=True)
+    return merge_tasks(slots, slots, max(share, SHARE_BEHIND), is_behind=True)
 
 
 def _local_slots(text: str) -> int:

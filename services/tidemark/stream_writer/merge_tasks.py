@@ -1,12 +1,12 @@
 """How many merges of table services run at once.
 
-| slots | usual (`share` 0.25) | while compactions are behind |
+| slots | usual (`share` 0.25) | while compactions are behind (0.5) |
 |---|---|---|
 | 1 | 1 | 1 |
 | 2 to 4 | 1 | 2 |
 | 8 | 2 | 4 |
 
-While compactions are behind they get half of the slots, and at least one task more than usual, but no more
+While compactions are behind the coordinator grants half of the slots, and they get at least two, but no more
 than the engine runs beside epochs.
 """
 
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import Final
 
-_SHARE_BEHIND: Final = 0.5
+SHARE_BEHIND: Final = 0.5
+"""What is granted while compactions are behind, unless more is configured."""
+_LEAST_BEHIND: Final = 2
 
 
 def merge_tasks(slots: int, most: int, share: float, is_behind: bool) -> int:
     """The number of tasks. ``slots``: those of epochs, or of a process that does nothing else. ``most``: so
     many merges leave epochs a slot. ``share``: the part of the slots that is granted.
     """
-    usual = max(1, int(slots * share))
-    if not is_behind:
-        return usual
-    return max(usual, min(max(usual + 1, int(slots * _SHARE_BEHIND)), most))
+    granted = max(1, int(slots * share))
+    return max(granted, min(_LEAST_BEHIND, most)) if is_behind else granted

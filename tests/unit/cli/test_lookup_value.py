@@ -140,13 +140,11 @@ def test_what_cannot_be_asked_is_said(indexed: Path, capsys, options: list[str],
 
 
 @contextmanager
-def served(indexed: Path, here: Path) -> Iterator[tuple[World, Path]]:
+def served(indexed: Path, here: Path, answer: Any = lookup_value) -> Iterator[tuple[World, Path]]:
     """A coordinator of the table, which is found by the configuration in `here`."""
     here.mkdir()
     table = LocalStorage(indexed.parent / "table")
-    world = World(
-        "orders", path=str(here / "table"), lookup_value=lambda request: lookup_value(table, request)
-    )
+    world = World("orders", path=str(here / "table"), lookup_value=lambda request: answer(table, request))
     try:
         (here / "table").symlink_to(indexed.parent / "table")
         yield world, write_config(here, coordinator=f"127.0.0.1:{world.server.address.port}")
@@ -169,6 +167,17 @@ def test_the_coordinator_answers_the_same(indexed: Path, tmp_path: Path, capsys)
         assert [asked(there, capsys, *question) for question in questions] == alone
         assert main(["lookup", "-c", str(there), "--where", "note=n"]) == 2
         assert "note has no secondary index" in capsys.readouterr().err
+
+
+def test_a_former_coordinator_is_told_from_a_wrong_question(indexed: Path, tmp_path: Path, capsys) -> None:
+    def former(table: LocalStorage, request: pb.LookupValueRequest) -> pb.LookupValueResponse:
+        request.ClearField("any")
+        return lookup_value(table, request)
+
+    with served(indexed, tmp_path / "elsewhere", former) as (_, there):
+        assert main(["lookup", "-c", str(there), "--where", "at=1", "--where", "at=2"]) == 1
+        assert "knows no look-ups of several values" in capsys.readouterr().err
+        assert [row["key"] for row in asked(there, capsys, "--where", "at=1")["found"]] == ["k1"]
 
 
 def test_what_a_call_says_and_refuses(indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.unit.commit_coordinator.offline.test_offline_secondary_index import n
 from tests.unit.table_files import existing_table, new_table, write_config
 from tidemark.commit_coordinator.offline.secondary_index import create_index
 from tidemark.config import load_config
-from tidemark.hudi_format import secondary_index_scan, secondary_pages
+from tidemark.hudi_format import secondary_index_scan, secondary_pages, value_lookup
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.hfile import BlockRun, HFileOptions, HFileReader, KeyValues, write_hfile
 from tidemark.hudi_format.hfile.block_search import BlockSearch
@@ -301,13 +301,20 @@ def pages_of(storage: LocalStorage, values: Sequence[str | None], limit: int) ->
         token = page.next_token
 
 
+@pytest.mark.parametrize("values_of_a_page", [1, 4, 2_000])
 @pytest.mark.parametrize("limit", [1, 7, 1_000])
 def test_each_row_of_some_values_comes_once_with_its_value(
-    storage: LocalStorage, every: list[tuple[str | None, str]], limit: int
+    storage: LocalStorage,
+    every: list[tuple[str | None, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    values_of_a_page: int,
 ) -> None:
+    monkeypatch.setattr(value_lookup, "_VALUES_OF_A_PAGE", values_of_a_page)
     asked = ["v3", "v17", "nowhere", "v4", "a$b", "v3", *(f"v{number}" for number in range(20, 40)), None]
     pages = list(pages_of(storage, asked, limit))
     assert all(len(page.keys) <= limit for page in pages)
+    assert all(len(set(page.values)) <= values_of_a_page for page in pages)
     found = [(asked[value], key) for page in pages for value, key in zip(page.values, page.keys, strict=True)]
     assert sorted(found, key=repr) == sorted([row for row in every if row[0] in asked], key=repr)
     # Equal values: the first one. Rows of a value follow each other.
@@ -316,6 +323,18 @@ def test_each_row_of_some_values_comes_once_with_its_value(
     changes = sum(before != behind for before, behind in pairwise(order))
     assert changes == len(set(order)) - 1
     assert all(place is not None for page in pages for place in page.places)
+
+
+def test_a_page_of_long_keys_ends_with_its_bytes(
+    storage: LocalStorage, every: list[tuple[str | None, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all file groups of the index, of which each has some of the values."""
+    monkeypatch.setattr(value_lookup, "BYTES_MAX", 100)
+    asked = [f"v{number}" for number in range(40)]
+    pages = list(pages_of(storage, asked, 1_000))
+    assert max(sum(map(len, page.keys)) for page in pages) <= 100
+    found = sorted(key for page in pages for key in page.keys)
+    assert found == sorted(key for value, key in every if value in asked)
 
 
 def test_an_index_with_another_number_of_groups_ends_the_pages_of_several_values(

@@ -30,7 +30,7 @@ def test_local_master_gets_task_retries(master: str, expected: str) -> None:
     [
         ("local[2]", 0.25, "local[4,4]"),
         ("local[8]", 0.25, "local[12,4]"),
-        ("local[8]", 0.75, "local[15,4]"),
+        ("local[8]", 0.75, "local[14,4]"),
         ("local", 0.25, "local[2,4]"),
         ("local[2,7]", 0.25, "local[4,7]"),
         ("spark://host:7077", 0.25, "spark://host:7077"),

@@ -12,7 +12,7 @@ dead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from tidemark.hudi_format.commit.heartbeat import INTERVAL_MS, MISSES_TOLERATED
@@ -54,18 +54,22 @@ def dead_instants(
 
 def leftovers(
     side_files: Iterable[str],
-    timeline: Timeline,
+    timelines: Sequence[Timeline],
     now_ms: Callable[[], int],
     written_ms: Callable[[str], int | None],
 ) -> tuple[str, ...]:
-    """The paths of those that belong to no instant of the timeline, and were not changed for an hour.
+    """The paths of those that belong to no instant of these timelines, and were not changed for an hour.
 
-    ``side_files``: paths of entries of the timeline's `.temp` and `.heartbeat`, which are named by instants.
+    ``side_files``: paths of entries of `.temp` and `.heartbeat` folders, which are named by instants.
     ``now_ms``: as of `dead_instants`, asked where there is such a file. ``written_ms``: when one was written
     last, by the same clock; None when it is gone.
     """
     named = [(path, name_of(path)) for path in side_files]
-    nobodys = [path for path, name in named if is_instant_time(name) and not timeline.contains(name)]
+    nobodys = [
+        path
+        for path, name in named
+        if is_instant_time(name) and not any(timeline.contains(name) for timeline in timelines)
+    ]
     if not nobodys:
         return ()
     left_from_ms = now_ms() - LEFT_AFTER_MS

@@ -8,9 +8,10 @@ one of any kind is named as being built,
 1. an attempt is void, and its instant with its heartbeat goes, for which Spark's CREATE INDEX waits,
 2. no epoch is planned, and `status` says why,
 3. under the lock the index is taken out once nobody can be building any more: two minutes after it was seen
-   first, but while an indexing instant is pending not before that is `limits.index_build` old (an hour). Such
-   an instant has no heartbeat, and one whose build failed stays pending for ever. The table's properties lose
-   its name first: with a name and no definition the table would be refused, if we died in between. Then the
+   first, but while an indexing instant is pending not before its files are as old as `limits.index_build` (an
+   hour). Such an instant has no heartbeat, and one whose build failed stays pending for ever. Hudi's indexer
+   may plan it long before it builds, so the inflight file counts as well. The table's properties lose its
+   name first: with a name and no definition the table would be refused, if we died in between. Then the
    definition goes. Readers and writers leave an index without definition alone; of column stats it stays, as
    their switch is the property alone, and a write that is in flight may go on to use it.
    The list of files and the record index are never taken out: without them the table is not served. Who left
@@ -94,11 +95,13 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
 
 def _may_be_building(context: Context, timelines: Timelines) -> bool:
     """Whether another engine began to build an index, and has not had the time for it yet."""
-    begun_ms = [
-        context.publishing.written_ms(instant_path(Instant(found.requested, found.action, State.REQUESTED)))
+    files = [
+        instant_path(Instant(found.requested, found.action, state))
         for found in timelines.data.pending(Action.INDEXING)
+        for state in (State.REQUESTED, State.INFLIGHT)
     ]
-    since_ms = context.file_time_ms() - context.index_build_ms if begun_ms else 0
+    since_ms = context.file_time_ms() - context.index_build_ms if files else 0
+    begun_ms = map(context.publishing.written_ms, files)
     return any(begun is not None and begun > since_ms for begun in begun_ms)
 
 

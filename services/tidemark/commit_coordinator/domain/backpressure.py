@@ -5,7 +5,7 @@ trigger. Compactions are behind from `BEHIND` on, and no slice should ever reach
 
     level       from    what is done
     NONE                nothing
-    SHARE       2.0     compactions get half of the task slots, a task more at least (`merge_tasks`)
+    SHARE       2.0     compactions get half of the task slots, at least two (`merge_tasks`)
     STRETCHED   2.2     the interval of epochs grows, up to ten seconds: fewer and larger log files
     SLOWED      2.5     tagging rests for a part of the time, from 2.95 on all the time
 
@@ -108,8 +108,11 @@ class LoadRule:
         """The load of all slices by their bytes, where these count together; else 0.0."""
         if self.log_bytes is not None or not slices:
             return 0.0
-        enough = sum(max(self.log_ratio * slice_.base_bytes, _LOG_BYTES_MIN) for slice_ in slices)
-        return sum(slice_.log_bytes for slice_ in slices) / max(enough, self.ratio_from)
+        enough = sum(
+            max(self.log_ratio * slice_.base_bytes, _LOG_BYTES_MIN if slice_.log_count else 0)
+            for slice_ in slices
+        )
+        return sum(slice_.log_bytes for slice_ in slices) / max(enough, self.ratio_from, _LOG_BYTES_MIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,5 +325,7 @@ def _reason(worst: Compactions) -> str:
             f"{worst.name} is behind: file groups that were not compacted for long have "
             f"{load.left_behind:.1f} times what triggers it"
         )
+    if load.reach < 1.0:
+        return f"{worst.name} was behind"
     where = "all file groups together" if load.worst is None else "/".join(filter(None, load.worst))
     return f"{worst.name} is behind: {where} may soon have {load.reach:.1f} times what triggers it"

@@ -19,7 +19,7 @@ from tidemark.commit_coordinator.table_services.handler import (
     LockedStep,
     ServiceFacts,
 )
-from tidemark.commit_coordinator.table_services.listings import own_pending
+from tidemark.commit_coordinator.table_services.listings import own_pending, view_of
 from tidemark.config.table_services_model import RollbackConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
@@ -27,7 +27,7 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.table_services.dead_instants import dead_instants
-from tidemark.hudi_format.timeline import Instant, State, Timeline
+from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 
 
 class RollBackDead:
@@ -96,9 +96,12 @@ class RollBackDead:
 
 def _dead(step: LockedStep) -> list[str]:
     term, timeline = step.context.publishing, step.timelines.data
+    # A clustering that was planned before table version 8 is called a replacecommit, too.
+    may_be_plans = timeline.pending(Action.REPLACE_COMMIT)
+    plans = view_of(step.context, timeline).clustering.values() if may_be_plans else ()
     return dead_instants(
         timeline,
-        own_pending(step.context),
+        {*own_pending(step.context), *plans},
         step.context.file_time_ms,
         begun_ms=lambda requested: _begun_ms(term, timeline, requested),
         beaten_ms=lambda requested: term.written_ms(heartbeat_path(requested)),

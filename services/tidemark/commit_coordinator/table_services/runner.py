@@ -175,11 +175,11 @@ class ServiceRunner:
                 seen.action(news.number).reported = True
             else:
                 self._tasks_failed(state, seen, news, now_ms)
-        seen.due = self._due(state, observed, now_ms) if self.rules.enabled else {}
         if self._pressure is not None:
             self._pressure.look(state, seen, now_ms)
             self._granted = self._pressure.granted
             self._handoff.grant(self._granted)
+        seen.due = self._due(state, observed, now_ms) if self.rules.enabled else {}
 
     @property
     def backpressure(self) -> Backpressure:

@@ -1,5 +1,5 @@
 """Side files that writers which died left below `.hoodie`, and below that of the metadata table: markers and
-heartbeats of instants that are not on its timeline. A clean deletes them with what it cleans; where there is
+heartbeats of instants that are on neither timeline. A clean deletes them with what it cleans; where there is
 nothing to clean, as always in a table of inserts alone, its look does. So it does with what killed commands
 prepared.
 """
@@ -23,13 +23,12 @@ _FOLDERS: Final = (".temp", ".heartbeat")
 
 def left_side_files(step: LockedStep) -> tuple[str, ...]:
     """The paths of side files, and of folders of them, that belong to no instant any more."""
-    context, left = step.context, list[str]()
-    timelines = {DATA_ROOT: step.timelines.data, METADATA_TABLE_ROOT: step.timelines.metadata}
-    for root, timeline in timelines.items():
-        folders = [join_path(root, name) for name in _FOLDERS]
-        paths = [info.path for folder in folders for info in context.storage.list(folder)]
-        left += leftovers(paths, timeline, context.file_time_ms, context.publishing.written_ms)
-    return tuple(left)
+    context, timelines = step.context, step.timelines
+    folders = [join_path(root, name) for root in (DATA_ROOT, METADATA_TABLE_ROOT) for name in _FOLDERS]
+    paths = [info.path for folder in folders for info in context.storage.list(folder)]
+    # What is pending in the table may be tried again in its metadata table, by the same time.
+    both = (timelines.data, timelines.metadata)
+    return leftovers(paths, both, context.file_time_ms, context.publishing.written_ms)
 
 
 def delete_side_file(context: Context, path: str) -> None:

@@ -253,12 +253,14 @@ def test_log_files_of_the_index_count_together_as_they_trigger_its_compaction() 
     for _ in range(200):
         new = replace(new, log_bytes=new.log_bytes + 5 * MIB)
         loads.append(watch.look((*old, new), 1))
-    assert loads[-1].now == pytest.approx(new.log_bytes / (50 * 8 * MIB + 8 * MIB))
+    assert loads[-1].now == pytest.approx(new.log_bytes / (50 * 6 * MIB + 8 * MIB))
     assert (loads[-1].worst, loads[-1].left_behind) == (None, 0.0)
     pressure = decide_backpressure(
         Backpressure(STRETCHED), [Compactions("compact-index", loads[-1], True)], INTERVAL_MS, 0
     )
     assert "all file groups together may soon have" in pressure.reason
+    ended = decide_backpressure(pressure, [Compactions("compact-index", SliceLoad(), True)], INTERVAL_MS, 1)
+    assert "compact-index was behind" in ended.words
     left = LoadWatch(LoadRule(120, None, 0.3)).look((*old, replace(new, log_bytes=2_000 * MIB)), 1)
     assert (left.now, left.worst) == (0.0, None)
     assert left.left_behind > BOUND

@@ -111,8 +111,11 @@ def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story
     pending = story.writer.prepare(story.changed((1,))).instant.requested
     story.storage.create(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE", b"")
     story.storage.touch(heartbeat_path(gone))
-    on_metadata = [f"{METADATA_TABLE_ROOT}/{path}" for path in (f".temp/{gone}/m", f".heartbeat/{gone}")]
-    for path in on_metadata:
+    on_metadata, living = (
+        [f"{METADATA_TABLE_ROOT}/.temp/{instant}/m", f"{METADATA_TABLE_ROOT}/.heartbeat/{instant}"]
+        for instant in (gone, pending)
+    )
+    for path in (*on_metadata, *living):
         story.storage.create(path, b"")
     story.later()
     young = instant_from_ms(story.clock.now_ms())
@@ -125,6 +128,7 @@ def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story
     assert not story.storage.exists(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE")
     assert gone not in story.storage.names(".hoodie/.temp")
     assert not any(map(story.storage.exists, on_metadata))
+    assert all(map(story.storage.exists, living)), "it is pending in the table, and may be tried again"
 
 
 @pytest.mark.parametrize("has_files", [True, False])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from testing.clock import ManualClock
 from testing.ids import SeededIds
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
-from tidemark.commit_coordinator.calls.service_handoff import GrantedSlots
+from tidemark.commit_coordinator.calls.service_handoff import GrantedSlots, OfferedService, ServiceHandoff
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.domain.backpressure import (
     BOUND,
@@ -20,6 +23,7 @@ from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.table_services.chosen_groups import GroupChoice
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.commit_coordinator.table_services.pressure import FAILING, ServicePressure
+from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
 from tidemark.config.table_services_model import DataCompactionConfig, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceDecided, ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
@@ -67,7 +71,7 @@ def test_a_slice_that_nobody_compacts_in_time_raises_the_share_and_then_slows_ta
     assert (world.level, world.pressure.granted) == (BackpressureLevel.NONE, GrantedSlots(CONFIG.share))
     world.commits(8)
     assert world.level is not BackpressureLevel.NONE
-    assert world.pressure.granted == GrantedSlots(CONFIG.share, is_behind=True)
+    assert world.pressure.granted == GrantedSlots(0.5, is_behind=True)
     assert world.pressure.behind == {ServiceKind.COMPACT_DATA}
     world.commits(7)
     assert world.level is BackpressureLevel.SLOWED
@@ -204,3 +208,32 @@ def test_no_slice_of_a_thousand_that_every_epoch_writes_to_goes_beyond_the_bound
     assert 1.0 < world.worst <= BOUND
     assert BackpressureLevel.SLOWED in world.levels
     assert world.epochs > 20
+
+
+def test_the_round_that_finds_a_kind_behind_plans_it_and_grants_it_more() -> None:
+    """Who plans looks at the load of the same round, and not at that of the one before."""
+    kind, asked, handoff = (
+        ServiceKind.COMPACT_DATA,
+        list[frozenset[ServiceKind]](),
+        ServiceHandoff(ManualClock()),
+    )
+    world = World()
+    world.commits(12)
+    for _ in range(20):
+        world.placement.committed(Report((LOG,), ()), world.now_ms)
+
+    def due(facts: ServiceFacts, now_ms: int) -> str | None:
+        asked.append(facts.behind)
+        return None
+
+    handler = SimpleNamespace(kind=kind, has_tasks=True, sweeps_with_lock=False, due=due)
+    context = SimpleNamespace(lock=SimpleNamespace(is_held=False))
+    rules = ServiceRules(enabled=True)
+    runner = ServiceRunner(cast(Any, context), [cast(Any, handler)], handoff, rules, world.pressure)
+    observed = cast(Any, SimpleNamespace(services=SeenServices(), halted=None, given_up=None))
+    handoff.offer(OfferedService(PLANNED, "token", GrantedSlots(CONFIG.share)))
+    runner.look(FoldState(), observed, world.now_ms + 1_000)
+    assert asked == [frozenset({kind})]
+    begun = handoff.begin(PLANNED.service, "worker")
+    assert begun is not None
+    assert begun.granted == GrantedSlots(0.5, is_behind=True)

@@ -51,7 +51,7 @@ def test_side_files_of_no_instant_go_after_an_hour():
     }
     written_ms = {f".hoodie/.temp/{name}": NOW - age_ms for name, age_ms in ages_ms.items()}
     gone = f".hoodie/.temp/{t(9)}"
-    left = leftovers([gone, *written_ms], TIMELINE, lambda: NOW, written_ms.get)
+    left = leftovers([gone, *written_ms], [Timeline(()), TIMELINE], lambda: NOW, written_ms.get)
     assert left == (f".hoodie/.temp/{t(8)}",)
 
 
@@ -70,8 +70,8 @@ def test_the_storage_is_asked_for_its_time_before_the_files_and_only_where_there
     assert dead_instants(Timeline(none), (), now_ms, begun_ms=written_ms, beaten_ms=written_ms) == []
     own = (t(3), t(4), t(7))
     assert dead_instants(TIMELINE, own, now_ms, begun_ms=written_ms, beaten_ms=written_ms) == []
-    assert leftovers([f".hoodie/.temp/{t(3)}"], TIMELINE, now_ms, written_ms) == ()
+    assert leftovers([f".hoodie/.temp/{t(3)}"], [TIMELINE], now_ms, written_ms) == ()
     assert asked == []
     assert dead_instants(TIMELINE, (), now_ms, begun_ms=written_ms, beaten_ms=written_ms) == []
-    assert leftovers([f".hoodie/.temp/{t(8)}"], TIMELINE, now_ms, written_ms) == ()
+    assert leftovers([f".hoodie/.temp/{t(8)}"], [TIMELINE], now_ms, written_ms) == ()
     assert asked == ["now", *["file"] * 6, "now", "file"], "a beat of meanwhile must not look old"

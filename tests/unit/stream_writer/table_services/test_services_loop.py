@@ -64,7 +64,7 @@ class Coordinator:
         self.begun += 1
         if self.begins is not None:
             raise self.begins
-        return BegunService(self.plan, "token", 0.25, self.is_behind)
+        return BegunService(self.plan, "token", 0.5 if self.is_behind else 0.25, self.is_behind)
 
     def keep_service(self, number: int, done: int) -> None:
         self.kept.append(done)
