@@ -23,6 +23,7 @@ from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.change_tier import ChangeTier
 from tidemark.index_assigner.index.copies import Copies, copy_bytes
 from tidemark.index_assigner.index.disk_room import DiskRoom
+from tidemark.index_assigner.index.due_loads import DueLoads
 from tidemark.index_assigner.index.key_ranges import RangeTable
 from tidemark.index_assigner.index.limits import IndexLimits, share_of_runs
 from tidemark.index_assigner.index.mapped_pages import MappedPages
@@ -39,8 +40,6 @@ from tidemark.index_assigner.runs.run import FoundInBase
 from tidemark.stream_runtime.ids import IdSource
 
 _log = logging.getLogger("tidemark.assigner")
-# A shard is loaded once look-ups have read more than this share of its blocks.
-_READ_SHARE: Final = 0.02
 # When no load is worth its work, the next is thought of after so many more keys were read from blocks.
 _KEYS_PER_PLAN: Final = 10_000
 
@@ -67,10 +66,9 @@ class RunTier:
         self._copies = Copies(self._folder, locations, self._mapped)
         self.changes = ChangeTier(rocks, stored, locations, self._folder, self._mapped, ids, limits.loading)
         self._ticks = count(1)
-        self._cold: dict[ShardId, OpenShard] = {}
+        self._due = DueLoads()
         self._loading: tuple[OpenShard, Load] | None = None
         self.disk = DiskRoom(rocks, self._folder, limits, self._loading_bytes)
-        self._wanted: set[ShardId] = set()
         self._plan_in, self._is_waited_for = 0, False
         self.loaded = self.evicted = 0
 
@@ -86,9 +84,7 @@ class RunTier:
                 self._remove(name)
         if self._copies.name(number) != own:
             self._copies.unmap(number)
-            if self._folder.size(own) and self._copies.map(number, life):
-                self._used[own] = next(self._ticks)
-            self.disk.measure()
+            self._map(number, life)
 
     def close(self, numbers: Iterable[ShardId]) -> None:
         """Ends the mappings of these shards and the load of one of them; published files stay."""
@@ -108,7 +104,7 @@ class RunTier:
     def end_load(self, numbers: Iterable[ShardId] | None = None) -> None:
         """Gives the load up if it is of one of these shards (None: of any)."""
         shards = None if numbers is None else set(numbers)
-        self._cold = {} if shards is None else {n: s for n, s in self._cold.items() if n not in shards}
+        self._due.forget(shards)
         self.changes.forget_due(shards)
         if self._loading is not None and (shards is None or self._loading[0].number in shards):
             self._loading[0].taken_since = None
@@ -146,9 +142,7 @@ class RunTier:
         """Counts blocks of the shard's base file that a look-up of these keys has read."""
         self._copies.was_read(shard, keys)
         self._plan_in -= len(keys)
-        shard.was_read(blocks)
-        if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
-            self._cold[shard.number] = shard
+        self._due.was_read(shard, blocks)
 
     def load_first(self, asked: Iterable[tuple[OpenShard, pa.StringArray]]) -> bool:
         """Loads those of these shards, which have no run, for which a look-up of these keys waits; returns
@@ -168,16 +162,13 @@ class RunTier:
         """Loads all of these shards that have no run, whatever look-ups read of them."""
         for shard in shards:
             if not self._is_served(shard):
-                shard.may_load = True
-                self._cold[shard.number] = shard
-                self._wanted.add(shard.number)
+                self._due.want(shard)
         self._plan_in = 0
 
     def load_on(self) -> None:
         """Polls while a load that `want` asked for is left, also if nobody looks a key up."""
-        if self._wanted:
+        if self._wanted_left():
             self.poll()
-            self._wanted = self._wanted_left()
 
     def progress(self, shards: Sequence[OpenShard]) -> WarmProgress:
         """How much of these shards is in runs."""
@@ -198,7 +189,7 @@ class RunTier:
     def _wanted_left(self) -> set[ShardId]:
         """What `want` asked for and is not tried yet, and what is being loaded."""
         loading = {self._loading[0].number} if self._loading is not None else set()
-        return self._wanted & self._cold.keys() | loading
+        return self._due.wanted() | loading
 
     def _is_served(self, shard: OpenShard) -> bool:
         return self._copies.is_whole(shard.number) or not shard.snapshot.block_count
@@ -220,7 +211,7 @@ class RunTier:
                 self._failed(shard, ended.error)
             else:
                 self._publish(shard, ended)
-        if self._cold and self._loading is None and not self._loads.is_busy:
+        if self._due and self._loading is None and not self._loads.is_busy:
             self._start_next()
         if self._loading is None and not self._loads.is_busy and not self._is_waited_for:
             self._loading = self.changes.next_load(self._room_for_changes)
@@ -239,15 +230,27 @@ class RunTier:
         self._rocks.sync()
         try:
             self._folder.publish(load.name)
+            refused = None
         except OSError as error:
-            self._failed(shard, error)
-            return
-        self.disk.measure()
+            refused = error
+            self._folder.discard(load.name)
         self._copies.unmap(shard.number)
-        if self._copies.map(shard.number, shard.life):
-            self._used[load.name] = next(self._ticks)
-        self.loaded += 1
-        _log.info("shard %d: %d entries are in a run file", shard.number, load.entries)
+        # Where the disk refused it, the name may be the former file's, the new one's, or nobody's.
+        is_mapped = self._map(shard.number, shard.life)
+        if refused is not None:
+            self._failed(shard, refused)
+        elif is_mapped:
+            self.loaded += 1
+            _log.info("shard %d: %d entries are in a run file", shard.number, load.entries)
+
+    def _map(self, number: ShardId, life: str) -> bool:
+        """Maps the copy of this life, if there is one that is whole."""
+        name = run_name(number, life)
+        is_mapped = bool(self._folder.size(name)) and self._copies.map(number, life)
+        if is_mapped:
+            self._used[name] = next(self._ticks)
+        self.disk.measure()
+        return is_mapped
 
     def _failed(self, shard: OpenShard, error: Exception) -> None:
         if isinstance(error, RunTooLargeError):
@@ -261,30 +264,30 @@ class RunTier:
 
     def _start_next(self) -> None:
         """Loads the shard of which most was read; without room on the disk the ranges that are worth most."""
-        shard = max(self._cold.values(), key=lambda one: one.blocks_read / one.snapshot.block_count)
+        shard = self._due.next()
         if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
-            self._tried([shard.number])
+            self._due.tried([shard.number])
             return
         room = self._room(copy_bytes(shard), self.disk.limit())
         if room is not None:
-            self._tried([shard.number])
+            self._due.tried([shard.number])
             self._start(shard, room, None)
         elif self._plan_in <= 0:
             self._start_part()
         else:
-            self._tried(list(self._cold))
+            self._due.tried(self._due.numbers())
 
     def _start_part(self) -> None:
         """Loads those ranges of one shard that are worth a place on the disk, and makes room for them."""
-        limit, table = self.disk.limit(), self._copies.table(self._cold.values())
+        limit, table = self.disk.limit(), self._copies.table(self._due.shards())
         worth = table.worth_a_place(self.disk.free(limit) + self._copies.held_bytes())
-        gains = {number: self._copies.gain(number, table, worth) for number in self._cold}
-        shard = self._cold[max(gains, key=lambda number: gains[number])]
-        if gains[shard.number] < 0:
-            self._tried(list(self._cold))
+        gains = [(self._copies.gain(due.number, table, worth), due) for due in self._due.shards()]
+        gain, shard = max(gains, key=lambda one: one[0])
+        if gain < 0:
+            self._due.tried(self._due.numbers())
             self._plan_in = _KEYS_PER_PLAN
             return
-        self._tried([shard.number])
+        self._due.tried([shard.number])
         mine = table.shards == shard.number
         size = float(table.sizes[mine & worth].sum())
         self._evict_ranges(table, ~mine & ~worth, size - self.disk.free(limit))
@@ -294,11 +297,6 @@ class RunTier:
         wanted = self._copies.blocks_in(shard, table.ranges[mine & worth])
         # Sizes are estimates: what a copy takes beyond its own is left of the other quarter.
         self._start(shard, self.disk.free(limit) + self.disk.spare(limit), wanted)
-
-    def _tried(self, numbers: Iterable[ShardId]) -> None:
-        for number in numbers:
-            del self._cold[number]
-            self._wanted.discard(number)
 
     def _start(self, shard: OpenShard, room: int, wanted: BoolArray | None) -> None:
         name = run_name(shard.number, shard.life)

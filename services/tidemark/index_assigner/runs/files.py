@@ -12,6 +12,7 @@ life; a change run has a random name of its own as well.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import sys
@@ -74,6 +75,13 @@ class RunFolder:
         """Gives a finished file its final name, durably."""
         os.replace(self.path / f"{name}{PART_SUFFIX}", self.path / f"{name}{RUN_SUFFIX}")
         self._sync()
+
+    def give_up(self, file: BinaryIO, name: str) -> None:
+        """Closes a file that is not finished, and deletes it."""
+        # Closing writes what is left in memory, which a full disk refuses once more: that changes nothing.
+        with contextlib.suppress(OSError):
+            file.close()
+        self.discard(name)
 
     def discard(self, name: str) -> None:
         """Deletes a file that is not published; nothing happens where there is none."""

@@ -64,8 +64,10 @@ class Load(ABC):
 
     def cancel(self) -> None:
         """Ends the load, and deletes what it has written. Not while another thread is in `step`."""
-        self._parts.close()
-        self._folder.discard(self.name)
+        try:
+            self._parts.close()
+        finally:
+            self._folder.discard(self.name)
 
     def _write(self) -> Generator[int, None, None]:
         file = self._folder.create(self.name)
@@ -78,8 +80,7 @@ class Load(ABC):
                 yield count
             self._folder.finish(file)
         except BaseException:
-            file.close()
-            self._folder.discard(self.name)
+            self._folder.give_up(file, self.name)
             raise
 
     @abstractmethod
@@ -267,7 +268,8 @@ class ThreadedLoads:
 
     @property
     def is_busy(self) -> bool:
-        self._forget_given_up()
+        if self._given_up.is_set():
+            self.take_ended()
         return self._load is not None
 
     def start(self, load: Load) -> None:
@@ -278,10 +280,12 @@ class ThreadedLoads:
         self._thread.start()
 
     def take_ended(self) -> Load | None:
-        self._forget_given_up()
         if self._thread is None or self._thread.is_alive():
             return None
         load, self._load, self._thread = self._load, None, None
+        if load is not None and self._given_up.is_set():
+            load.cancel()
+            return None
         return load
 
     def wait(self) -> None:
@@ -296,14 +300,7 @@ class ThreadedLoads:
         self._inflating.shutdown(cancel_futures=True)
         if self._thread is not None:
             self._thread.join()
-        self._forget_given_up()
-
-    def _forget_given_up(self) -> None:
-        if self._load is None or self._thread is None or self._thread.is_alive():
-            return
-        if self._given_up.is_set():
-            self._load.cancel()
-            self._load = self._thread = None
+        self.take_ended()
 
 
 def _run(load: Load, given_up: threading.Event) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.index_assigner.full_disk import created_on_full_disk
 from tests.unit.index_assigner.index.test_index_beside_services import superseded
 from tests.unit.index_assigner.index.test_run_tier import forget_hot, groups
 from tests.unit.index_assigner.index_world import LANES, MANY, Assigner, Change, DataTable, promoted
@@ -255,6 +256,28 @@ def test_a_file_has_its_name_before_the_record_and_the_former_one_goes_after_it_
     done.clear()
     take_over(one)
     assert done == ["finish", "publish", "write", "sync", "remove"]
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_a_take_over_that_a_full_disk_refuses_leaves_no_file_and_all_entries(
+    assigners, table, monkeypatch: pytest.MonkeyPatch, is_given_up: bool
+) -> None:
+    one = assigners(table).open(table.known())
+    completion = promoted(one, table, UPDATES, 5)
+    with monkeypatch.context() as full:
+        full.setattr(RunFolder, "create", created_on_full_disk)
+        if is_given_up:
+            one.ask(["k0399"])
+            one.ask(["k0398"])
+            assert one.index._runs._loads.is_busy
+            one.index.rewind()
+            one.open(table.known(completion))
+        else:
+            take_over(one)
+    assert list((one.folder / "runs").glob("*.part")) == []
+    assert change_files(one) == []
+    assert in_rocksdb(one) == len(UPDATES)
+    assert groups(one) == {key: group for key, (group, _) in table.rows.items()}
 
 
 def test_a_file_that_no_record_names_is_deleted_and_not_asked(assigners, table) -> None:

@@ -4,7 +4,6 @@ answer is the same without one.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from typing import BinaryIO
 
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.unit.index_assigner.full_disk import created_on_full_disk
 from tests.unit.index_assigner.index_world import BIG, Assigner, Change, DataTable, load_runs, promoted
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.model import ShardId
@@ -170,15 +170,16 @@ def test_a_load_that_the_disk_refused_is_tried_again_but_not_with_each_look_up(
     """Somebody else filled the disk for a while."""
     refused: list[str] = []
 
-    def refuse(_: RunFolder, name: str) -> BinaryIO:
+    def refuse(folder: RunFolder, name: str) -> BinaryIO:
         refused.append(name)
-        raise OSError(errno.ENOSPC, "No space left on device")
+        return created_on_full_disk(folder, name)
 
     one = opened(assigners, table, 4)
     with monkeypatch.context() as full:
         full.setattr(RunFolder, "create", refuse)
         assert look(one, IN_ORDER, 6) == 0
     assert len(refused) == 1
+    assert list((one.folder / "runs").iterdir()) == []
     assert look(one, IN_ORDER, 4) == 0
     assert look(one, IN_ORDER, 6) == 1
 
