@@ -13,7 +13,11 @@ _READ_SHARE: Final = 0.02
 
 
 class DueLoads:
-    """Open shards by number, each as it was opened last."""
+    """Open shards by number, each as it was opened last.
+
+    What was asked for stays so until its lane is closed, or until no load of it is to be tried: its shard may
+    be opened anew, and may lose its run by that.
+    """
 
     def __init__(self) -> None:
         self._due: dict[ShardId, OpenShard] = {}
@@ -36,27 +40,40 @@ class DueLoads:
         if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
             self._due[shard.number] = shard
 
-    def want(self, shard: OpenShard) -> None:
-        """Adds a shard, whatever look-ups read of it."""
-        shard.may_load = True
-        self._due[shard.number] = shard
+    def wanted(self) -> set[ShardId]:
+        """What was asked for and is due."""
+        return self._wanted & self._due.keys()
+
+    def is_wanted(self, number: ShardId) -> bool:
+        """Whether the shard was asked for, due or not."""
+        return number in self._wanted
+
+    def want(self, shard: OpenShard, is_served: bool) -> None:
+        """Asks for a shard, whatever look-ups read of it. ``is_served``: it lacks no run."""
         self._wanted.add(shard.number)
+        if not is_served:
+            shard.may_load = True
+            self._due[shard.number] = shard
 
     def next(self) -> OpenShard:
         """The shard of which most was read."""
         return max(self._due.values(), key=lambda due: due.blocks_read / due.snapshot.block_count)
 
-    def tried(self, numbers: Iterable[ShardId]) -> None:
-        """Forgets these: their load begins, or cannot begin."""
+    def begun(self, number: ShardId) -> None:
+        """The shard is being loaded, or needs no load."""
+        del self._due[number]
+
+    def ended(self, numbers: Iterable[ShardId]) -> None:
+        """No load of these shards is to be tried."""
         for number in numbers:
-            del self._due[number]
+            self._due.pop(number, None)
             self._wanted.discard(number)
 
-    def forget(self, numbers: set[ShardId] | None) -> None:
-        """Forgets these shards (None: all), because they are opened anew or closed."""
-        self._due = {} if numbers is None else {n: s for n, s in self._due.items() if n not in numbers}
+    def clear(self) -> None:
+        """Forgets all, because the disk has no room."""
+        self._due.clear()
+        self._wanted.clear()
 
-    def wanted(self) -> set[ShardId]:
-        """What was asked for and is not tried yet."""
-        self._wanted &= self._due.keys()
-        return set(self._wanted)
+    def forget(self, numbers: set[ShardId] | None) -> None:
+        """Forgets these openings (None: all). Their shards may be opened anew."""
+        self._due = {} if numbers is None else {n: s for n, s in self._due.items() if n not in numbers}

@@ -42,6 +42,10 @@ class HeldLanes(dict[int, HeldLane]):
         """The open shards of all lanes."""
         return [shard for held in self.values() for shard in held.shards.values()]
 
+    def of_gone_bases(self) -> list[HeldLane]:
+        """The lanes with shards whose loads did not find their base files any more."""
+        return [held for held in self.values() if any(s.is_base_gone for s in held.shards.values())]
+
     def shards(self) -> set[ShardId]:
         """Their numbers."""
         return {number for held in self.values() for number in held.shards}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index.rocks import Puts
@@ -22,6 +23,7 @@ class OpenShard:
     ``life``: random name of the shard's content in RocksDB; whatever drops that content begins a new one.
     ``blocks_read``: blocks of the base file that look-ups have read since the opening, or since a load of it
     failed. ``may_load``: False after a load failed, until look-ups have read ``again_at`` blocks.
+    ``is_base_gone``: a load did not find the snapshot's base file any more: it is to be opened anew.
     ``change``, ``written``, ``index``: as in `ShardRecord`.
     ``entry_bytes``: bytes of an entry in a copy of the base file, as a load found that was too large for the
     room it had; 0: none was. ``taken_since``: what was written since the running take-over began to read;
@@ -38,6 +40,7 @@ class OpenShard:
     blocks_read: int = 0
     may_load: bool = True
     again_at: float = inf
+    is_base_gone: bool = False
     entry_bytes: float = 0.0
     change: str = ""
     written: int = 0
@@ -56,6 +59,7 @@ class OpenShard:
         whole file. Nothing else is: the base file is gone or damaged.
         """
         self.may_load, self.blocks_read = False, 0
+        self.is_base_gone = isinstance(error, FileMissingError)
         if isinstance(error, OSError):
             self.again_at = _READ_AGAIN * self.snapshot.block_count
 

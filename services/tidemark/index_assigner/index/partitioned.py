@@ -268,4 +268,4 @@ class PartitionedIndex(TieredIndex):
             self._store.drop(number)
             if self._promotion.fits():
                 return
-        self._too_large()
+        self._promotion.say_too_large()

@@ -10,6 +10,7 @@ already: then only tombstones are written.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,7 @@ from tidemark.index_assigner.index.tombstones import TombstoneStore
 from tidemark.index_assigner.index.uncommitted import LaneEntries, SlotArray
 from tidemark.index_assigner.runs.entries import EXACT, HAS_ORDERING
 
+_log = logging.getLogger("tidemark.assigner")
 # Entries are Python objects for so long as these are written: all at once would take 200 bytes each.
 _AT_ONCE: Final = 1 << 14
 _KEY_BYTES_AT_ONCE: Final = 1 << 21
@@ -137,6 +139,16 @@ class Promotion:
             if not self._runs.evict(limit):
                 return self._drop_foreign_shards(held, limit)
         return True
+
+    def say_too_large(self) -> None:
+        """Logs that the cache folder exceeds `state.disk` with nothing in it that can leave."""
+        _log.warning(
+            "%s takes %d bytes with nothing but the record index's uncompacted changes in it, limit %d: "
+            "raise `state.disk`, free space on the disk, or compact the metadata table",
+            self._rocks.path,
+            self._rocks.disk_bytes(),
+            self._runs.disk.limit(),
+        )
 
     def _drop_foreign_shards(self, held: set[ShardId], limit: int) -> bool:
         for number in stored_shards(self._rocks):

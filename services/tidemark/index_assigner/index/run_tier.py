@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from itertools import count
 from typing import Final
 
 import pyarrow as pa
@@ -24,17 +23,17 @@ from tidemark.index_assigner.index.change_tier import ChangeTier
 from tidemark.index_assigner.index.copies import Copies, copy_bytes
 from tidemark.index_assigner.index.disk_room import DiskRoom
 from tidemark.index_assigner.index.due_loads import DueLoads
-from tidemark.index_assigner.index.key_ranges import RangeTable
 from tidemark.index_assigner.index.limits import IndexLimits, share_of_runs
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.ports import WarmProgress
 from tidemark.index_assigner.index.rocks import RUNS_FOLDER, RocksTier
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.run_room import RunRoom
 from tidemark.index_assigner.index.waited_loads import waited_for
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.errors import RunTooLargeError
-from tidemark.index_assigner.runs.files import RunFolder, is_change, run_name, shard_of
+from tidemark.index_assigner.runs.files import RunFolder, run_name, shard_of
 from tidemark.index_assigner.runs.loading import ChangeLoad, Load, Loads, RunLoad
 from tidemark.index_assigner.runs.run import FoundInBase
 from tidemark.stream_runtime.ids import IdSource
@@ -45,7 +44,7 @@ _KEYS_PER_PLAN: Final = 10_000
 
 
 class RunTier:
-    """The runs of the open shards. ``loaded``, ``evicted``: counts since the process started."""
+    """The runs of the open shards. ``loaded``: a count since the process started."""
 
     def __init__(
         self,
@@ -61,16 +60,15 @@ class RunTier:
         self._is_open = is_open
         self._rocks, self._locations, self._loads = rocks, locations, loads
         self._folder = RunFolder(rocks.path / RUNS_FOLDER)
-        self._used: dict[str, int] = {}
         self._mapped = MappedPages(limits.mapped_bytes)
         self._copies = Copies(self._folder, locations, self._mapped)
         self.changes = ChangeTier(rocks, stored, locations, self._folder, self._mapped, ids, limits.loading)
-        self._ticks = count(1)
         self._due = DueLoads()
         self._loading: tuple[OpenShard, Load] | None = None
         self.disk = DiskRoom(rocks, self._folder, limits, self._loading_bytes)
+        self._room = RunRoom(self._folder, self._copies, self.disk)
         self._plan_in, self._is_waited_for = 0, False
-        self.loaded = self.evicted = 0
+        self.loaded = 0
 
     # ------------------------------------------------------------------ shards
 
@@ -81,14 +79,23 @@ class RunTier:
         own = run_name(number, life)
         for name in self._folder.names():
             if shard_of(name) == number and name not in (own, of_changes):
-                self._remove(name)
+                self._room.remove(name)
         if self._copies.name(number) != own:
             self._copies.unmap(number)
             self._map(number, life)
 
+    def opened(self, shard: OpenShard) -> None:
+        """Takes note of a new opening of a shard: what was asked for is asked for again."""
+        if self._due.is_wanted(shard.number):
+            self.want([shard])
+
     def close(self, numbers: Iterable[ShardId]) -> None:
         """Ends the mappings of these shards and the load of one of them; published files stay."""
         shards = list(numbers)
+        self._due.ended(shards)
+        self._unmap(shards)
+
+    def _unmap(self, shards: list[ShardId]) -> None:
         self.end_load(shards)
         self.changes.close(shards)
         self._copies.close(shards)
@@ -96,10 +103,10 @@ class RunTier:
     def drop(self, number: ShardId) -> None:
         """Deletes the shard's runs: its life has ended. Look-ups may wait for the runs of the next one."""
         self._is_waited_for = True
-        self.close([number])
+        self._unmap([number])
         for name in self._folder.names():
             if shard_of(name) == number:
-                self._remove(name)
+                self._room.remove(name)
 
     def end_load(self, numbers: Iterable[ShardId] | None = None) -> None:
         """Gives the load up if it is of one of these shards (None: of any)."""
@@ -128,7 +135,7 @@ class RunTier:
         if found is None:
             self.end_load([number])
         else:
-            self._used[name] = next(self._ticks)
+            self._room.was_used(name)
         return found
 
     # ------------------------------------------------------------------ loading
@@ -161,8 +168,7 @@ class RunTier:
     def want(self, shards: Iterable[OpenShard]) -> None:
         """Loads all of these shards that have no run, whatever look-ups read of them."""
         for shard in shards:
-            if not self._is_served(shard):
-                self._due.want(shard)
+            self._due.want(shard, self._is_served(shard))
         self._plan_in = 0
 
     def load_on(self) -> None:
@@ -187,7 +193,7 @@ class RunTier:
         )
 
     def _wanted_left(self) -> set[ShardId]:
-        """What `want` asked for and is not tried yet, and what is being loaded."""
+        """What `want` asked for and is due, and what is being loaded."""
         loading = {self._loading[0].number} if self._loading is not None else set()
         return self._due.wanted() | loading
 
@@ -214,7 +220,7 @@ class RunTier:
         if self._due and self._loading is None and not self._loads.is_busy:
             self._start_next()
         if self._loading is None and not self._loads.is_busy and not self._is_waited_for:
-            self._loading = self.changes.next_load(self._room_for_changes)
+            self._loading = self.changes.next_load(self._room.for_changes)
             if self._loading is not None:
                 self._loads.start(self._loading[1])
 
@@ -248,7 +254,7 @@ class RunTier:
         name = run_name(number, life)
         is_mapped = bool(self._folder.size(name)) and self._copies.map(number, life)
         if is_mapped:
-            self._used[name] = next(self._ticks)
+            self._room.was_used(name)
         self.disk.measure()
         return is_mapped
 
@@ -259,6 +265,8 @@ class RunTier:
             self.want([shard])
             return
         shard.load_failed(error)
+        if not shard.is_base_gone:
+            self._due.ended([shard.number])
         level = logging.INFO if isinstance(error, FileMissingError) else logging.WARNING
         _log.log(level, "shard %d is not loaded, look-ups read its HFile: %s", shard.number, error)
 
@@ -266,16 +274,16 @@ class RunTier:
         """Loads the shard of which most was read; without room on the disk the ranges that are worth most."""
         shard = self._due.next()
         if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
-            self._due.tried([shard.number])
+            self._due.begun(shard.number)
             return
-        room = self._room(copy_bytes(shard), self.disk.limit())
+        room = self._room.of(copy_bytes(shard), self.disk.limit())
         if room is not None:
-            self._due.tried([shard.number])
+            self._due.begun(shard.number)
             self._start(shard, room, None)
         elif self._plan_in <= 0:
             self._start_part()
         else:
-            self._due.tried(self._due.numbers())
+            self._due.ended(self._due.numbers())
 
     def _start_part(self) -> None:
         """Loads those ranges of one shard that are worth a place on the disk, and makes room for them."""
@@ -284,16 +292,16 @@ class RunTier:
         gains = [(self._copies.gain(due.number, table, worth), due) for due in self._due.shards()]
         gain, shard = max(gains, key=lambda one: one[0])
         if gain < 0:
-            self._due.tried(self._due.numbers())
+            self._due.ended(self._due.numbers())
             self._plan_in = _KEYS_PER_PLAN
             return
-        self._due.tried([shard.number])
+        self._due.begun(shard.number)
         mine = table.shards == shard.number
         size = float(table.sizes[mine & worth].sum())
-        self._evict_ranges(table, ~mine & ~worth, size - self.disk.free(limit))
+        self._room.evict_ranges(table, ~mine & ~worth, size - self.disk.free(limit))
         if self.disk.free(limit) < size and (former := self._copies.name(shard.number)) is not None:
             self._copies.unmap(shard.number)
-            self._remove(former)
+            self._room.remove(former)
         wanted = self._copies.blocks_in(shard, table.ranges[mine & worth])
         # Sizes are estimates: what a copy takes beyond its own is left of the other quarter.
         self._start(shard, self.disk.free(limit) + self.disk.spare(limit), wanted)
@@ -306,32 +314,6 @@ class RunTier:
         self._loading = shard, load
         self._loads.start(load)
 
-    def _room(self, needed: int, limit: int) -> int | None:
-        """Bytes that a run may take which needs so many; None when there are fewer. Runs of shards that are
-        not open here make room; those of open ones by ranges (`_start_part`).
-        """
-        while (room := self.disk.free(limit)) < needed:
-            if not self._evict_closed():
-                return None
-        return room
-
-    def _room_for_changes(self, needed: int) -> int | None:
-        """As `_room` for a change run, which frees RocksDB: it may take half of the other quarter, and key
-        ranges make room as well. Nothing leaves where all of it were too little.
-        """
-        limit = self.disk.limit()
-        spare = self.disk.spare(limit) // 2
-        closed = self._folder.taken_bytes(self._closed())
-        if self.disk.free(limit) + spare + closed + self._copies.held_bytes() < needed:
-            return None
-        self._room(needed - spare, limit)
-        # Pages that a range shares with others stay: where its bytes were too few, more ranges leave.
-        while (missing := needed - spare - self.disk.free(limit)) > 0:
-            table = self._copies.table()
-            if not self._evict_ranges(table, table.held, missing):
-                return None
-        return self.disk.free(limit) + spare
-
     # ------------------------------------------------------------------ disk
 
     def _loading_bytes(self) -> int:
@@ -341,41 +323,11 @@ class RunTier:
         """Deletes what is needed least: damaged files, else runs of shards that are not open, else the key
         ranges that are used least. False: nothing is left. Change runs go with their shards alone.
         """
-        if self._folder.damaged():
-            self._folder.remove_damaged()
-            self.disk.measure()
+        if self._room.remove_damaged():
             return True
+        self._due.clear()
         self.end_load()
-        if self._evict_closed():
-            return True
-        table = self._copies.table()
-        return self._evict_ranges(table, table.held, max(self.disk.over(limit), 1))
-
-    def _evict_closed(self) -> bool:
-        """Deletes the run of a shard that is not open: the one that was used least lately."""
-        if names := self._closed():
-            self._remove(min(names, key=lambda run: self._used.get(run, 0)))
-            self.evicted += 1
-        return bool(names)
-
-    def _closed(self) -> list[str]:
-        opened = {self._copies.name(number) for number in self._copies.shards()}
-        return [name for name in self._folder.names() if not is_change(name) and name not in opened]
-
-    def _evict_ranges(self, table: RangeTable, among: BoolArray, size: float) -> bool:
-        """Gives at least so many bytes back, the least used ranges first; False: there are none."""
-        if size <= 0 or not (among & table.held).any():
-            return False
-        for name in self._copies.evict(table, among, size):
-            self._remove(name)
-            self.evicted += 1
-        self.disk.measure()
-        return True
-
-    def _remove(self, name: str) -> None:
-        self._folder.remove(name)
-        self._used.pop(name, None)
-        self.disk.measure()
+        return self._room.evict(limit)
 
     def stats(self) -> dict[str, float]:
         """Counters and sizes: name -> value. ``run_damaged_shard_<n>``: a file of shard n was set aside."""
@@ -388,7 +340,7 @@ class RunTier:
             **self._mapped.stats(),
             **self.changes.stats(),
             "runs_loaded": self.loaded,
-            "runs_evicted": self.evicted,
+            "runs_evicted": self._room.evicted,
             "run_loading_entries": load.entries if load is not None else 0,
             "run_loading_entries_max": load.entries_total if load is not None else 0,
             "runs_damaged": len(damaged),

@@ -99,10 +99,12 @@ class ShardStore:
         CacheCorruptError for a damaged record.
         """
         try:
-            return self._opened(number, fresh, snapshot, shown)
+            shard = self._opened(number, fresh, snapshot, shown)
         except (ChangesLostError, ChangesGoneError):
             self.forget(number)
-            return self._opened(number, fresh, snapshot, shown)
+            shard = self._opened(number, fresh, snapshot, shown)
+        self._runs.opened(shard)
+        return shard
 
     def _opened(
         self, number: ShardId, fresh: ShardSnapshot, snapshot: MetadataTableSnapshot, shown: ShownTimeline

@@ -10,7 +10,6 @@ and of the epochs promoted since. Every counted change after those is in the lan
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -58,7 +57,6 @@ from tidemark.index_assigner.runs.loading import Loads, SteppedLoads
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import SystemIds
 
-_log = logging.getLogger("tidemark.assigner")
 _RELOADS_MAX: Final = 4
 
 
@@ -338,21 +336,14 @@ class TieredIndex:
             self._reload(held)
             if self._promotion.fits():
                 return
-        self._too_large()
-
-    def _too_large(self) -> None:
-        _log.warning(
-            "%s takes %d bytes with nothing but the record index's uncompacted changes in it, limit %d: "
-            "raise `state.disk`, free space on the disk, or compact the metadata table",
-            self._rocks.path,
-            self._rocks.disk_bytes(),
-            self._runs.disk.limit(),
-        )
+        self._promotion.say_too_large()
 
     def warm(self, start: bool) -> WarmProgress:
         """Tells how much is in run files, and begins to load the rest if it should."""
         for _ in range(_RELOADS_MAX):
             try:
+                for held in self._held.of_gone_bases():
+                    self._reload(held)
                 if start:
                     self._runs.want(self._held.openings())
                 return self._runs.progress(self._held.openings())

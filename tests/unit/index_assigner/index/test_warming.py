@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,22 +12,44 @@ import pytest
 from tests.unit.index_assigner.index_world import MANY, DataTable
 from tests.unit.page.page_world import FACTS, PageWorld
 from tests.unit.typed_status import typed_status
+from tidemark.hudi_format.hfile import writer as hfile_writer
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.index_assigner.assign.warming import WarmBusyError, WarmRequests
+from tidemark.index_assigner.index.errors import IndexRebuiltError
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier, WarmProgress
 from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.runs.loading import ThreadedLoads
 from tidemark.page.overview import overview
 
 
-def loaded(index: TieredIndex) -> WarmProgress:
-    progress = index.warm(start=True)
+@pytest.fixture
+def fine(monkeypatch: pytest.MonkeyPatch) -> DataTable:
+    """A table with a block for each key: of three keys nothing is loaded because much of it was read."""
+    monkeypatch.setattr(hfile_writer, "_block_bytes", lambda _: 1)
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    return table
+
+
+def one_of_each_shard(table: DataTable) -> list[str]:
+    keys = dict(zip(record_index_shard(list(MANY), table.shards).tolist(), MANY, strict=True))
+    return list(keys.values())
+
+
+def loaded(index: TieredIndex, start: bool = True) -> WarmProgress:
+    progress = index.warm(start)
     for _ in range(1_000):
         if not progress.left:
             return progress
         index.load_on()
         after = index.warm(start=False)
-        assert after.entries >= progress.entries
+        # A shard that is filled anew loses its run.
+        assert after.entries >= progress.entries or after.entries_max != progress.entries_max
         progress = after
+        time.sleep(0.001)
     raise AssertionError("it does not end")
 
 
@@ -53,6 +76,50 @@ def test_base_files_that_were_cleaned_since_the_lanes_were_opened_are_looked_up_
     table.compact_index(clean=True)
     assert one.index.warm(start=start).entries_max == len(MANY) + 1
     assert loaded(one.index).loaded == table.shards
+
+
+@pytest.mark.parametrize("start", [False, True])
+@pytest.mark.parametrize("threaded", [False, True])
+def test_base_files_that_were_opened_before_they_were_cleaned_are_looked_up_anew(
+    assigners, fine, start: bool, threaded: bool
+) -> None:
+    """The load finds that out, and not the question how far it is."""
+    one = assigners(fine, loads=ThreadedLoads() if threaded else None).open()
+    one.ask(one_of_each_shard(fine))
+    fine.commit_rows({"new": (1, 1)})
+    fine.compact_index(clean=True)
+    one.index.warm(start=start)
+    progress = loaded(one.index)
+    assert (progress.loaded, progress.left) == (fine.shards, 0)
+    assert progress.entries == progress.entries_max == len(MANY) + 1
+    assert {found.tier for found in one.ask(list(MANY)).values()} <= {Tier.RUN, Tier.HOT}
+
+
+def test_what_was_asked_for_is_loaded_also_if_a_look_up_opens_its_lane_anew_meanwhile(
+    assigners, fine
+) -> None:
+    one = assigners(fine).open()
+    one.index.warm(start=True)
+    fine.commit_rows({"new": (1, 1)})
+    fine.compact_index(clean=True)
+    before = one.index._held.openings()
+    one.ask(one_of_each_shard(fine))
+    assert not set(before) & set(one.index._held.openings())
+    progress = loaded(one.index, start=False)
+    assert (progress.loaded, progress.left) == (fine.shards, 0)
+
+
+def test_a_base_file_that_no_listing_finds_any_more_ends_the_warming_with_that_error(
+    assigners, table
+) -> None:
+    """Of a damaged table, say: it is not looked up for ever."""
+    one = assigners(table).open()
+    one.ask(list(MANY)[:20])
+    for info in table.storage.list(RECORD_INDEX_FOLDER):
+        if info.path.endswith(".hfile"):
+            table.storage.delete(info.path)
+    with pytest.raises(IndexRebuiltError):
+        loaded(one.index)
 
 
 def test_a_load_that_goes_on_is_on_the_page_and_in_status_until_it_is_done(assigners, table) -> None:

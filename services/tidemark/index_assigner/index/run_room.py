@@ -1,0 +1,95 @@
+"""Makes room on the disk for run files: what is needed least leaves first (docs/adr/0014-run-files.md)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from tidemark.index_assigner.domain.reduce import BoolArray
+from tidemark.index_assigner.index.copies import Copies
+from tidemark.index_assigner.index.disk_room import DiskRoom
+from tidemark.index_assigner.index.key_ranges import RangeTable
+from tidemark.index_assigner.runs.files import RunFolder, is_change
+
+
+class RunRoom:
+    """Deletes run files, and gives parts of them back. ``evicted``: files since the process started."""
+
+    def __init__(self, folder: RunFolder, copies: Copies, disk: DiskRoom) -> None:
+        self._folder, self._copies, self._disk = folder, copies, disk
+        self._ticks = count(1)
+        self._used: dict[str, int] = {}
+        self.evicted = 0
+
+    def was_used(self, name: str) -> None:
+        """Takes note that a look-up used this copy, or that it was made."""
+        self._used[name] = next(self._ticks)
+
+    def remove(self, name: str) -> None:
+        """Deletes a file."""
+        self._folder.remove(name)
+        self._used.pop(name, None)
+        self._disk.measure()
+
+    def of(self, needed: int, limit: int) -> int | None:
+        """Bytes that a copy may take which needs so many; None when there are fewer. Copies of shards that
+        are not open here make room; those of open ones by ranges (`evict_ranges`).
+        """
+        while (room := self._disk.free(limit)) < needed:
+            if not self._evict_closed():
+                return None
+        return room
+
+    def for_changes(self, needed: int) -> int | None:
+        """As `of` for a change run, which frees RocksDB: it may take half of the other quarter, and key
+        ranges make room as well. Nothing leaves where all of it were too little.
+        """
+        limit = self._disk.limit()
+        spare = self._disk.spare(limit) // 2
+        closed = self._folder.taken_bytes(self._closed())
+        if self._disk.free(limit) + spare + closed + self._copies.held_bytes() < needed:
+            return None
+        self.of(needed - spare, limit)
+        # Pages that a range shares with others stay: where its bytes were too few, more ranges leave.
+        while (missing := needed - spare - self._disk.free(limit)) > 0:
+            table = self._copies.table()
+            if not self.evict_ranges(table, table.held, missing):
+                return None
+        return self._disk.free(limit) + spare
+
+    def remove_damaged(self) -> bool:
+        """Deletes the files that were set aside; False: there are none."""
+        if not self._folder.damaged():
+            return False
+        self._folder.remove_damaged()
+        self._disk.measure()
+        return True
+
+    def evict(self, limit: int) -> bool:
+        """Deletes a copy of a shard that is not open, else the key ranges that are used least. False: nothing
+        is left. Change runs go with their shards alone.
+        """
+        if self._evict_closed():
+            return True
+        table = self._copies.table()
+        return self.evict_ranges(table, table.held, max(self._disk.over(limit), 1))
+
+    def evict_ranges(self, table: RangeTable, among: BoolArray, size: float) -> bool:
+        """Gives at least so many bytes back, the least used ranges first; False: there are none."""
+        if size <= 0 or not (among & table.held).any():
+            return False
+        for name in self._copies.evict(table, among, size):
+            self.remove(name)
+            self.evicted += 1
+        self._disk.measure()
+        return True
+
+    def _evict_closed(self) -> bool:
+        """Deletes the copy of a shard that is not open: the one that was used least lately."""
+        if names := self._closed():
+            self.remove(min(names, key=lambda run: self._used.get(run, 0)))
+            self.evicted += 1
+        return bool(names)
+
+    def _closed(self) -> list[str]:
+        opened = {self._copies.name(number) for number in self._copies.shards()}
+        return [name for name in self._folder.names() if not is_change(name) and name not in opened]
