@@ -31,11 +31,11 @@ from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import ENTRY, shard_bytes, shard_range
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
-from tidemark.index_assigner.index.shard_records import former_records, record_puts
+from tidemark.index_assigner.index.shard_records import former_records, read_record, record_puts
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.entries import ABSENT, EXACT, HAS_ORDERING, Entries
 from tidemark.index_assigner.runs.errors import RunDamagedError
-from tidemark.index_assigner.runs.files import RunFolder, change_name
+from tidemark.index_assigner.runs.files import RunFolder, change_name, is_change, shard_of
 from tidemark.index_assigner.runs.loading import ChangeLoad
 from tidemark.index_assigner.runs.run import FoundEntries, Run, RunFile
 from tidemark.stream_runtime.ids import IdSource
@@ -95,8 +95,18 @@ class ChangeTier:
         self._lost: set[ShardId] = set()
         self._due: dict[ShardId, OpenShard] = {}
         self.taken_over = self.lost = 0
+        self._remove_unnamed()
 
     # ------------------------------------------------------------------ shards
+
+    def _remove_unnamed(self) -> None:
+        """Deletes the files that no record names: a process ended between both. Their shards may never be
+        opened here again, and the disk limit takes no change runs.
+        """
+        for name in filter(is_change, self._folder.names()):
+            record = read_record(self._rocks, shard_of(name))
+            if record is None or name != change_name(shard_of(name), record.life, record.change):
+                self._folder.remove(name)
 
     def open(self, number: ShardId, life: str, change: str) -> str | None:
         """Maps the change run that the shard's record names; returns its name, None where there is none.

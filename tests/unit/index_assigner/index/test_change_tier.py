@@ -13,6 +13,7 @@ from tests.unit.index_assigner.full_disk import created_on_full_disk
 from tests.unit.index_assigner.index.test_index_beside_services import superseded
 from tests.unit.index_assigner.index.test_run_tier import forget_hot, groups
 from tests.unit.index_assigner.index_world import LANES, MANY, Assigner, Change, DataTable, promoted
+from tests.unit.index_assigner.run_faults import KilledError
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import change_tier
 from tidemark.index_assigner.index.limits import IndexLimits
@@ -295,6 +296,36 @@ def test_a_file_that_no_record_names_is_deleted_and_not_asked(assigners, table) 
     two = assigners(table).open(table.known())
     assert groups(two) == expected
     assert former not in change_files(two)
+
+
+def test_files_that_no_record_names_are_deleted_at_the_start_whichever_lanes_are_opened_then(
+    assigners, table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was killed between the file's name and the record, and the lane moved to another one. They
+    would take room on the disk for ever: the limit takes no change runs by themselves.
+    """
+    one = updated(assigners, table)
+    [named] = change_files(one)
+    publish = RunFolder.publish
+
+    def killed(folder: RunFolder, name: str) -> None:
+        publish(folder, name)
+        raise KilledError
+
+    promoted(one, table, {f"k{n:04d}": Change(3, 2_000 + n) for n in range(10)}, 6)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "publish", killed)
+        with pytest.raises(KilledError):
+            take_over(one)
+    assert len(change_files(one)) == 2
+    one.close()
+    without_record = one.folder / "runs" / f"00007-{named.name[6:]}"
+    without_record.write_bytes(named.read_bytes())
+    two = assigners(table)
+    assert change_files(two) == [named]
+    assert two.index.stats()["run_bytes"] == sum(path.stat().st_size for path in named.parent.iterdir())
+    two.open(table.known())
+    assert groups(two) == {key: group for key, (group, _) in table.rows.items()}
 
 
 def test_a_few_keys_that_are_written_again_and_again_stay_in_rocksdb(assigners, table) -> None:
