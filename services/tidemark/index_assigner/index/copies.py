@@ -250,5 +250,11 @@ def copy_bytes(shard: OpenShard) -> int:
     if base is None or not base.block_count:
         return 0
     width = len(base.first_key(0))
-    of_entry = max(width + _BYTES_BESIDE_KEY, shard.entry_bytes)
-    return round(base.entry_count * of_entry) + base.block_count * (width + _BYTES_OF_BLOCK)
+    return round(base.entry_count * entry_bytes(shard)) + base.block_count * (width + _BYTES_OF_BLOCK)
+
+
+def entry_bytes(shard: OpenShard) -> float:
+    """About how many bytes an entry of the shard's base file, which has one, takes in a copy."""
+    base = shard.snapshot.base
+    assert base is not None
+    return max(len(base.first_key(0)) + _BYTES_BESIDE_KEY, shard.entry_bytes)

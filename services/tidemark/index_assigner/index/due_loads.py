@@ -52,8 +52,12 @@ class DueLoads:
         """Asks for a shard, whatever look-ups read of it. ``is_served``: it lacks no run."""
         self._wanted.add(shard.number)
         if not is_served:
-            shard.may_load = True
-            self._due[shard.number] = shard
+            self.again(shard)
+
+    def again(self, shard: OpenShard) -> None:
+        """The shard is to be loaded, whatever became of its last load."""
+        shard.may_load = True
+        self._due[shard.number] = shard
 
     def next(self) -> OpenShard:
         """The shard of which most was read."""

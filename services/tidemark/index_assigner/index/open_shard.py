@@ -25,9 +25,9 @@ class OpenShard:
     failed. ``may_load``: False after a load failed, until look-ups have read ``again_at`` blocks.
     ``is_base_gone``: a load did not find the snapshot's base file any more: it is to be opened anew.
     ``change``, ``written``, ``index``: as in `ShardRecord`.
-    ``entry_bytes``: bytes of an entry in a copy of the base file, as a load found that was too large for the
-    room it had; 0: none was. ``taken_since``: what was written since the running take-over began to read;
-    None: there is none; ``taken_bytes``: its memory.
+    ``entry_bytes``: bytes that an entry is thought to take in a copy of the base file, since a load was too
+    large for the room it had; 0: none was. ``taken_since``: what was written since the running take-over
+    began to read; None: there is none; ``taken_bytes``: its memory.
     """
 
     number: ShardId

@@ -20,7 +20,7 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.change_tier import ChangeTier
-from tidemark.index_assigner.index.copies import Copies, copy_bytes
+from tidemark.index_assigner.index.copies import Copies, copy_bytes, entry_bytes
 from tidemark.index_assigner.index.disk_room import DiskRoom
 from tidemark.index_assigner.index.due_loads import DueLoads
 from tidemark.index_assigner.index.limits import IndexLimits, share_of_runs
@@ -39,6 +39,8 @@ from tidemark.index_assigner.runs.run import FoundInBase
 from tidemark.stream_runtime.ids import IdSource
 
 _log = logging.getLogger("tidemark.assigner")
+# What a shard is thought to take grows by this, at least, with each load that was too large for its room.
+_GROWTH: Final = 1.25
 # When no load is worth its work, the next is thought of after so many more keys were read from blocks.
 _KEYS_PER_PLAN: Final = 10_000
 
@@ -260,9 +262,11 @@ class RunTier:
 
     def _failed(self, shard: OpenShard, error: Exception) -> None:
         if isinstance(error, RunTooLargeError):
-            # It is loaded again by what is known of its size now: in parts, if need be.
-            shard.entry_bytes = max(shard.entry_bytes, error.entry_bytes)
-            self.want([shard])
+            # It is loaded again by what is known of its size now: in parts, if need be. Ranges with more
+            # entries than others are larger however few bytes an entry takes, so the estimate always grows.
+            shard.entry_bytes = max(entry_bytes(shard) * _GROWTH, error.entry_bytes)
+            self._due.again(shard)
+            self._plan_in = 0
             return
         shard.load_failed(error)
         if not shard.is_base_gone:

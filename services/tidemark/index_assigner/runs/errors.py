@@ -10,8 +10,7 @@ class RunDamagedError(Exception):
 class RunTooLargeError(Exception):
     """A run would take more of the disk than there is room for.
 
-    ``entry_bytes``: what an entry takes by what was written so far, and a fifth more: whoever goes by it
-    does not meet this error for ever.
+    ``entry_bytes``: what an entry takes by what was written so far, and a fifth more.
     """
 
     def __init__(self, name: str, size: int, entries: int) -> None:

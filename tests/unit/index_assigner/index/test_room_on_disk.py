@@ -148,6 +148,34 @@ def test_a_shard_that_takes_more_than_was_thought_is_loaded_in_parts(assigners, 
     assert one.index.warm(start=False).left == 0
 
 
+def test_key_ranges_that_take_more_than_others_end_after_a_few_loads(
+    assigners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short keys and long ones lie apart. A range of the short ones, which alone are asked for, has more
+    entries than the shard's average, and takes more; an entry of theirs takes less than was thought.
+    """
+    monkeypatch.setattr(hfile_writer, "_block_bytes", lambda _: 2_000)
+    monkeypatch.setattr(key_ranges, "_BLOCKS_PER_RANGE", 4)
+    monkeypatch.setattr(run_tier, "_KEYS_PER_PLAN", 500)
+    short = [f"a{number:06d}" for number in range(4_000)]
+    table, begun, create = DataTable(shards=1), [], RunFolder.create
+    long = [f"z{number:0299d}" for number in range(4_000)]
+    table.commit_rows(dict.fromkeys([*short, *long], (1, 1)))
+    table.compact_index(clean=True)
+    one = assigners(table, limits=IndexLimits(64 << 20, 1 << 30)).open(table.known())
+    allow(one, 28_000)
+    monkeypatch.setattr(RunFolder, "create", lambda *of: begun.append(of) or create(*of))
+    one.index.warm(start=True)
+    for _ in range(20):
+        one.index._hot.drop_shards([ShardId(0)])
+        one.ask(short[::10])
+    stats = one.index.stats()
+    assert stats["runs_loaded"] == 1
+    assert stats["run_entries"] > 1_000
+    assert len(begun) <= 4
+    assert one.index.warm(start=False).left == 0
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_a_disk_with_less_room_than_state_disk_is_not_filled(
     assigners, table, monkeypatch: pytest.MonkeyPatch, share: float
