@@ -128,7 +128,7 @@ class ChangeTier:
         return name
 
     def _verified(self, name: str, number: ShardId, life: str, change: str) -> Run:
-        run = Run(self._folder, name, self._locations)
+        run = Run(self._folder, name, self._locations, self._mapped)
         identity = run.directory.identity
         if (identity.shard, identity.life, identity.change) != (number, life, change):
             run.close()

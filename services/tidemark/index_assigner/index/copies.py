@@ -104,7 +104,7 @@ class Copies:
         """Maps the copy of the shard's life; False: it is damaged and set aside, or nothing is left in it."""
         name = run_name(number, life)
         try:
-            run = Run(self._folder, name, self._locations)
+            run = Run(self._folder, name, self._locations, self._mapped)
         except RunDamagedError as error:
             self._set_aside(name, error)
             return False

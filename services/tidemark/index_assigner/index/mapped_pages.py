@@ -8,7 +8,11 @@ for them there: the limit bounds what counts as this process's memory.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidemark.index_assigner.runs.run import Run
+
+_PORTIONS: Final = 16
 
 
 class MappedPages:
@@ -18,6 +22,13 @@ class MappedPages:
         self._bytes_max = bytes_max
         self._of_run: dict[Run, int] = {}
         self.nbytes = self.given_back = 0
+
+    @property
+    def at_once(self) -> int:
+        """Bytes by which the limit is exceeded for a moment: a look-up that needs more maps, and gives back,
+        one portion after the other. Example: the first one after a restart, which checks all images.
+        """
+        return self._bytes_max // _PORTIONS
 
     def used(self, run: Run) -> None:
         """Counts what a look-up has mapped of the run, and gives back what is too much."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -175,14 +176,38 @@ class RunFile:
         return data
 
 
+class Pages(Protocol):
+    """Bounds the mapped pages of all runs. ``at_once``: bytes of images that a look-up may map before it
+    calls `used`.
+    """
+
+    @property
+    def at_once(self) -> int: ...
+
+    def used(self, run: Run) -> None:
+        """Counts what a look-up has mapped of the run, and gives back what is too much."""
+
+
+class _AllPages:
+    at_once = sys.maxsize
+
+    def used(self, run: Run) -> None:
+        pass
+
+
 class Run(RunFile):
     """Answers where keys of its shard are in the base file that it was made from, or what a change run has
     of them.
     """
 
-    def __init__(self, folder: RunFolder, name: str, locations: Locations) -> None:
-        """Opens it. Raises RunDamagedError when the file is gone, cut off or has another directory."""
+    def __init__(
+        self, folder: RunFolder, name: str, locations: Locations, pages: Pages | None = None
+    ) -> None:
+        """Opens it. ``pages``: None sets no limit. Raises RunDamagedError when the file is gone, cut off or
+        has another directory.
+        """
         super().__init__(folder, name)
+        self._pages = pages or _AllPages()
         try:
             self._mapping = mmap.mmap(self._descriptor, self.size, prot=mmap.PROT_READ)
         except BaseException:
@@ -236,8 +261,24 @@ class Run(RunFile):
 
     def _find_in(self, blocks: Int64Array, keys: pa.StringArray, tags: UInt32Array) -> FoundPlaces:
         searched = np.where(np.append(self.held, False)[blocks], blocks, -1)
-        self._check(np.unique(searched[searched >= 0]))
-        return self._search.find(keys, tags, searched)
+        wanted = np.unique(searched[searched >= 0])
+        sizes = (self._ends - self._begins)[wanted]
+        unchecked = self._mapped.unchecked(wanted)
+        if (self._ends - self._begins)[unchecked].sum() <= self._pages.at_once:
+            self._check(wanted)
+            return self._search.find(keys, tags, searched)
+        # The portion of each block, and in a last cell that of keys without one.
+        portion_of = np.zeros(len(self.held) + 1, np.int64)
+        portion_of[wanted] = np.cumsum(sizes) // max(self._pages.at_once, 1)
+        portions = portion_of[searched]
+        found = FoundPlaces(np.full(len(keys), NO_LOCATION, np.int32), np.zeros(len(keys), np.int64))
+        for portion in np.unique(portions).tolist():
+            at = np.flatnonzero(portions == portion)
+            self._check(np.unique(searched[at][searched[at] >= 0]))
+            part = self._search.find(keys.take(pa.array(at)), tags[at], searched[at])
+            found.locations[at], found.ordering[at] = part.locations, part.ordering
+            self._pages.used(self)
+        return found
 
     def _check(self, blocks: Int64Array) -> None:
         new = self._mapped.unchecked(blocks)

@@ -69,6 +69,34 @@ def test_pages_are_given_back_above_the_limit_and_asked_keys_stay_right(runs: li
     assert sum(run.mapped_bytes for run in runs) == pages.nbytes
 
 
+class WatchedPages(MappedPages):
+    """``most``: resident bytes of these runs, before any are given back."""
+
+    def __init__(self, bytes_max: int, watched: list[Run]) -> None:
+        super().__init__(bytes_max)
+        self._watched, self.most = watched, 0
+
+    def used(self, run: Run) -> None:
+        self.most = max(self.most, resident_bytes(self._watched))
+        super().used(run)
+
+
+def test_one_look_up_in_all_images_keeps_to_the_limit(runs: list[Run], monkeypatch) -> None:
+    """As the first one after a restart, which has to compare all of them with their checksums."""
+    one = runs[0]
+    limit = one.size // 2
+    pages = WatchedPages(limit, [one])
+    monkeypatch.setattr(one, "_pages", pages)
+    one.give_back_pages()
+    keys = pa.array([key(block, row) for block in range(BLOCKS) for row in range(0, ROWS, 400)])
+    found = one.find(keys)
+    pages.used(one)
+    assert (found.locations == 0).all()
+    assert one.find(pa.array(["absent", *keys.to_pylist()])).locations.tolist() == [-1] + [0] * len(keys)
+    # A portion, and the image and the windows at its end.
+    assert limit // 2 < pages.most <= limit + limit // 16 + one.size // BLOCKS + (128 << 10)
+
+
 def test_a_limit_as_large_as_the_runs_gives_nothing_back(runs: list[Run]) -> None:
     pages = MappedPages(1 << 30)
     for run in runs:

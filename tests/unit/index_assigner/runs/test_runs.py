@@ -78,20 +78,38 @@ def places(entries: Entries) -> dict[str, int]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(ENTRIES, st.lists(KEYS, unique=True, max_size=6), st.sampled_from([utf8, utf16]), st.integers(1, 4))
+@given(
+    ENTRIES,
+    st.lists(KEYS, unique=True, max_size=6),
+    st.sampled_from([utf8, utf16]),
+    st.integers(1, 4),
+    st.sampled_from([0, 100, 1 << 20]),
+)
 def test_every_key_of_a_file_sorted_in_either_order_is_answered(
-    entries: Entries, others: list[str], order, per_block: int
+    entries: Entries, others: list[str], order, per_block: int, at_once: int
 ) -> None:
     with TemporaryDirectory(dir=memory_folder()) as path:
-        answered(RunFolder(Path(path)), entries, others, order, per_block)
+        answered(RunFolder(Path(path)), entries, others, order, per_block, at_once)
 
 
-def answered(folder: RunFolder, entries: Entries, others: list[str], order, per_block: int) -> None:
+class Portions:
+    """Whatever a look-up has mapped goes before it maps more."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+
+    def used(self, run: Run) -> None:
+        run.give_back_pages()
+
+
+def answered(
+    folder: RunFolder, entries: Entries, others: list[str], order, per_block: int, at_once: int
+) -> None:
     written(folder, entries, order, per_block)
     # Another process gives other ids: what is stored are names.
     locations = Locations(8)
     locations.intern("p", "f5")
-    run = Run(folder, "run", locations)
+    run = Run(folder, "run", locations, Portions(at_once))
     asked = list(dict.fromkeys([*entries, *others]))
     assert answers(run, asked, locations) == {key: places(entries).get(key, -1) for key in asked}
     assert run.directory.identity == IDENTITY
