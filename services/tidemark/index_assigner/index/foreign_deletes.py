@@ -29,11 +29,11 @@ from tidemark.hudi_format.metadata_table import RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import NO_ORDERING
+from tidemark.index_assigner.domain.key_stretches import stretches, widths_of
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.cache_keys import CacheKeys
 from tidemark.index_assigner.index.gone_keys import Changes, gone_keys
-from tidemark.index_assigner.index.key_column import stretches, widths_of
 from tidemark.index_assigner.index.rocks import Put, RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
     ENTRY,

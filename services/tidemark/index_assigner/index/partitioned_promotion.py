@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from tidemark.hudi_format.columnar import BinaryColumn, gather_rows
 from tidemark.hudi_format.model import ShardId
+from tidemark.index_assigner.domain.key_stretches import stretches
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.index.held_lane import HeldLane
-from tidemark.index_assigner.index.key_column import stretches
 from tidemark.index_assigner.index.promotion import Chosen, Promotion, entry_values
 from tidemark.index_assigner.index.rocks_layout import ENTRY, EntryArray, composite_keys
 from tidemark.index_assigner.index.shards import ShardStore

@@ -32,11 +32,11 @@ from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordInd
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import ShardId
+from tidemark.index_assigner.domain.key_stretches import stretches, widths_of
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.index.change_tier import ChangesLostError
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
 from tidemark.index_assigner.index.kept_changes import KeptChanges, SharedReads
-from tidemark.index_assigner.index.key_column import stretches, widths_of
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier

@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemark.index_assigner.domain.key_stretches import stretches
 from tidemark.index_assigner.domain.locations import Int32Array
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
-from tidemark.index_assigner.index.key_column import KEY_TYPE, KeyColumn, Keys, stretches
+from tidemark.index_assigner.index.key_column import KEY_TYPE, KeyColumn, Keys
 from tidemark.index_assigner.index.newest_slots import NewestSlots
 from tidemark.index_assigner.index.ports import StagedChanges
 

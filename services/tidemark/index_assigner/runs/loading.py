@@ -20,6 +20,7 @@ import numpy as np
 
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.hfile import HFileReader
+from tidemark.index_assigner.domain.key_stretches import stretches, widths_of
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.runs.block_values import BlockValues
@@ -31,6 +32,7 @@ from tidemark.index_assigner.runs.run import RunFile
 from tidemark.index_assigner.runs.writing import RunWriter
 
 _ENTRIES_PER_BLOCK: Final = 512
+_KEY_BYTES_PER_BLOCK: Final = 1 << 18
 _INFLATING_THREADS_MAX: Final = 8
 
 
@@ -161,12 +163,11 @@ class ChangeLoad(Load):
         locations = Locations(1)
         writer = RunWriter(file, self.identity, locations)
         for part in merged(self._newer(locations), self._former_entries(locations)):
-            count = len(part)
-            starts = range(0, count, _ENTRIES_PER_BLOCK)
-            first_keys = [part.keys[at].as_buffer().to_pybytes() for at in starts]
-            ends = [*starts[1:], count] if count else []
+            blocks = list(stretches(widths_of(part.keys), _ENTRIES_PER_BLOCK, _KEY_BYTES_PER_BLOCK))
+            first_keys = [part.keys[first].as_buffer().to_pybytes() for first, _ in blocks]
+            ends = [end for _, end in blocks]
             writer.add(first_keys, part.keys, part.locations, part.ordering, ends, part.flags)
-            yield count, writer.size
+            yield len(part), writer.size
         writer.finish()
 
     def _former_entries(self, locations: Locations) -> Iterator[Entries]:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.hudi_format.hfile.block_search import BlockSearch
+from tidemark.index_assigner.domain.key_stretches import stretches
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.runs.checksums import crc32
@@ -47,6 +48,7 @@ _PADDING: Final = 8
 _POPULATE_READ: Final = 22
 """Of Linux's `madvise`; Python's `mmap` has no name for it."""
 _BLOCKS_AT_ONCE: Final = 32
+_BYTES_AT_ONCE: Final = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +98,15 @@ class RunFile:
             raise
 
     def entries(self, locations: Locations) -> Iterator[Entries]:
-        """Yields all entries of a change run in ascending order of their keys, some thousand at a time, with
-        ids of these locations.
+        """Yields all entries of a change run in ascending order of their keys, some thousand or some MiB at a
+        time, with ids of these locations.
 
         Raises RunDamagedError.
         """
         ids, images = self._ids(locations), self.directory.images
         flags = np.frombuffer(self.directory.flags, np.uint8)
-        for first in range(0, len(images), _BLOCKS_AT_ONCE):
-            blocks = range(first, min(first + _BLOCKS_AT_ONCE, len(images)))
+        for first, behind in stretches(self._ends - self._begins, _BLOCKS_AT_ONCE, _BYTES_AT_ONCE):
+            blocks = range(first, behind)
             data = b"".join([*(self._image(block) for block in blocks), bytes(_PADDING)])
             of_blocks = slice(blocks.start, blocks.stop)
             starts = images.starts[of_blocks] - images.starts[first]

@@ -14,8 +14,8 @@ from tidemark.hudi_format.errors import ChangesGoneError
 from tidemark.hudi_format.metadata_table import RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard_changes import ChangeStream
 from tidemark.hudi_format.model import ShardId
+from tidemark.index_assigner.domain.key_stretches import stretches
 from tidemark.index_assigner.index import promotion, shards
-from tidemark.index_assigner.index.key_column import stretches
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.shard_records import read_record

@@ -120,6 +120,39 @@ def test_what_is_written_over_a_former_run_is_found_and_read_back(
         run.close()
 
 
+@pytest.mark.parametrize("per_block", [loading._KEY_BYTES_PER_BLOCK, 1 << 30], ids=["now", "before"])
+def test_a_part_of_a_former_run_is_bounded_in_bytes_however_long_its_keys_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_block: int
+) -> None:
+    """Blocks were not bounded before, so one of them may be larger than all else."""
+    folder, width = RunFolder(tmp_path), 8_192
+    long = {f"{number:08d}" * (width // 8): (1, number, HAS_ORDERING) for number in range(1_200)}
+    keys = [f"{number:04d}" for number in range(3_000)]
+    content = {**long, **dict.fromkeys(keys, (2, 5, ABSENT))}
+    with monkeypatch.context() as patched:
+        patched.setattr(loading, "_KEY_BYTES_PER_BLOCK", per_block)
+        write_at_once(folder, "one", content)
+    former = RunFile(folder, "one")
+    images = former.directory.images
+    sizes = np.diff([*images.starts, former.size])[:-1]
+    of_block = min(per_block, 512 * width) + 512 * 24 + width
+    assert sizes.max() <= of_block
+    parts = list(former.entries(locations := Locations(1)))
+    assert max(part.keys.nbytes for part in parts) <= max(1 << 21, of_block)
+    assert len(parts) < len(images) or per_block > 1 << 21
+    assert content_of(iter(parts), locations) == expected(content)
+
+
+def write_at_once(folder: RunFolder, name: str, content: Content) -> None:
+    load = ChangeLoad(
+        folder, name, IDENTITY, lambda locations: columns(content, locations, len(content)), None, 1 << 30
+    )
+    while load.step():
+        pass
+    assert load.error is None
+    folder.publish(name)
+
+
 def test_a_damaged_former_run_ends_the_load_and_leaves_no_file(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     write(folder, "one", {f"key-{number}": (1, 5, HAS_ORDERING) for number in range(9)})
