@@ -57,7 +57,7 @@ def assign_work(context: StageContext) -> StageWork:
     partitioned = kind is IndexKind.PARTITIONED
     identity = cache_identity(table_identity(storage, context.ids), kind, facts.num_shards, facts.lanes)
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
-    seen, loads = context.observer.tier_read, ThreadedLoads(context.awaited_index.waiting)
+    seen, loads = context.observer.tier_read, ThreadedLoads(context.awaited_index.waiting, context.stop)
     index = table_index(
         config, storage, context.schema, kind, facts.num_shards, rocks, locations, clock, loads, seen
     )

@@ -250,6 +250,7 @@ class AssignerService:
             observer=self._observer,
             careful_settings=ports.careful_settings,
             awaited_index=self._awaited_index,
+            stop=stop,
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -40,6 +41,7 @@ class StageContext:
 
     ``schema``: the configured one (`table.schema`). ``folds``: has read ledger and decisions to their ends;
     belongs to this stage alone. ``awaited_index``: is shared by the stages of the process.
+    ``stop``: is set when the process is told to end.
     """
 
     config: TableConfigFile
@@ -58,6 +60,7 @@ class StageContext:
     observer: AssignerObserver
     careful_settings: CarefulSettings | None = None
     awaited_index: AwaitedIndex = field(default_factory=AwaitedIndex)
+    stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def ordering(self) -> OrderingField | None:

@@ -22,6 +22,8 @@ class DueLoads:
     def __init__(self) -> None:
         self._due: dict[ShardId, OpenShard] = {}
         self._wanted: set[ShardId] = set()
+        self.first: set[ShardId] = set()
+        """The shards that a look-up waits for."""
 
     def __len__(self) -> int:
         return len(self._due)
@@ -60,8 +62,8 @@ class DueLoads:
         self._due[shard.number] = shard
 
     def next(self) -> OpenShard:
-        """The shard of which most was read."""
-        return max(self._due.values(), key=lambda due: due.blocks_read / due.snapshot.block_count)
+        """A shard that a look-up waits for, else the one of which most was read."""
+        return max(self._due.values(), key=lambda due: (due.number in self.first, _share_read(due)))
 
     def begun(self, number: ShardId) -> None:
         """The shard is being loaded, or needs no load."""
@@ -81,3 +83,7 @@ class DueLoads:
     def forget(self, numbers: set[ShardId] | None) -> None:
         """Forgets these openings (None: all). Their shards may be opened anew."""
         self._due = {} if numbers is None else {n: s for n, s in self._due.items() if n not in numbers}
+
+
+def _share_read(shard: OpenShard) -> float:
+    return shard.blocks_read / shard.snapshot.block_count

@@ -38,6 +38,12 @@ class IndexMismatchError(AssignerError):
     kind = ErrorKind.CORRUPT
 
 
+class IndexStopsError(AssignerError):
+    """The assigner ends while a look-up waits for a load: it is not answered."""
+
+    kind = ErrorKind.RETRYABLE
+
+
 class CacheInUseError(AssignerError):
     """Another process holds the cache folder."""
 

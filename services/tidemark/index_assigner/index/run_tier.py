@@ -23,6 +23,7 @@ from tidemark.index_assigner.index.change_tier import ChangeTier
 from tidemark.index_assigner.index.copies import Copies, copy_bytes, entry_bytes
 from tidemark.index_assigner.index.disk_room import DiskRoom
 from tidemark.index_assigner.index.due_loads import DueLoads
+from tidemark.index_assigner.index.errors import IndexStopsError
 from tidemark.index_assigner.index.limits import IndexLimits, share_of_runs
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
@@ -156,14 +157,18 @@ class RunTier:
     def load_first(self, asked: Iterable[tuple[OpenShard, pa.StringArray]]) -> bool:
         """Loads those of these shards, which have no run, for which a look-up of these keys waits; returns
         whether there are any. No change run is made before the first look-up that waits for nothing.
+
+        Raises IndexStopsError when the process is told to end meanwhile.
         """
         waited = waited_for(asked, self.disk.free(self.disk.limit()))
         self._is_waited_for = bool(waited)
         self.want(waited)
+        self._due.first = {shard.number for shard in waited}
         if waited:
             with self._loads.waiting():
                 while any(shard.number in self._wanted_left() for shard in waited):
-                    self._loads.wait()
+                    if not self._loads.wait():
+                        raise IndexStopsError("the assigner ends: it waits for no load any more")
                     self.poll()
         return bool(waited)
 

@@ -34,6 +34,7 @@ from tidemark.index_assigner.runs.writing import RunWriter
 _ENTRIES_PER_BLOCK: Final = 512
 _KEY_BYTES_PER_BLOCK: Final = 1 << 18
 _INFLATING_THREADS_MAX: Final = 8
+_LOOK_EVERY_S: Final = 0.2
 
 
 class Load(ABC):
@@ -203,8 +204,10 @@ class Loads(Protocol):
     def waiting(self) -> AbstractContextManager[None]:
         """Within it a look-up calls `wait`, so what else the process does may rest."""
 
-    def wait(self) -> None:
-        """Returns when something can be taken, or at once where loads go on by `take_ended`."""
+    def wait(self) -> bool:
+        """Returns when something can be taken, or at once where loads go on by `take_ended`. False: the
+        process is told to end, so nobody should wait.
+        """
 
     def end(self) -> None:
         """Gives the load up; soon after that nothing is busy any more, and `take_ended` returns nothing."""
@@ -218,8 +221,13 @@ class SteppedLoads:
 
     inflating: Executor | None = None
 
-    def __init__(self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        self.waiting = waiting
+    def __init__(
+        self,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """As for `ThreadedLoads`."""
+        self.waiting, self._stop = waiting, stop or threading.Event()
         self._load: Load | None = None
 
     @property
@@ -236,8 +244,8 @@ class SteppedLoads:
         self._load = None
         return load
 
-    def wait(self) -> None:
-        pass
+    def wait(self) -> bool:
+        return not self._stop.is_set()
 
     def end(self) -> None:
         if self._load is not None:
@@ -254,9 +262,13 @@ class ThreadedLoads:
     begin with the first look-up that reads many blocks.
     """
 
-    def __init__(self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """``waiting``: see `Loads.waiting`."""
-        self.waiting = waiting
+    def __init__(
+        self,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """``waiting``: see `Loads.waiting`. ``stop``: is set when the process is told to end."""
+        self.waiting, self._stop = waiting, stop or threading.Event()
         threads = min(os.cpu_count() or 1, _INFLATING_THREADS_MAX)
         self._inflating = ThreadPoolExecutor(threads, thread_name_prefix="inflating")
         self._load: Load | None = None
@@ -289,9 +301,10 @@ class ThreadedLoads:
             return None
         return load
 
-    def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+    def wait(self) -> bool:
+        while self._thread is not None and self._thread.is_alive() and not self._stop.is_set():
+            self._thread.join(_LOOK_EVERY_S)
+        return not self._stop.is_set()
 
     def end(self) -> None:
         self._given_up.set()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 import pytest
 
 from tests.unit.index_assigner.index_world import MANY, Assigner, DataTable
+from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.hfile import writer as hfile_writer
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.index_assigner.index import change_tier, waited_loads
+from tidemark.index_assigner.index.errors import IndexStopsError
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier
-from tidemark.index_assigner.runs.loading import ThreadedLoads
+from tidemark.index_assigner.runs.files import RunFolder, shard_of
+from tidemark.index_assigner.runs.loading import RunLoad, ThreadedLoads
 
 GROUPS = {key: group for key, (group, _) in MANY.items()}
 
@@ -120,3 +125,50 @@ def test_all_shards_of_a_lane_are_waited_for_in_one_stretch(assigners, table: Da
         tiers(one, list(MANY))
         # Of three shards one lane has the first and the last, the other lane the second.
         assert stretches == [2, 1]
+
+
+def test_a_look_up_that_waits_is_given_up_when_the_process_is_told_to_end(
+    assigners, table: DataTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All shards of an assigner take minutes, and the process ends within seconds of a SIGTERM."""
+    stop, may_go_on = threading.Event(), threading.Event()
+    fill = RunLoad._fill
+
+    def long(load: RunLoad, file: BinaryIO) -> Iterator[tuple[int, int]]:
+        stop.set()
+        assert may_go_on.wait(180)
+        yield from fill(load, file)
+
+    monkeypatch.setattr(RunLoad, "_fill", long)
+    one = assigners(table, loads=ThreadedLoads(stop=stop)).open()
+    with pytest.raises(IndexStopsError) as raised:
+        one.ask(list(MANY))
+    assert kind_of(raised.value) is ErrorKind.RETRYABLE
+    assert one.index._runs._loads._thread.is_alive(), "the load is what it did not wait for"
+    may_go_on.set()
+
+
+def test_shards_that_a_look_up_waits_for_are_loaded_before_others(
+    assigners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of shards 1 and 3, which are another lane's, some keys were read."""
+    table = DataTable(shards=5)
+    monkeypatch.setattr(hfile_writer, "_block_bytes", lambda _: 1)
+    monkeypatch.setattr(waited_loads, "_ENTRIES_MIN", 0)
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    begun: list[int] = []
+    create = RunFolder.create
+
+    def noted(folder: RunFolder, name: str) -> BinaryIO:
+        begun.append(shard_of(name))
+        return create(folder, name)
+
+    monkeypatch.setattr(RunFolder, "create", noted)
+    one = assigners(table).open()
+    of_lanes = one.by_lane(list(MANY))
+    one.ask(of_lanes[1][::3])
+    one.ask(of_lanes[0])
+    # The first one had begun.
+    assert set(begun[1:4]) == {0, 2, 4}
+    assert {begun[0]} <= {1, 3}
