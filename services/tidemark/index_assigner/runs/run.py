@@ -1,10 +1,11 @@
 """One published run, a copy of a shard's base file or a change run, mapped into memory and searched by
 batches.
 
-Before the first use of an image its pages are mapped by `MADV_POPULATE_READ` and compared with their
-checksum: a page that cannot be read is then an error, and no signal that ends the process. Where the kernel
-has no such call (before Linux 5.14) the image is read by `pread`. Files are never cut off once they are
-published.
+Before the first use of an image, and after its pages were given back here, they are mapped by
+`MADV_POPULATE_READ` and compared with their checksum: a page that cannot be read is then an error, and no
+signal that ends the process. Where the kernel has no such call (before Linux 5.14) the image is read by
+`pread`. Pages that the kernel takes back by itself, under memory pressure, are read again without that. Files
+are never cut off once they are published.
 """
 
 from __future__ import annotations
