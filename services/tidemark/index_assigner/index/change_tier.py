@@ -26,6 +26,7 @@ from tidemark.hudi_format.columnar import BinaryColumn, gather_rows
 from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.errors import AssignerError
+from tidemark.index_assigner.index.errors import CacheRefusedError
 from tidemark.index_assigner.index.mapped_pages import MappedPages
 from tidemark.index_assigner.index.open_shard import OpenShard
 from tidemark.index_assigner.index.rocks import Put, RocksTier
@@ -34,7 +35,7 @@ from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.index.shard_records import former_records, read_record, record_puts
 from tidemark.index_assigner.runs.directory import RunIdentity
 from tidemark.index_assigner.runs.entries import ABSENT, EXACT, HAS_ORDERING, Entries
-from tidemark.index_assigner.runs.errors import RunDamagedError
+from tidemark.index_assigner.runs.errors import RunDamagedError, RunRefusedError
 from tidemark.index_assigner.runs.files import RunFolder, change_name, is_change, shard_of
 from tidemark.index_assigner.runs.loading import ChangeLoad
 from tidemark.index_assigner.runs.run import FoundEntries, Run, RunFile
@@ -111,7 +112,7 @@ class ChangeTier:
     def open(self, number: ShardId, life: str, change: str) -> str | None:
         """Maps the change run that the shard's record names; returns its name, None where there is none.
 
-        Raises ChangesLostError.
+        Raises ChangesLostError, CacheRefusedError.
         """
         name = change_name(number, life, change) if change else None
         mapped = self._runs.get(number)
@@ -125,6 +126,8 @@ class ChangeTier:
         except RunDamagedError as error:
             self._set_aside(number, name, error)
             raise ChangesLostError(number) from error
+        except RunRefusedError as error:
+            raise CacheRefusedError(f"shard {number}: its change run is whole, but {error}") from error
         return name
 
     def _verified(self, name: str, number: ShardId, life: str, change: str) -> Run:
@@ -226,6 +229,9 @@ class ChangeTier:
                 former = RunFile(self._folder, run.name)
             except RunDamagedError as error:
                 self._set_aside(shard.number, run.name, error)
+                return None
+            except RunRefusedError as error:
+                self.failed(shard, error)
                 return None
         identity = RunIdentity(shard.number, shard.life, "", "", True, self._ids.uuid(), shard.generation)
         name = change_name(shard.number, shard.life, identity.change)

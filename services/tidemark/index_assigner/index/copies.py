@@ -101,7 +101,10 @@ class Copies:
     # ------------------------------------------------------------------ shards
 
     def map(self, number: ShardId, life: str) -> bool:
-        """Maps the copy of the shard's life; False: it is damaged and set aside, or nothing is left in it."""
+        """Maps the copy of the shard's life; False: it is damaged and set aside, or nothing is left in it.
+
+        Raises RunRefusedError.
+        """
         name = run_name(number, life)
         try:
             run = Run(self._folder, name, self._locations, self._mapped)

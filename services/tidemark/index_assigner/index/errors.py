@@ -56,6 +56,12 @@ class CacheDiskError(AssignerError):
     kind = ErrorKind.RETRYABLE
 
 
+class CacheRefusedError(AssignerError):
+    """The system has no descriptor, memory or mapping left for a file of the cache, which is as it was."""
+
+    kind = ErrorKind.RETRYABLE
+
+
 class CacheCorruptError(AssignerError):
     """The RocksDB folder is damaged. The next start moves it aside and fills a new one."""
 

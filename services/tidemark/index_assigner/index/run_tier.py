@@ -33,7 +33,7 @@ from tidemark.index_assigner.index.rocks_locations import StoredLocations
 from tidemark.index_assigner.index.run_room import RunRoom
 from tidemark.index_assigner.index.waited_loads import waited_for
 from tidemark.index_assigner.runs.directory import RunIdentity
-from tidemark.index_assigner.runs.errors import RunTooLargeError
+from tidemark.index_assigner.runs.errors import RunRefusedError, RunTooLargeError
 from tidemark.index_assigner.runs.files import RunFolder, run_name, shard_of
 from tidemark.index_assigner.runs.loading import ChangeLoad, Load, Loads, RunLoad
 from tidemark.index_assigner.runs.run import FoundInBase
@@ -85,7 +85,10 @@ class RunTier:
                 self._room.remove(name)
         if self._copies.name(number) != own:
             self._copies.unmap(number)
-            self._map(number, life)
+            try:
+                self._map(number, life)
+            except RunRefusedError as error:
+                _log.warning("shard %d: look-ups read its HFile for now: %s", number, error)
 
     def opened(self, shard: OpenShard) -> None:
         """Takes note of a new opening of a shard: what was asked for is asked for again."""
@@ -249,7 +252,11 @@ class RunTier:
             self._folder.discard(load.name)
         self._copies.unmap(shard.number)
         # Where the disk refused it, the name may be the former file's, the new one's, or nobody's.
-        is_mapped = self._map(shard.number, shard.life)
+        is_mapped = False
+        try:
+            is_mapped = self._map(shard.number, shard.life)
+        except RunRefusedError as error:
+            refused = error
         if refused is not None:
             self._failed(shard, refused)
         elif is_mapped:
@@ -257,7 +264,7 @@ class RunTier:
             _log.info("shard %d: %d entries are in a run file", shard.number, load.entries)
 
     def _map(self, number: ShardId, life: str) -> bool:
-        """Maps the copy of this life, if there is one that is whole."""
+        """Maps the copy of this life, if there is one that is whole. Raises RunRefusedError."""
         name = run_name(number, life)
         is_mapped = bool(self._folder.size(name)) and self._copies.map(number, life)
         if is_mapped:

@@ -7,6 +7,10 @@ class RunDamagedError(Exception):
     """A run file does not hold what was written."""
 
 
+class RunRefusedError(OSError):
+    """The system has no descriptor, memory or mapping left for a run file: the file is as it was."""
+
+
 class RunTooLargeError(Exception):
     """A run would take more of the disk than there is room for.
 

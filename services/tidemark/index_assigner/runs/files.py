@@ -13,6 +13,7 @@ life; a change run has a random name of its own as well.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import sys
@@ -21,13 +22,14 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from tidemark.hudi_format.model import ShardId
-from tidemark.index_assigner.runs.errors import RunDamagedError
+from tidemark.index_assigner.runs.errors import RunDamagedError, RunRefusedError
 
 RUN_SUFFIX: Final = ".run"
 PART_SUFFIX: Final = ".part"
 ASIDE_SUFFIX: Final = ".damaged"
 _SHARD_DIGITS: Final = 5
 _CHANGE_MARK: Final = "+"
+_NOTHING_LEFT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SECTOR: Final = 512  # the unit of `st_blocks`
 
 
@@ -155,15 +157,17 @@ class RunFolder:
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
 
     def open(self, name: str) -> int:
-        """A descriptor of a published file for reading. Raises RunDamagedError when it is not there, or the
-        system refuses it.
+        """A descriptor of a published file for reading. Raises RunDamagedError when it is not there or cannot
+        be opened, RunRefusedError when the system has no descriptor left.
         """
         try:
             return os.open(self.path / f"{name}{RUN_SUFFIX}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise RunDamagedError(f"{name}{RUN_SUFFIX} is not in {self.path}") from error
         except OSError as error:
-            raise RunDamagedError(f"{name}{RUN_SUFFIX} cannot be opened: {error}") from error
+            refused = error.errno in _NOTHING_LEFT
+            kind = RunRefusedError if refused else RunDamagedError
+            raise kind(f"{name}{RUN_SUFFIX} cannot be opened: {error}") from error
 
     def _sync(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)

@@ -33,7 +33,7 @@ from tidemark.index_assigner.runs.directory import (
     directory_length,
 )
 from tidemark.index_assigner.runs.entries import ABSENT, Entries, UInt8Array
-from tidemark.index_assigner.runs.errors import RunDamagedError
+from tidemark.index_assigner.runs.errors import RunDamagedError, RunRefusedError
 from tidemark.index_assigner.runs.files import RunFolder, holes
 from tidemark.index_assigner.runs.images import (
     FoundPlaces,
@@ -207,15 +207,15 @@ class Run(RunFile):
         self, folder: RunFolder, name: str, locations: Locations, pages: Pages | None = None
     ) -> None:
         """Opens it. ``pages``: None sets no limit. Raises RunDamagedError when the file is gone, cut off or
-        has another directory.
+        has another directory, RunRefusedError when the system has no room for it.
         """
         super().__init__(folder, name)
         self._pages = pages or _AllPages()
         try:
             self._mapping = mmap.mmap(self._descriptor, self.size, prot=mmap.PROT_READ)
-        except BaseException:
+        except OSError as error:
             self._closing()
-            raise
+            raise RunRefusedError(f"{name} cannot be mapped: {error}") from error
         self._folder = folder
         self._mapped = MappedBlocks(self._begins, self._ends)
         self._blocks = BlockSearch(self.directory.first_keys)
