@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.hudi_rules.slices import parse_data_file
 from tests.hudi_rules.timeline import parse_timeline
+from tests.hudi_rules.value_entries import group_of, value_part_of
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.table import METADATA_TIMELINE
 from tests.simulation.world.foreign.instants import build_instant
@@ -73,14 +75,21 @@ def changes(storage: Storage, instant: str) -> set[tuple[str, str]]:
 
 
 def live(storage: Storage) -> set[str]:
-    """The composite keys that are there after all completed deltacommits, in the order of their instants."""
+    """The composite keys that are there after all completed deltacommits, in the order of their instants; an
+    AssertionError for one that lies in another file group than the one in which readers look for its value.
+    """
     timeline = parse_timeline(storage.names(METADATA_TIMELINE))
     done = {each.requested for each in timeline.completed()}
+    files = [file for file in map(parse_data_file, storage.names(FOLDER)) if file is not None]
+    groups = sorted({file.file_id for file in files})
     found: set[str] = set()
-    for name in sorted(storage.names(FOLDER), key=lambda name: name.partition("_")[2]):
-        if name.partition("_")[2].partition(".")[0] not in done:
+    for file in sorted(files, key=lambda file: (file.instant, file.file_id)):
+        if file.instant not in done:
             continue
-        for op, key in _entries(storage.read(join_path(FOLDER, name))):
+        number = groups.index(file.file_id)
+        for op, key in _entries(storage.read(join_path(FOLDER, file.name))):
+            due = group_of(value_part_of(key), len(groups))
+            assert number == due, f"{op} {key!r} is in the file group {number}, not in {due}"
             (found.add if op == "put" else found.discard)(key)
     return found
 

@@ -18,6 +18,7 @@ import pytest
 from testing.clock import ManualClock
 from testing.faulty_storage import WRITING
 from tests.hudi_rules.timeline import parse_timeline
+from tests.hudi_rules.value_entries import group_of, value_part_of
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.configured_path import config_of
 from tests.simulation.rewriting_engine import RewritingEngine
@@ -193,14 +194,20 @@ def with_values(rows: pa.Table, value: int) -> pa.Table:
 
 def entries(storage: Storage) -> set[str]:
     """The living entries: the newest base file of each group, then the log files of later instants that are
-    completed, in the order of their completion.
+    completed, in the order of their completion. Each is in the group in which readers look for its value.
     """
     timeline = parse_timeline(storage.names(METADATA_TIMELINE))
     done = {each.requested: each.completion for each in timeline.completed()}
     names = [name for name in storage.names(FOLDER) if not name.startswith(".hoodie")]
-    groups = {name.lstrip(".").partition("_")[0] for name in names}
+    groups = sorted({name.lstrip(".").partition("_")[0] for name in names})
     assert len(groups) > 1
-    return {key for group in groups for key in _of_group(storage, group, names, done)}
+    found: set[str] = set()
+    for number, group in enumerate(groups):
+        living = set(_of_group(storage, group, names, done))
+        astray = {key for key in living if group_of(value_part_of(key), len(groups)) != number}
+        assert astray == set()
+        found |= living
+    return found
 
 
 def completed(storage: Storage, root: str) -> set[str]:

@@ -4,14 +4,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from tests.simulation.planted.mutant import Ground, planted
 from tidemark.commit_coordinator.commit import kept_indexes, served_table, unfinished_index
 from tidemark.hudi_format import validation
+from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import group_of
 from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
 from tidemark.index_assigner.shuffle import keyed_rows
+from tidemark.stream_writer import secondary_task
+
+_CONFIGURED_GROUPS = 3
+"""Another number than the indexes of worlds have groups."""
 
 
 @planted("G6")
@@ -50,3 +58,27 @@ def dropped_index_is_awaited(ground: Ground) -> None:
         return bool(context.storage.list(f".hoodie/metadata/{index}")) and real(context, timelines, index)
 
     ground.replace(unfinished_index, "_take_out_dead", take_out_dead)
+
+
+@planted("G5")
+def entry_in_the_group_beside(ground: Ground) -> None:
+    """All entries of a value lie in the file group of its hash, and readers open no other one. Here each lies
+    in the next group.
+    """
+
+    def beside(value_prefixes: pa.StringArray, groups: int) -> Any:
+        return (group_of(value_prefixes, groups) + 1) % groups
+
+    ground.replace(secondary_task, "group_of", beside)
+
+
+@planted("G5")
+def groups_as_they_are_configured(ground: Ground) -> None:
+    """How many file groups an index has is read from its files. Here a configuration says it: entries go into
+    groups in which readers, who count what is there, do not look for them.
+    """
+
+    def layouts(*table: Any) -> tuple[SecondaryLayout, ...]:
+        return tuple(replace(each, groups=_CONFIGURED_GROUPS) for each in secondary_layouts(*table))
+
+    ground.replace(kept_indexes, "secondary_layouts", layouts)

@@ -1,15 +1,18 @@
-"""The secondary index of the column `ts`: after every commit its living entries are exactly the live rows'.
+"""The secondary index of one column: after every commit its living entries are exactly the live rows', each
+in the file group in which readers look for its value.
 
-Keys are written here from Hudi's rule and not by the product: the value's text, a dollar, the record key,
-with a backslash before backslashes and dollars in both.
+How many groups there are is what lies on disk, and which one a value has follows from that number
+(`tests.hudi_rules.value_entries`): a reader opens that group alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
+from tests.hudi_rules.value_entries import escaped, group_of, value_part, value_part_of
+from tests.simulation.world.checkers.merged import DataFile, Merged
 from tests.simulation.world.checkers.model import Row
 
 PROPERTIES: Final = ".hoodie/hoodie.properties"
@@ -19,20 +22,45 @@ _LISTED: Final = "hoodie.table.metadata.partitions"
 _SHOWN: Final = 5
 
 
+class ValueEntries(NamedTuple):
+    """Keys of living entries: those that readers find, and those that lie where nobody looks for them."""
+
+    found: set[str]
+    astray: set[str]
+
+
+def value_entries(
+    groups: Merged, records: Callable[[DataFile], Iterable[tuple[str, object]]]
+) -> ValueEntries:
+    """The living entries of all file groups. ``records``: of a file, in its order; (key, None): a delete."""
+    entries = ValueEntries(set(), set())
+    for number, (_, files) in enumerate(sorted(groups)):
+        living: set[str] = set()
+        for file in files:
+            for key, value in records(file):
+                (living.discard if value is None else living.add)(key)
+        for key in living:
+            is_found = group_of(value_part_of(key), len(groups)) == number
+            (entries.found if is_found else entries.astray).add(key)
+    return entries
+
+
 class SecondaryIndex:
     """``checked``: how many entries were compared with rows."""
 
     def __init__(self) -> None:
         self.checked = 0
 
-    def faults(self, entries: set[str], rows: Mapping[str, Row]) -> Iterator[str]:
+    def faults(self, entries: ValueEntries, rows: Mapping[str, Row]) -> Iterator[str]:
         """What differs between the living entries and the live rows."""
-        wanted = {f"{_escaped(str(row.at))}${_escaped(key)}" for key, row in rows.items()}
+        wanted = {f"{value_part(row.at)}{escaped(key)}" for key, row in rows.items()}
         self.checked += len(wanted)
-        if missing := wanted - entries:
+        if missing := wanted - entries.found:
             yield f"the secondary index lacks {_some(missing)}: queries by the column lose these rows"
-        if more := entries - wanted:
+        if more := entries.found - wanted:
             yield f"the secondary index has {_some(more)}, which no row has"
+        if entries.astray:
+            yield f"the secondary index has {_some(entries.astray)} in groups where nobody looks for them"
 
 
 def unfinished(properties: bytes, definitions: bytes) -> set[str]:
@@ -45,10 +73,6 @@ def unfinished(properties: bytes, definitions: bytes) -> set[str]:
     )
     known = json.loads(definitions)["indexDefinitions"] if definitions else {}
     return building | ({each for each in known if each.startswith(_PREFIX)} - listed)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("$", "\\$")
 
 
 def _some(keys: Iterable[str]) -> str:

@@ -26,6 +26,7 @@ from tests.simulation.world.checkers.merged import (
 )
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.partitioned import hidden_groups, identity_in, partitioned_entries
+from tests.simulation.world.checkers.secondary import ValueEntries, value_entries
 from tests.simulation.world.checkers.timelines import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
@@ -336,14 +337,9 @@ class Reader:
                         index[key] = decode.index_place(*value)
         return index
 
-    def secondary(self, view: View) -> set[str]:
-        """The keys of the living entries of the secondary index."""
-        living: set[str] = set()
-        for _, files in view.secondary:
-            for file in files:
-                for key, value in self._entries(file):
-                    (living.discard if value is None else living.add)(key)
-        return living
+    def secondary(self, view: View) -> ValueEntries:
+        """The living entries of the secondary index."""
+        return value_entries(view.secondary, self._entries)
 
     def instants_of(self, view: View, keys: set[str]) -> set[str]:
         """The instants whose index entries say something about one of these rows."""

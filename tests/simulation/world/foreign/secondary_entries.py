@@ -1,6 +1,5 @@
-"""Entries of the secondary index of the column `ts`, as the engine makes them by Hudi's rule: the value's
-text, a dollar, the record key, with a backslash before backslashes and dollars in both. All entries of a
-value are in one file group, by Java's hash of what stands before the key.
+"""Entries of the secondary index of the column `ts`, as the engine makes them
+(`tests.hudi_rules.value_entries`), in the file groups that are there.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tests.hudi_rules.slices import parse_data_file
+from tests.hudi_rules.value_entries import escaped, group_of, value_part
 from tests.simulation.world.checkers.model import Row
 from tidemark.hudi_format.metadata_table.delta_commit import publish_log
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
@@ -30,7 +30,7 @@ Entry = tuple[str, str]
 
 def entries_of(rows: Mapping[str, Row]) -> set[Entry]:
     """One for each row."""
-    return {(f"{_escaped(str(row.at))}$", _escaped(key)) for key, row in rows.items()}
+    return {(value_part(row.at), escaped(key)) for key, row in rows.items()}
 
 
 def builds(storage: Any) -> set[str]:
@@ -56,7 +56,7 @@ def logs_of(
     found: dict[int, tuple[list[str], list[str]]] = {}
     for entries, place in ((puts, 0), (deletes, 1)):
         for prefix, key in sorted(entries):
-            found.setdefault(_group(prefix, groups), ([], []))[place].append(prefix + key)
+            found.setdefault(group_of(prefix, groups), ([], []))[place].append(prefix + key)
     logs = []
     for group, (put, deleted) in sorted(found.items()):
         changes = SecondaryChanges(pa.array(put, pa.string()), pa.array(deleted, pa.string()))
@@ -64,14 +64,3 @@ def logs_of(
         publish_log(Unfenced(storage), log, data)
         logs.append(log)
     return logs
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("$", "\\$")
-
-
-def _group(prefix: str, groups: int) -> int:
-    value = 0
-    for character in prefix:
-        value = (31 * value + ord(character)) & 0xFFFFFFFF
-    return abs(value - (value >> 31 << 32)) % groups
