@@ -23,7 +23,7 @@ from tidemark.hudi_format.table_config import read_properties, update_properties
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
-NAME = "secondary_index_by_ts"
+NAME = "secondary_index_by_value"
 FOLDER = f".hoodie/metadata/{NAME}"
 
 
@@ -36,7 +36,7 @@ def switch_on(storage: Storage, groups: int, column: str = "v", at: str | None =
         {found.requested for found in load_timeline(storage, METADATA_TABLE_ROOT).instants}
     )
     for group in range(groups):
-        name = str(LogFileName(f"secondary-index-by-ts-{group:04d}-0", instant, 1, "0-0-0"))
+        name = str(LogFileName(f"secondary-index-by-value-{group:04d}-0", instant, 1, "0-0-0"))
         storage.create(join_path(FOLDER, name), empty_log(instant))
     by = Unfenced(storage)
     requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)

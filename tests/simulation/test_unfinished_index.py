@@ -222,7 +222,7 @@ def test_an_index_that_a_restore_dropped_is_taken_out_and_told(tmp_path: Path, t
     told = path.context.indexes_taken_out
     assert told.keys() == {NAME}
     assert told[NAME].names == NAME
-    assert "`tidemark index create by_ts --column v` makes it again" in told[NAME].reason
+    assert "`tidemark index create by_value --column v` makes it again" in told[NAME].reason
     assert "the stream would halt" in told[NAME].reason, "of a column of another type"
     check_end(path)
 

@@ -1,28 +1,33 @@
-"""Whole worlds of a table that keeps a secondary index, or gets one that another engine builds beside our
-epochs; and that they find what a simpler design would lose.
+"""Whole worlds of a table that keeps a secondary index, or gets one that another engine or an operator builds
+beside our epochs; and that they find what a simpler design would lose.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.simulation.world.checkers.secondary import NAME
 from tests.simulation.world.generate import generate
 from tests.simulation.world.script import Script, parse
 from tests.simulation.world.serviced import with_services
 from tests.simulation.world.with_secondary import has_secondary
-from tests.simulation.world.world import run_script
+from tests.simulation.world.world import World, run_script
+from tidemark.hudi_format.index_definitions import remove_index_definitions
+from tidemark.hudi_format.metadata_table.index_creation import unlist_indexes
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryChanges
 from tidemark.stream_writer import secondary_task
 
-SEEDS = {1: "folders", 2: "objects"}
+OVER_OBJECTS = 2
 WITH_SERVICES = 2
 STEPS = 8
+KILLED_AT = ("1 hoodie.properties", "1 index_defs", "1 beat", "2 lock", "5 storage.list", "3 storage.read")
 BUILD = ("foreign", "build")
 # The first commit.
 BEGUN = """
@@ -71,6 +76,20 @@ round
 round
 """
 
+# An epoch is written when an operator's command begins, which may be killed; then there are more.
+COMMANDED = f"""{BEGUN}{{before}}
+feed up k2 d1 5
+{WRITTEN}index {{command}}
+round
+feed up k0 d1 7
+feed del k1 8
+hurry
+round
+round
+round
+round
+"""
+
 # The other engine restores the table: its own commits go, and with them the index. An epoch of ours is
 # planned, written and not decided by then.
 RESTORED = f"""{BEGUN}{{before}}
@@ -108,9 +127,8 @@ def built(steps: int, end: str, setup: str = "type=mor") -> Script:
     return parse(BUILT.format(setup=setup, steps="foreign build next\n" * (steps - 1), end=end))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_guarantee_holds(seed: int) -> None:
-    outcome = run_script(with_index(generate(seed), SEEDS[seed]))
+def test_every_guarantee_holds_over_a_store_of_objects() -> None:
+    outcome = run_script(with_index(generate(OVER_OBJECTS), "objects"))
     assert outcome.violations == (), "\n".join(outcome.log[-20:])
     assert outcome.reached["entry of a secondary index"]
 
@@ -182,11 +200,65 @@ def test_a_second_builder_goes_on_where_the_first_one_died() -> None:
     assert outcome.reached["entry of a secondary index"]
 
 
-def test_random_worlds_have_builders_that_die_and_that_finish() -> None:
-    """As many as with column stats."""
-    scripts = [generate(seed) for seed in range(5_000, 5_100) if has_secondary(seed)]
+def commanded(command: str, setup: str = "type=mor") -> Script:
+    """All but the first command find an index that another one made."""
+    before = "" if command.startswith("create") else "index create"
+    return parse(COMMANDED.format(setup=setup, before=before, command=command))
+
+
+@pytest.mark.parametrize("setup", ["type=mor nullable=yes", "type=cow"])
+def test_an_operator_makes_repairs_and_drops_an_index_beside_epochs(setup: str) -> None:
+    for command in ("create", "repair", "drop"):
+        outcome = run_script(commanded(command, setup))
+        assert outcome.violations == (), "\n".join(outcome.log[-20:])
+        assert outcome.reached[f"index {command} is done"]
+        assert outcome.reached["entry of a secondary index"]
+        assert ("null in a secondary index" in outcome.reached) == ("nullable" in setup)
+        assert outcome.epochs > 1
+
+
+@pytest.mark.parametrize("place", KILLED_AT)
+def test_a_command_that_is_killed_leaves_the_index_whole_or_none(place: str) -> None:
+    for command in ("create", "drop"):
+        outcome = run_script(commanded(f"{command} {place}"))
+        assert outcome.violations == (), "\n".join(outcome.log[-20:])
+        assert outcome.reached[f"index {command} is killed"], command
+        assert outcome.epochs > 1
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda storage: unlist_indexes(storage, [NAME]), "is whole is taken out"),
+        (lambda storage: remove_index_definitions(storage, [NAME]), "is listed, and is not defined"),
+    ],
+    ids=["unlisted", "undefined"],
+)
+def test_an_index_that_goes_without_a_command_of_an_operator_is_noticed(
+    harm: Callable[[Any], None], said: str
+) -> None:
+    world = World(parse(BEGUN.format(setup="secondary=yes")))
+    with world.edges.in_place(world.setup):
+        for event in world.script.events:
+            world.apply(event)
+            world._happened()
+        assert world.judge.indexes.indexed == "ts"
+        harm(world.storage)
+        for actor in world._actors():
+            actor.process.kill()
+    assert said in world.judge.violations[0]
+
+
+def test_random_worlds_have_builders_and_commands_that_die_and_that_finish() -> None:
+    """As many as with column stats; and indexes of columns with nulls."""
+    scripts = [generate(seed) for seed in range(5_000, 5_200) if has_secondary(seed)]
     ends = Counter(event[2] for script in scripts for event in script.events if event[:2] == BUILD)
     assert min(ends["die"], ends["finish"], sum(script.setup.secondary for script in scripts)) > 0
+    commands = [event for script in scripts for event in script.events if event[0] == "index"]
+    for command in ("create", "repair", "drop"):
+        killed = [len(event) > 2 for event in commands if event[1] == command]
+        assert {True, False} <= set(killed), command
+    assert 0 < sum(script.setup.nullable for script in scripts) < len(scripts)
 
 
 def test_a_delete_that_beats_a_put_loses_entries(monkeypatch: pytest.MonkeyPatch) -> None:

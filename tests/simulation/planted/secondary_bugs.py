@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,10 +12,25 @@ from typing import Any
 import pyarrow as pa
 
 from tests.simulation.planted.mutant import Ground, planted
+from tests.simulation.world.checkers.secondary import NAME
 from tidemark.commit_coordinator.commit import kept_indexes, served_table, unfinished_index
+from tidemark.commit_coordinator.offline import index_command
 from tidemark.hudi_format import validation
+from tidemark.hudi_format.file_group.value_changes import (
+    RowsChanged,
+    ValueChanges,
+    ValuePairs,
+    values_changed,
+)
+from tidemark.hudi_format.index_definitions import (
+    read_index_definitions,
+    secondary_index_definition,
+    write_index_definitions,
+)
+from tidemark.hudi_format.metadata_table import index_creation, secondary_creation
 from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import group_of
 from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.shuffle import keyed_rows
 from tidemark.stream_writer import secondary_task
 
@@ -58,6 +74,44 @@ def dropped_index_is_awaited(ground: Ground) -> None:
         return bool(context.storage.list(f".hoodie/metadata/{index}")) and real(context, timelines, index)
 
     ground.replace(unfinished_index, "_take_out_dead", take_out_dead)
+
+
+@planted("G5")
+def nulls_have_no_entry(ground: Ground) -> None:
+    """A row whose value is null has an entry like any other. Here it has none: a query for null loses it."""
+
+    def not_null(pairs: ValuePairs) -> ValuePairs:
+        known = pairs.values.is_valid()
+        return ValuePairs(pairs.keys.filter(known), pairs.values.filter(known))
+
+    def changed(files: Sequence[RowsChanged], column: str) -> ValueChanges:
+        found = values_changed(files, column)
+        return ValueChanges(not_null(found.puts), not_null(found.deletes))
+
+    ground.replace(secondary_task, "values_changed", changed)
+
+
+@planted("G5")
+def index_switched_on_as_it_was_scanned(ground: Ground) -> None:
+    """A command that makes an index looks again, under the lock, at what was committed since it read the
+    rows. Here it does not, and the index lacks an epoch.
+    """
+    ground.replace(index_command, "_is_as_of", lambda *_: True)
+
+
+@planted("G5")
+def index_defined_before_it_is_complete(ground: Ground) -> None:
+    """An index is defined when its entries count: readers use what is defined and has files. Here a command
+    defines it before its commit in the metadata table is complete, and readers take no entries for all.
+    """
+    real = index_creation.complete_build
+
+    def complete_build(storage: Storage, *built: Any) -> None:
+        definition = secondary_index_definition(NAME, "ts")
+        write_index_definitions(storage, {**read_index_definitions(storage), NAME: definition})
+        real(storage, *built)
+
+    ground.replace(secondary_creation, "complete_build", complete_build)
 
 
 @planted("G5")

@@ -60,15 +60,10 @@ class Events(Feeding):
         done = 0
         for lane in skips.standing():
             self.reached["lane stands still"] += 1
-            if skips.skip(lane, self._operator_waits):
+            if skips.skip(lane, partial(self._goes_on, _OPERATOR_STEP_S)):
                 self.reached["input skipped"] += 1
                 done += 1
         return done
-
-    def _operator_waits(self) -> None:
-        self._do_round()
-        self.clock.advance(_OPERATOR_STEP_S)
-        self._happened()
 
     def _do_grow(self) -> None:
         self._has_grown = True
@@ -237,6 +232,18 @@ class Events(Feeding):
         self.storage.memory.delete(LOCK_PATH)
         self._partitions.lock_was_taken()
         self._work.lock_was_taken()
+
+    def _do_index(self, what: str, nth: str = "", *words: str) -> None:
+        is_there = self.storage.exists(".hoodie/hoodie.properties")
+        if not is_there or self.setup.store == "objects" or self.foreign.building.is_on:
+            return
+        process = self.commands.new()
+        if nth:
+            process.arm(Cut.CRASH, int(nth), " ".join(words))
+        column = NOTE if self.setup.nullable else "ts"
+        said = self.commands.run(process, what, self.config, column)
+        self.log.append(f"    index {what} {said}")
+        self.reached[f"index {what} {' '.join(said.split()[:2]).rstrip(':')}"] += 1
 
     def _do_hurry(self) -> None:
         actor = self._coordinator()

@@ -41,7 +41,7 @@ class Feeding(Town):
             self.deadly.add(*self._feed_unread(key, *words[:1]), when)
         elif kind == "up":
             day, at, number = words[0], int(words[1]), self.ground.records
-            row = Row(self.layout.path(day), at, number, f"n{number}" if self._has_grown else None)
+            row = Row(self.layout.path(day), at, number, self.layout.note(number, self._has_grown))
             document = {**self._row_fields(key, day), "ts": at, "v": number}
             if row.note is not None:
                 document[NOTE] = row.note
@@ -76,7 +76,7 @@ class Feeding(Town):
         """A row whose key and value are too long for an entry of the secondary index, and no longer: it is
         refused where the index is known, which takes a second.
         """
-        if self.judge.indexes.keeps_secondary and self.clock.monotonic_s() > self._indexed_s:
+        if self.clock.monotonic_s() > self._indexed_s:
             self._broken += 1
             name = key.ljust(_KEY_BYTES - len(self.layout.record_key("")), "x")
             document = {**self._row_fields(name, _DAY), "ts": 1, "v": 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -38,6 +39,8 @@ _FOREIGN: Final = ("insert", "insert", "empty", "rollback", "compact", "compact-
 _KEYS, _DAYS = 6, 3
 _LONG_SCENE_EVERY: Final = 4
 _FOREIGN_SCENES: Final = (1, 2)
+_NULLABLE: Final = 0.4
+"""Of tables with stats or a secondary index: they have them of a column that may be null."""
 _PLACES: Final = {
     "coordinator": (
         "before_epoch_planned", "after_epoch_planned", "after_requested", "after_inflight",
@@ -338,6 +341,10 @@ def generate(seed: int) -> Script:
         left_entries_scene(author, seed)
     setup, events = richer(seed, author.setup, author.events)
     script = Script(setup, tuple(events), seed)
+    if not keeps_stats(seed) and not has_secondary(seed):
+        return script
+    is_nullable = Random(f"nulls of {seed}").random() < _NULLABLE
+    script = replace(script, setup=replace(setup, nullable=is_nullable))
     script = with_stats(script) if keeps_stats(seed) else script
     return with_secondary(script) if has_secondary(seed) else script
 

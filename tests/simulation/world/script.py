@@ -62,6 +62,8 @@ VERBS: Final[Mapping[str, str]] = {
     "hurry": "the coordinator plans as soon as something counts",
     "lose-lock": "somebody deletes the table's lock by hand",
     "foreign": "KIND [WORD …]: another engine does it, if the table's lock is free (see `FOREIGN`)",
+    "index": "create | repair | drop [N [WORD]]: an operator's `tidemark index` command, killed at its nth "
+    "place; not over a store without folders, nor while another engine builds an index",
     "reader": "begin | end: a reader lists the data timeline, later the rest",
 }
 
@@ -109,7 +111,7 @@ FOREIGN: Final[Mapping[str, str]] = {
     "stats": "off | columns | more | anew | partition | some: drops the column stats, indexes others, or "
     "one more, makes them anew, adds partition stats, or has in its writes stats of some of their columns "
     "alone",
-    "build": "begin | next | finish | die: a secondary index of `ts`, by the steps of CREATE INDEX; begin "
+    "build": "begin | next | finish | die: a secondary index, by the steps of CREATE INDEX; begin "
     "takes the first one, finish all that are left",
     "leave-build": "NAME: names this index as being built, and dies",
     "fail-compact-index": "carries it out and dies with half of the base files, the last one cut",
@@ -130,9 +132,10 @@ class Setup:
     ``store``: objects for a table without folders and renames. ``services``: Tidemark compacts, cleans and
     archives, as often as it can; ``kinds``: of these sections of `table_services:` alone
     (``compact_data+clean``), all when empty. ``stats``, ``secondary``: the table keeps column stats, and a
-    secondary index of ``ts``, from its first commits on (`switched_on`). ``index``: `table.index.kind`; where
-    it is partitioned, each partition gets ``shards`` groups; ``units``: so many parts of it are open in an
-    assigner, 0 for the usual number.
+    secondary index of ``ts``, from its first commits on (`switched_on`); ``nullable``: it has a column `note`
+    that is null in some rows, the secondary index is of that one, and the stats have it, too. ``index``:
+    `table.index.kind`; where it is partitioned, each partition gets ``shards`` groups; ``units``: so many
+    parts of it are open in an assigner, 0 for the usual number.
     """
 
     type: str = "mor"
@@ -168,6 +171,7 @@ class Setup:
     secondary: bool = False
     index: str = "global"
     units: int = 0
+    nullable: bool = False
 
     @property
     def by_partition(self) -> bool:

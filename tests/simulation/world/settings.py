@@ -50,7 +50,7 @@ _SECTIONS: Final = ("compact_index", "compact_data", "clean", "archive", "rollba
 
 def layout_of(setup: Setup) -> Layout:
     """What keys and partition paths are made of."""
-    return Layout(setup.partition, setup.keys, setup.by_partition)
+    return Layout(setup.partition, setup.keys, setup.by_partition, setup.nullable)
 
 
 def inputs_of(setup: Setup) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def _avro(layout: Layout, grown: bool) -> str:
     names += ["zone"] if layout.partition == "two" else []
     fields: list[dict[str, Any]] = [{"name": name, "type": "string"} for name in names]
     fields += [{"name": name, "type": "long"} for name in ("ts", "v")]
-    if grown:
+    if grown or layout.has_notes:
         fields.append({"name": NOTE, "type": ["null", "string"], "default": None})
     return json.dumps({"type": "record", "name": TABLE, "fields": fields})
 
@@ -81,7 +81,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @lru_cache(maxsize=16)
 def _schema_file(layout: Layout, grown: bool) -> Path:
-    file = Path(_folder().name) / f"{layout.partition}-{layout.keys}-{'grown' if grown else 'first'}.avsc"
+    has_note = "grown" if grown or layout.has_notes else "first"
+    file = Path(_folder().name) / f"{layout.partition}-{layout.keys}-{has_note}.avsc"
     file.write_text(_avro(layout, grown))
     return file
 

@@ -7,20 +7,21 @@ from typing import Any, cast
 from tests.simulation import kept_secondary
 from tests.simulation.kept_stats import switch_on
 from tests.simulation.world.checkers.judge import Judge
+from tests.simulation.world.script import Setup
+from tests.simulation.world.settings import NOTE
 from tests.simulation.world.storage import WatchedStorage
 from tidemark.hudi_format.model import instant_from_ms, instant_to_ms
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 
-COLUMNS = ("id", "ts", "v")
 GROUPS = 2
 
 
 class SwitchedOn:
-    """``stats``, ``secondary``: what the world's table keeps, column stats and an index of `ts`."""
+    """What the world's table keeps, as its setup says: column stats, a secondary index."""
 
-    def __init__(self, stats: bool, secondary: bool, storage: WatchedStorage, judge: Judge) -> None:
-        self._stats, self._secondary = stats, secondary
-        self._waits, self._storage, self._judge = stats or secondary, storage, judge
+    def __init__(self, setup: Setup, storage: WatchedStorage, judge: Judge) -> None:
+        self._setup, self._storage, self._judge = setup, storage, judge
+        self._waits = setup.stats or setup.secondary
 
     def happened(self) -> None:
         """After an event."""
@@ -30,11 +31,12 @@ class SwitchedOn:
         if not self._storage.exists(path) or b"record_index" not in self._storage.memory.read(path):
             return
         with self._judge.elsewhere():
-            if self._stats:
-                switch_on(cast(Any, self._storage), COLUMNS, GROUPS)
-            if self._secondary:
-                kept_secondary.switch_on(cast(Any, self._storage), GROUPS, "ts", self._next_completion())
-                self._judge.has_secondary()
+            if self._setup.stats:
+                columns = ("id", "ts", "v", *((NOTE,) if self._setup.nullable else ()))
+                switch_on(cast(Any, self._storage), columns, GROUPS)
+            if self._setup.secondary:
+                column = NOTE if self._setup.nullable else "ts"
+                kept_secondary.switch_on(cast(Any, self._storage), GROUPS, column, self._next_completion())
         self._waits = False
 
     def _next_completion(self) -> str:

@@ -28,6 +28,7 @@ from tests.simulation.world.deadly_input import DeadlyInput
 from tests.simulation.world.edges import Edges
 from tests.simulation.world.encoding import Encoding
 from tests.simulation.world.foreign.engine import ForeignEngine
+from tests.simulation.world.index_commands import IndexCommands
 from tests.simulation.world.operator import Operator
 from tests.simulation.world.ports import WorldClock
 from tests.simulation.world.process import Process, Status
@@ -129,10 +130,11 @@ class Town:
         self._entries = WatchedEntries(self.judge, self.reached)
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
+        self.commands = IndexCommands(self.storage, self.clock, self.ids, self._goes_on)
         self._indexed_s = inf
         self._work = WatchedWork(self.judge, self.storage, self.layout.by_partition)
         self._services = WatchedServices(self.judge, ground.reader, self.storage)
-        self._stats = SwitchedOn(setup.stats, setup.secondary, self.storage, self.judge)
+        self._stats = SwitchedOn(setup, self.storage, self.judge)
         self._partitions = WatchedPartitions(
             self.judge,
             ground.reader,
@@ -224,9 +226,10 @@ class Town:
         return self.judge.topics.taken(counted).get(f"{place.topic}:{place.partition}", 0)
 
     def _stored(self, path: str) -> None:
+        is_operator = self.judge.indexes.may_go = self._acting is None and self.commands.runs
         self.judge.stored(path)
         self._services.stored(path)
-        if self.judge.is_elsewhere:
+        if self.judge.is_elsewhere or is_operator:
             self._work.foreign_stored(path)
         else:
             self._partitions.stored(path)
@@ -237,13 +240,20 @@ class Town:
         """After an event of the script, and after each round at rest."""
         self.judge.happened()
         self._stats.happened()
-        if self.judge.indexes.keeps_secondary:
-            self._indexed_s = min(self._indexed_s, self.clock.monotonic_s() + _READ_S)
+        is_indexed = self.judge.indexes.indexed is not None
+        self._indexed_s = min(self._indexed_s, self.clock.monotonic_s() + _READ_S) if is_indexed else inf
         self._work.follow()
         self.takeovers.happened()
         self._stops.happened(self._actors())
         self._entries.happened()
         self._partitions.happened()
+
+    def _goes_on(self, seconds: float) -> None:
+        """A round that takes so long, while somebody who is no process of the town's waits."""
+        for seat in list(self.seats.values()):
+            self.step(seat)
+        self.clock.advance(seconds)
+        self._happened()
 
     def _carried(self, actor: Actor, work: Callable[[], None]) -> None:
         self._acting = actor.process.name

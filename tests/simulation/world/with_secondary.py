@@ -1,6 +1,6 @@
-"""Worlds whose tables have a secondary index: some seeds of those that change from run to run, with services
-or without. In half of them the table has it from its first commits on, in the others another engine builds
-it, and dies at any step of that, or does not.
+"""Worlds whose tables have a secondary index: one of eight seeds, with services or without. In half of them
+the table has it from its first commits on, in the others another engine builds it, and dies at any step of
+that, or does not. In every second one an operator makes, repairs and drops it.
 
 What is drawn here is drawn apart, so the rest of such a world is that of its seed.
 """
@@ -16,7 +16,7 @@ from tests.simulation.world.richer import QUOTED
 from tests.simulation.world.script import Event, Script
 
 _FIXED: Final = 1_000
-"""Seeds below are fixed in tests, and their worlds stay as they are."""
+"""Tests name seeds below for what their worlds show: those stay as they are."""
 _ONE_OF: Final = 8
 _FROM_THE_START: Final = 0.5
 _DIES: Final = 0.6
@@ -24,6 +24,15 @@ _STEPS: Final = 8
 _KEYS, _DAYS = 6, 3
 _LEFT: Final = ("bloom_filters", "column_stats", "expr_index_by_day", "vector_index_x")
 """What an indexer leaves half made in one of three such worlds."""
+_COMMANDED: Final = 0.5
+_COMMANDS: Final = ("create", "create", "repair", "drop")
+_KILLED: Final = 0.5
+_PLACES: Final = (
+    "storage.create", "storage.replace", "storage.rename", "storage.delete", "storage.publish",
+    "storage.list", "storage.read", "clock.sleep", "lock", "hoodie.properties", "index_defs",
+    ".hoodie/metadata/.hoodie",
+)  # fmt: skip
+"""Words of places at which a command of an operator's is killed."""
 _SEEN_MS, _HOUR_MS = 125_000, 3_605_000
 """After so long nobody builds what is defined, or what is defined and has an indexing instant."""
 
@@ -46,6 +55,7 @@ def with_secondary(script: Script) -> Script:
         if not _is_restored(events[at:]):
             events.insert(at, ("feed", "long", f"l{number}"))
     _leave_another(Random(f"left builds of {script.seed}"), events)
+    events = _commanded(Random(f"index commands of {script.seed}"), events)
     return Script(replace(script.setup, secondary=starts), tuple(events), script.seed)
 
 
@@ -54,6 +64,30 @@ def _is_restored(events: Sequence[Event]) -> bool:
     is a row like any other, however long it is.
     """
     return ("foreign", "restore") in {event[:2] for event in events}
+
+
+def _commanded(dice: Random, events: list[Event]) -> list[Event]:
+    """With an operator's commands, of which half are killed. Where one makes or drops the index, a record
+    that is too long may come while nobody knows that there is one, and is a row then: such are left out.
+    """
+    if dice.random() >= _COMMANDED:
+        return events
+    commands = [dice.choice(_COMMANDS) for _ in range(dice.choice((1, 2, 3)))]
+    if set(commands) != {"repair"}:
+        events = [event for event in events if event[:2] != ("feed", "long")]
+    for command in commands:
+        at = dice.randint(len(events) // 4, len(events))
+        events[at:at] = [*_epoch(dice), ("index", command, *_killed(dice)), *_epoch(dice)]
+    return events
+
+
+def _killed(dice: Random) -> Event:
+    """Nowhere, at any place, or at one of a kind."""
+    if dice.random() >= _KILLED:
+        return ()
+    if dice.random() < 0.5:
+        return (str(int(2 ** dice.uniform(0, 7))),)
+    return (str(dice.choice((1, 1, 2, 3))), dice.choice(_PLACES))
 
 
 def _leave_another(dice: Random, events: list[Event]) -> None:

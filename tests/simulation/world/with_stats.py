@@ -1,5 +1,4 @@
-"""Worlds whose tables keep column stats: some seeds of those that change from run to run, with services or
-without.
+"""Worlds whose tables keep column stats: one of eight seeds, with services or without.
 
 What is drawn here is drawn apart, so the rest of such a world is that of its seed.
 """
@@ -14,7 +13,7 @@ from tests.simulation.world.foreign.stats import STATS_CHANGES
 from tests.simulation.world.script import Event, Script
 
 _FIXED: Final = 1_000
-"""Seeds below are fixed in tests, and their worlds stay as they are."""
+"""Tests name seeds below for what their worlds show: those stay as they are."""
 _ONE_OF: Final = 8
 _ALONE: Final = 0.4
 _CHANGES_MAX: Final = 3

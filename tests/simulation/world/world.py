@@ -106,6 +106,8 @@ class World(Events):
             "record of column stats": self.judge.indexes.stats.checked,
             "merged record of column stats": self.judge.indexes.stats.merged,
             "entry of a secondary index": self.judge.indexes.secondary.checked,
+            "null in a secondary index": self.judge.indexes.secondary.nulls,
+            "null in column stats": self.judge.indexes.stats.nulls,
             "reader ended by a deadly record": self.deadly.deaths.total(),
             **self._rich(len(decisions.commits)),
             **ServiceActions(self.judge.topics.decisions).ends,
@@ -122,7 +124,7 @@ class World(Events):
             "composite key": setup.keys > 1,
             "several topics": setup.topics > 1,
             f"format {setup.format}": setup.format != "json",
-            "grown schema": self._has_grown,
+            "grown schema": self._has_grown and not setup.nullable,
         }
         return {f"commit, {word}": commits for word, holds in words.items() if holds}
 
@@ -155,6 +157,9 @@ class World(Events):
 
     def _rest(self) -> None:
         waits: str | None = "the other engine is not done"
+        if self.commands.is_left:
+            # Who is silent for so long is taken for dead, and what it prepared is deleted.
+            self._do_wait(str(_BUILDER_MS))
         left, restarts, number, epoch = _ROUNDS_MAX, _RESTARTS_MAX, 0, self.judge.epoch
         while waits is not None:
             if left == 0 or number == _ALL_ROUNDS_MAX:

@@ -10,15 +10,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.bounds import Bounds
 from tests.simulation.world.checkers.cleans import cleaned_files, listing_fault
 from tests.simulation.world.checkers.indexes import Indexes
 from tests.simulation.world.checkers.left_entries import left_entries
-from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
+from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, differences, replayed
 from tests.simulation.world.checkers.order import newest_completion, order_faults
+from tests.simulation.world.checkers.secondary import DEFINITIONS, PROPERTIES
 from tests.simulation.world.checkers.services import ServiceActions, is_doubled
 from tests.simulation.world.checkers.slow_reader import SlowReader
 from tests.simulation.world.checkers.table import (
@@ -90,6 +91,10 @@ class Judge:
         """Notes a violation."""
         self.violations.append(f"{guarantee}: {text}")
 
+    def _say_all(self, guarantee: str, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.say(guarantee, text)
+
     def goes_on(self, since: Since, gone: Mapping[str, int]) -> None:
         """The table is there already, as it should be; its ledger begins here. ``gone``: ordering values of
         deletes that the former one had.
@@ -99,6 +104,7 @@ class Judge:
             self._keyed_next.update(since.assign_next)
         self._timeline, self._metadata = self._reader.data_timeline(), self._reader.metadata_timeline()
         self._newest = max(newest_completion(self._timeline), newest_completion(self._metadata))
+        self._follow_indexes()
         self._start, self._gone = dict(self.look().content.rows), gone
         self._model.begin(self._start, gone)
         self._expected = Content(dict(self._start), {}, {})
@@ -119,15 +125,15 @@ class Judge:
         finally:
             self.is_elsewhere = False
         try:
+            self._follow_indexes(is_ours=False)
             self._follow_timelines(is_ours=False)
             self._look("after another engine's step")
         except BrokenTableError as error:
             self.say("G1", str(error))
 
-    def has_secondary(self) -> None:
-        """From here on the table has the secondary index, with all rows that are there."""
-        for fault in self.indexes.begin_secondary(self.look().view):
-            self.say("G5", fault)
+    def _follow_indexes(self, is_ours: bool = True) -> None:
+        """Whether the table has another secondary index now, or none."""
+        self._say_all("G5", self.indexes.changed(self.look().view, is_ours))
 
     def undone(self, instant: str) -> None:
         """Another engine takes back a commit of its own."""
@@ -147,6 +153,8 @@ class Judge:
         try:
             if path.startswith((DATA_TIMELINE, METADATA_TIMELINE)):
                 self._follow_timelines()
+            elif path in (PROPERTIES, DEFINITIONS):
+                return self._follow_indexes()
             elif path.startswith(".hoodie") and not path.startswith(".hoodie/metadata"):
                 return
             elif not path.startswith(".hoodie"):
@@ -202,10 +210,10 @@ class Judge:
 
     def _same(self, found: Content, wanted: Content, timeline: Timeline, when: str) -> None:
         if found.rows != wanted.rows:
-            self.say("G1", f"{when} rows differ from the model: {_differences(found.rows, wanted.rows)}")
+            self.say("G1", f"{when} rows differ from the model: {differences(found.rows, wanted.rows)}")
         right = {**found.places, **left_entries(found, timeline)}
         if found.indexed != right:
-            self.say("G2", f"{when} the index is not the data: {_differences(found.indexed, right)}")
+            self.say("G2", f"{when} the index is not the data: {differences(found.indexed, right)}")
 
     def look(self) -> Look:
         """The table as it is now, for who acts on it."""
@@ -252,8 +260,7 @@ class Judge:
         elif "tidemark.epoch" in extra:
             self._epoch_committed(instant, extra)
         view = self._reader.view(self._timeline)
-        for fault in self.indexes.faults(instant, commit, self.topics.decisions, view):
-            self.say("G5", fault)
+        self._say_all("G5", self.indexes.faults(instant, commit, self.topics.decisions, view))
         self._expect(view)
         self._check_listing(view, instant)
 
@@ -327,8 +334,7 @@ class Judge:
         self._entries = entries
         decisions, counted = self.topics.counted()
         self._check_transactions(counted)
-        for fault in self._bounds.faults(decisions, counted):
-            self.say("G7", fault)
+        self._say_all("G7", self._bounds.faults(decisions, counted))
         for plan in decisions.plans[self._plans :]:
             if plan["attempt"] > self._attempts_max:
                 self.say("G7", f"epoch {plan['epoch']} is tried for the {plan['attempt']}th time")
@@ -375,13 +381,12 @@ class Judge:
         begun = self._expected.rows, self._start, self._gone
         wanted = replayed(changes, self._foreign, self._ordered, self._model.ends, *begun)
         if wanted != self._expected.rows:
-            self.say("G1", f"at rest: {_differences(self._expected.rows, wanted)}")
+            self.say("G1", f"at rest: {differences(self._expected.rows, wanted)}")
         decisions, counted = self.topics.counted()
         self._check_transactions(counted)
         if len(self._judged) < len(counted.tagged):
             self.say("G3", "a counting transaction cannot be read at rest")
-        for wrong in decisions.wrong:
-            self.say("G6", wrong)
+        self._say_all("G6", decisions.wrong)
         for guarantee, text in count_faults(self.topics, counted, sent, broken):
             self.say(guarantee, text)
 
@@ -390,10 +395,5 @@ class Judge:
         ``deletions_lost``, a machine's crash, markers and heartbeats of ended instants may be back.
         """
         timeline, gone = self._timeline, self._reader.rolled_back
-        for text in traces_of(list(paths), timeline, gone, self._read, self._cleaned(), deletions_lost):
-            self.say("G5", text)
-
-
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    keys = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
-    return "; ".join(f"{k} is {found.get(k)}, has to be {wanted.get(k)}" for k in keys[:6])
+        cleaned = self._cleaned()
+        self._say_all("G5", traces_of(list(paths), timeline, gone, self._read, cleaned, deletions_lost))

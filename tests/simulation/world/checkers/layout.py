@@ -17,23 +17,29 @@ divided by partition, it is the partition path, a bar and the record key: ``d1|k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 SUB: Final = "s"
 _DAY_OF_NONE: Final = "d0"
 _BAR: Final = "|"
+NOTES: Final[Sequence[str | None]] = ("a", None, "a$b", "", "a", None, "\\", "x\x00", "\U0001d11e")
+"""What indexed notes are: null in some rows, the same in several, and what an entry of an index has to escape
+or to hash by other units than its letters.
+"""
 
 
 @dataclass(frozen=True)
 class Layout:
     """``keys``: how many columns the record key has, 1 or 2. ``by_partition``: the record index is divided by
-    partition.
+    partition. ``has_notes``: the column `note`, which may be null, is there from the start, and indexed.
     """
 
     partition: str = "day"
     keys: int = 1
     by_partition: bool = False
+    has_notes: bool = False
 
     @property
     def _names_parts(self) -> bool:
@@ -44,6 +50,12 @@ class Layout:
         if not self._names_parts:
             return name
         return f"id:{name},sub:{SUB}" if self.keys > 1 else f"id:{name}"
+
+    def note(self, number: int, has_grown: bool) -> str | None:
+        """Of the row with this number. ``has_grown``: the table has got the column."""
+        if self.has_notes:
+            return NOTES[number % len(NOTES)]
+        return f"n{number}" if has_grown else None
 
     @property
     def deletes_name_partition(self) -> bool:

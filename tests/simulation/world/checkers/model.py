@@ -19,6 +19,10 @@ class Row(NamedTuple):
     number: int
     note: str | None = None
 
+    def value(self, column: str) -> int | str | None:
+        """Of a column that may be indexed."""
+        return {"ts": self.at, "v": self.number, "note": self.note}[column]
+
 
 class Change(NamedTuple):
     """One event. ``row`` None: a delete; ``at`` None: by a null value."""
@@ -172,3 +176,9 @@ def replayed(
         insert(key)
     writer.settle(found)
     return writer.rows
+
+
+def differences(found: Mapping[str, object], wanted: Mapping[str, object]) -> str:
+    """Where these differ by their keys."""
+    keys = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
+    return "; ".join(f"{k} is {found.get(k)}, has to be {wanted.get(k)}" for k in keys[:6])

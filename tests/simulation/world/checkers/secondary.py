@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.hudi_rules.value_entries import escaped, group_of, value_part, value_part_of
 from tests.simulation.world.checkers.merged import DataFile, Merged
@@ -17,6 +17,8 @@ from tests.simulation.world.checkers.model import Row
 
 PROPERTIES: Final = ".hoodie/hoodie.properties"
 DEFINITIONS: Final = ".hoodie/.index_defs/index.json"
+NAME: Final = "secondary_index_by_value"
+FOLDER: Final = f".hoodie/metadata/{NAME}"
 _PREFIX: Final = "secondary_index_"
 _LISTED: Final = "hoodie.table.metadata.partitions"
 _SHOWN: Final = 5
@@ -46,15 +48,17 @@ def value_entries(
 
 
 class SecondaryIndex:
-    """``checked``: how many entries were compared with rows."""
+    """``checked``: how many entries were compared with rows, ``nulls``: how many of those were of nulls."""
 
     def __init__(self) -> None:
-        self.checked = 0
+        self.checked = self.nulls = 0
 
-    def faults(self, entries: ValueEntries, rows: Mapping[str, Row]) -> Iterator[str]:
-        """What differs between the living entries and the live rows."""
-        wanted = {f"{value_part(row.at)}{escaped(key)}" for key, row in rows.items()}
+    def faults(self, column: str, entries: ValueEntries, rows: Mapping[str, Row]) -> Iterator[str]:
+        """What differs between the living entries and the live rows, of which the column is indexed."""
+        values = {key: row.value(column) for key, row in rows.items()}
+        wanted = {f"{value_part(value)}{escaped(key)}" for key, value in values.items()}
         self.checked += len(wanted)
+        self.nulls += list(values.values()).count(None)
         if missing := wanted - entries.found:
             yield f"the secondary index lacks {_some(missing)}: queries by the column lose these rows"
         if more := entries.found - wanted:
@@ -67,12 +71,34 @@ def unfinished(properties: bytes, definitions: bytes) -> set[str]:
     """The indexes that somebody builds, or left half made: whatever is named as being built, and a secondary
     one that is defined and not listed.
     """
+    listed, building = _named(properties)
+    return building | ({each for each in _known(definitions) if each.startswith(_PREFIX)} - listed)
+
+
+def is_listed(properties: bytes) -> bool:
+    """Whether the table lists the index, and nobody builds it."""
+    listed, building = _named(properties)
+    return NAME in listed - building
+
+
+def defined_column(definitions: bytes) -> str | None:
+    """The column of the index; None where it is not defined."""
+    definition = _known(definitions).get(NAME)
+    return None if definition is None else str(definition["sourceFields"][0])
+
+
+def _named(properties: bytes) -> tuple[set[str], set[str]]:
+    """What the properties name as listed, and as being built."""
     values = dict(line.split("=", 1) for line in properties.decode("latin-1").splitlines() if "=" in line)
     listed, building = (
         set(filter(None, values.get(key, "").split(","))) for key in (_LISTED, f"{_LISTED}.inflight")
     )
-    known = json.loads(definitions)["indexDefinitions"] if definitions else {}
-    return building | ({each for each in known if each.startswith(_PREFIX)} - listed)
+    return listed, building
+
+
+def _known(definitions: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(definitions)["indexDefinitions"] if definitions else {}
+    return found
 
 
 def _some(keys: Iterable[str]) -> str:

@@ -38,11 +38,13 @@ _DECISIONS: Final = ("commit_decided", "service_decided")
 
 
 class ColumnStats:
-    """``checked``: how many records were looked at as they are written, ``merged``: as readers see them."""
+    """``checked``: how many records were looked at as they are written, ``nulls``: … of files with nulls,
+    ``merged``: as readers see them.
+    """
 
     def __init__(self, reader: Reader, read: Callable[[str], bytes]) -> None:
         self._reader, self._read = reader, read
-        self.checked = self.merged = 0
+        self.checked = self.merged = self.nulls = 0
         # Path -> types of the columns, of each file that a commit of ours wrote with its records.
         self._kept: dict[str, Mapping[str, int]] = {}
         self._right: dict[tuple[str, str], dict[str, Any]] = {}
@@ -93,6 +95,7 @@ class ColumnStats:
         found = self._records(instant)
         types = value_types(commit["extraMetadata"]["schema"])
         self.checked += len(found)
+        self.nulls += sum(record["nullCount"] > 0 for record in found)
         for name, path in wanted.items():
             records = [record for record in found if record["fileName"] == name]
             counts = Counter(record["columnName"] for record in records)

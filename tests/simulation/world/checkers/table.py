@@ -26,7 +26,7 @@ from tests.simulation.world.checkers.merged import (
 )
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.partitioned import hidden_groups, identity_in, partitioned_entries
-from tests.simulation.world.checkers.secondary import ValueEntries, value_entries
+from tests.simulation.world.checkers.secondary import FOLDER, ValueEntries, value_entries
 from tests.simulation.world.checkers.timelines import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
@@ -43,7 +43,6 @@ __all__ = [
 _HISTORY: Final = f"{DATA_TIMELINE}/history"
 _INDEX_FOLDER: Final = ".hoodie/metadata/record_index"
 _FILES_FOLDER: Final = ".hoodie/metadata/files"
-_SECONDARY_FOLDER: Final = ".hoodie/metadata/secondary_index_by_ts"
 _STATS_FOLDER: Final = ".hoodie/metadata/column_stats"
 _ALL_PARTITIONS: Final = "__all_partitions__"
 _T = TypeVar("_T")
@@ -177,7 +176,7 @@ class Reader:
         groups = [slices(folder, shown, data) for folder in self._folders()]
         shards = slices(_INDEX_FOLDER, lambda file: valid(file) and file.file_id not in hidden, metadata)
         listed = slices(_FILES_FOLDER, valid, metadata)
-        secondary = slices(_SECONDARY_FOLDER, valid, metadata)
+        secondary = slices(FOLDER, valid, metadata)
         stats = slices(_STATS_FOLDER, valid, metadata)
         return self._once(
             "view",

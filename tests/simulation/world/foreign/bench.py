@@ -16,12 +16,13 @@ from tests.hudi_rules.table import HudiTable
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.layout import SUB, Layout, zone_of
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.checkers.secondary import NAME
 from tests.simulation.world.checkers.table import Merged
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
 from tests.simulation.world.foreign.listed_indexes import LISTED, named_in
 from tests.simulation.world.foreign.partitioned_entries import begin_groups, partition_logs
-from tests.simulation.world.foreign.secondary_entries import NAME, changed_logs
+from tests.simulation.world.foreign.secondary_entries import changed_logs
 from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.file_group.changes import Deletes
@@ -117,6 +118,7 @@ class Bench:
         self.action = "deltacommit" if is_log else "commit"
         self._tries = 0
         self.stats_of: tuple[str, ...] = ()
+        self._built_at = set[str]()
 
     def may(self) -> bool:
         """Whether the table is there and its lock free."""
@@ -138,12 +140,21 @@ class Bench:
         """A requested or completion time that no instant has."""
         times = look.timeline.hudi, look.metadata.hudi
         taken = {each.requested for one in times for each in one.instants.values()}
-        return self.clock.take(taken | look.timeline.hudi.archived.keys())
+        return self.clock.take(taken | look.timeline.hudi.archived.keys() | self._built_at)
+
+    def built_at(self, look: Look) -> str:
+        """When what it builds in the metadata table alone completes: above all that there is, whatever its
+        clock says, and when nothing that follows does.
+        """
+        with self.clock.beyond(max(look.timeline.hudi.newest, look.metadata.hudi.newest)):
+            completion = self.instant(look)
+        self._built_at.add(completion)
+        return completion
 
     @property
     def schema(self) -> TableSchema:
         """The table's schema as the engine has it."""
-        if not self.has_note:
+        if not self.has_note or self.layout.has_notes:
             return self._schema
         document = json.loads(self._schema.avro_json)
         document["fields"].append({"name": NOTE, "type": ["null", "string"], "default": None})
@@ -223,7 +234,7 @@ class Bench:
             "ts": [row.at for row in rows.values()],
             "v": [row.number for row in rows.values()],
         }
-        if self.has_note:
+        if self.has_note or self.layout.has_notes:
             values[NOTE] = [row.note for row in rows.values()]
         columns = self.schema.arrow
         user = pa.table({name: values[name] for name in columns.names}, schema=columns)
@@ -240,6 +251,11 @@ class Bench:
         return dict(look.reader.group_rows(group, tuple(by_name[name] for name in names)))
 
     # ------------------------------------------------------------ the metadata table
+
+    @property
+    def indexed(self) -> str:
+        """The column of which it builds a secondary index."""
+        return NOTE if self.layout.has_notes else "ts"
 
     @property
     def has_secondary(self) -> bool:
@@ -263,7 +279,9 @@ class Bench:
             publish_log(Unfenced(self.storage), log, data)
             logs.append(log)
         if self.has_secondary:
-            logs += changed_logs(self.storage, write.instant, self.look().content.rows, write.changes)
+            logs += changed_logs(
+                self.storage, write.instant, self.indexed, self.look().content.rows, write.changes
+            )
         self.delta_commit(write.instant, file_changes(write.stats), write.places, completion, logs)
 
     def delta_commit(

@@ -48,8 +48,7 @@ class ForeignEngine:
         self._storage, self._judge, self._layout = storage, judge, layout
         self._clock = HudiClock(clock)
         bench = Bench(storage, self._clock, ids, schema, judge.look, shards, is_log, ordered, layout)
-        secondary = judge.has_secondary, judge.indexes.end_secondary
-        self.building = IndexBuilding(bench, *secondary, lambda: self._in_flight is not None)
+        self.building = IndexBuilding(bench, lambda: self._in_flight is not None)
         self._bench, self._writes = bench, Writes(bench, self.building.rebuild)
         self._undoing = Undoing(bench, judge.undone)
         dropped = self.building.dropped

@@ -1,4 +1,4 @@
-"""How the engine builds the secondary index of the column `ts`: the steps of Spark's CREATE INDEX, between
+"""How the engine builds the secondary index: the steps of Spark's CREATE INDEX, between
 any two of which whoever builds it may die, or anybody else may act; and what an indexer leaves of an index of
 another kind, when it dies. And how a write of the engine builds what a restore dropped.
 
@@ -14,6 +14,7 @@ from typing import Final
 
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.checkers.secondary import NAME
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench
 from tests.simulation.world.foreign.listed_indexes import (
@@ -24,7 +25,7 @@ from tests.simulation.world.foreign.listed_indexes import (
     name_in,
     named_in,
 )
-from tests.simulation.world.foreign.secondary_entries import COLUMN, FOLDER, NAME, entries_of, logs_of
+from tests.simulation.world.foreign.secondary_entries import FOLDER, entries_of, logs_of
 from tests.simulation.world.foreign.writes import LeftOutError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
@@ -37,20 +38,12 @@ _WRITES: Final = ("commit", "deltacommit", "replacecommit", "clustering", "compa
 
 
 class IndexBuilding:
-    """``listed()`` is told when the table has the index, ``gone()`` when it has it no more; ``writes()``:
-    whether a write of the engine's own is in flight. ``built_anew``: how often a write built what a restore
-    had dropped. Raises LeftOutError.
+    """``writes()``: whether a write of the engine's own is in flight. ``built_anew``: how often a write built
+    what a restore had dropped. Raises LeftOutError.
     """
 
-    def __init__(
-        self,
-        bench: Bench,
-        listed: Callable[[], None],
-        gone: Callable[[], None],
-        writes: Callable[[], bool],
-    ) -> None:
-        self._bench, self._storage, self._writes = bench, bench.storage, writes
-        self._listed, self._gone, self._is_dropped = listed, gone, False
+    def __init__(self, bench: Bench, writes: Callable[[], bool]) -> None:
+        self._bench, self._storage, self._writes, self._is_dropped = bench, bench.storage, writes, False
         self.built_anew = 0
         self._left: list[Callable[[Look], None]] = []
         self._rows: Mapping[str, Row] = {}
@@ -79,7 +72,6 @@ class IndexBuilding:
     def dropped(self) -> None:
         """A restore dropped the index. Its definition is still there."""
         self._is_dropped = True
-        self._gone()
 
     def rebuild(self) -> None:
         """A write begins. What a restore dropped it builds first, in the same hold of the lock, of all rows
@@ -87,13 +79,13 @@ class IndexBuilding:
         dead builder left is not known here.)
         """
         is_dropped, self._is_dropped = self._is_dropped, False
-        if not is_dropped or NAME not in definitions(self._storage):
+        is_listed = NAME in named_in(self._storage, LISTED)
+        if not is_dropped or is_listed or NAME not in definitions(self._storage):
             return
         look = self._bench.look()
         self._rows = dict(look.content.rows)
         self._write(look)
         self._list(look)
-        self._listed()
         self.built_anew += 1
 
     def act(self, look: Look, what: str) -> None:
@@ -133,7 +125,7 @@ class IndexBuilding:
     # ------------------------------------------------------------ the steps
 
     def _define(self, _: Look) -> None:
-        define(self._storage, NAME, (COLUMN,), "secondary_index", "identity")
+        define(self._storage, NAME, (self._bench.indexed,), "secondary_index", "identity")
 
     def _request(self, look: Look) -> None:
         self._instant = self._bench.instant(look)
@@ -150,12 +142,11 @@ class IndexBuilding:
         """The partition, by an instant of the metadata table alone, which completes above all that is there;
         what a former builder left of it goes.
         """
-        storage, data, metadata = self._storage, look.timeline.hudi, look.metadata.hudi
+        storage = self._storage
         storage.delete_tree(FOLDER)
-        instant = instants.build_instant(metadata.instants)
-        with self._bench.clock.beyond(max(data.newest, metadata.newest)):
-            completion = self._bench.instant(look)
-        logs = logs_of(storage, instant, entries_of(self._rows), (), _GROUPS)
+        instant = instants.build_instant(look.metadata.hudi.instants)
+        completion = self._bench.built_at(look)
+        logs = logs_of(storage, instant, entries_of(self._bench.indexed, self._rows), (), _GROUPS)
         for group in set(range(_GROUPS)) - {int(log.shard) for log in logs}:
             name = LogFileName(f"{NAME.replace('_', '-')}-{group:04d}-0", instant, 1, "0-0-0")
             storage.create(join_path(FOLDER, str(name)), empty_log(instant))
@@ -176,7 +167,6 @@ class IndexBuilding:
             if each.requested < self._instant and alive:
                 raise LeftOutError(f"{each.name} is pending, and its writer lives")
         name_in(storage, BUILDING, named_in(storage, BUILDING) - {NAME})
-        self._listed()
 
     def _end(self, look: Look) -> None:
         instants.complete(self._storage, self._instant, _INDEXING, self._bench.instant(look), b"")

@@ -18,10 +18,11 @@ from tests.hudi_rules.undoing import (
     written_after,
 )
 from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.checkers.secondary import NAME
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import METADATA_PARTITIONS, Bench
 from tests.simulation.world.foreign.listed_indexes import BUILDING, LISTED, name_in, named_in
-from tests.simulation.world.foreign.secondary_entries import NAME, builds
+from tests.simulation.world.foreign.secondary_entries import builds
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError
 from tidemark.hudi_format.metadata_table.partitions.files import FileChange

@@ -29,7 +29,7 @@ class Rows:
         self.made += 1
         there = look.content.rows.get(key)
         at = max(self._at(), there.at if there is not None else 0)
-        note = f"n{self.made}" if self._has_note() else None
+        note = self._layout.note(self.made, self._has_note())
         return Row(day, at, -self.made, note)
 
     def meant(self, look: Look, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Entries of the secondary index of the column `ts`, as the engine makes them
+"""Entries of the secondary index, as the engine makes them
 (`tests.hudi_rules.value_entries`), in the file groups that are there.
 """
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from tests.hudi_rules.slices import parse_data_file
 from tests.hudi_rules.value_entries import escaped, group_of, value_part
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.checkers.secondary import NAME
 from tidemark.hudi_format.metadata_table.delta_commit import publish_log
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
@@ -21,16 +22,14 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 
-NAME: Final = "secondary_index_by_ts"
 FOLDER: Final = f".hoodie/metadata/{NAME}"
-COLUMN: Final = "ts"
 Entry = tuple[str, str]
 """What all entries of a value begin with, and the key's part."""
 
 
-def entries_of(rows: Mapping[str, Row]) -> set[Entry]:
+def entries_of(column: str, rows: Mapping[str, Row]) -> set[Entry]:
     """One for each row."""
-    return {(value_part(row.at), escaped(key)) for key, row in rows.items()}
+    return {(value_part(row.value(column)), escaped(key)) for key, row in rows.items()}
 
 
 def builds(storage: Any) -> set[str]:
@@ -40,11 +39,11 @@ def builds(storage: Any) -> set[str]:
 
 
 def changed_logs(
-    storage: Any, instant: str, before: Mapping[str, Row], changes: Mapping[str, Row | None]
+    storage: Any, instant: str, column: str, before: Mapping[str, Row], changes: Mapping[str, Row | None]
 ) -> list[MetadataLogFile]:
     """The log files of a commit that changes these rows, published."""
-    was = entries_of({key: before[key] for key in changes if key in before})
-    now = entries_of({key: row for key, row in changes.items() if row is not None})
+    was = entries_of(column, {key: before[key] for key in changes if key in before})
+    now = entries_of(column, {key: row for key, row in changes.items() if row is not None})
     groups = len({file.file_id for file in map(parse_data_file, storage.file_names(FOLDER)) if file})
     return logs_of(storage, instant, now - was, was - now, groups)
 

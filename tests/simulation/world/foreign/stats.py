@@ -74,10 +74,8 @@ class ForeignStats:
         """The partition without records, by an instant of the metadata table alone, which completes above all
         that there is.
         """
-        data, metadata = look.timeline.hudi, look.metadata.hudi
-        instant = instants.build_instant(metadata.instants)
-        with self._bench.clock.beyond(max(data.newest, metadata.newest)):
-            completion = self._bench.instant(look)
+        instant = instants.build_instant(look.metadata.hudi.instants)
+        completion = self._bench.built_at(look)
         for group in range(_GROUPS):
             name = LogFileName(f"col-stats-{group:04d}-0", instant, 1, "0-0-0")
             self._storage.create(f"{_FOLDER}/{name}", empty_log(instant))
