@@ -17,7 +17,7 @@ from tests.simulation.reached_states import CHUNK
 OF_THE_COMMIT: Final = int(os.environ.get("TIDEMARK_COMMIT_WORLDS", "20"))
 OF_THE_COMMIT_MAX: Final = 10_000
 """Whatever their number, those of a commit begin at the same seed."""
-DRAWN_FROM: Final = 1_000
+DRAWN_FROM: Final = 2_000
 """Seeds below are for the fixed ones."""
 
 

@@ -1,6 +1,6 @@
-"""Small worlds under faults: G1 to G8 hold after every step. Fifty of fixed seeds reach every required
+"""Small worlds under faults: G1 to G8 hold after every step. Some fifty of fixed seeds reach every required
 state; ten more change with the commit, as those in `test_worlds_of_objects.py` do. The fixed ones were chosen
-among a thousand, which `make simulate SIMULATE_ARGS="--count 1000"` runs whole, and a hundred thousand
+by `choose_seeds`; `make simulate SIMULATE_ARGS="--count 1000"` runs a thousand, and a hundred thousand
 without the argument.
 
 `TIDEMARK_SEED=n` replays one; a failure prints a script that was shrunk, and how to replay it.
@@ -18,7 +18,7 @@ import pytest
 from tests.commit_seed import commit_of
 from tests.simulation.commit_seeds import DRAWN_FROM, OF_THE_COMMIT, first_seed_of
 from tests.simulation.reached_states import CHUNK, CHUNKS, REACHED
-from tests.simulation.world.generate import generate
+from tests.simulation.world.drawn import drawn
 from tests.simulation.world.seeds import report
 from tests.simulation.world.world import run_script
 
@@ -55,7 +55,7 @@ def reached_by(seeds: Sequence[int]) -> Counter[str]:
     """The interesting states of these worlds, counted; the first that breaks a guarantee fails the test."""
     reached = Counter[str]()
     for seed in seeds:
-        outcome = run_script(generate(seed))
+        outcome = run_script(drawn(seed))
         if outcome.violations:
             said = "\n".join(report([seed], shrinks=True))
             pytest.fail(f"TIDEMARK_SEED={seed} replays this:\n{said}", pytrace=False)

@@ -18,7 +18,7 @@ from testing.objects.publication import ObjectTerm
 from testing.objects.store import NoSuchUploadError, ObjectStore, Where
 from tests.simulation.commit_seeds import commit_chunks
 from tests.simulation.world.actors import CoordinatorActor
-from tests.simulation.world.generate import generate
+from tests.simulation.world.drawn import drawn
 from tests.simulation.world.report import describe
 from tests.simulation.world.script import Script, Setup, parse
 from tests.simulation.world.seeds import without_folders
@@ -33,7 +33,7 @@ NAMES = [REPLAYED] if REPLAYED else [f"of the commit {n}" for n in range(len(CHU
 
 def over_objects(seed: int) -> Script:
     """The script of the seed, in a world without folders."""
-    return without_folders(generate, seed)
+    return without_folders(drawn, seed)
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=NAMES)
@@ -42,7 +42,7 @@ def test_a_world_without_folders_keeps_every_guarantee(seeds: Sequence[int]) -> 
         script = over_objects(seed)
         if run_script(script).violations:
             short, outcome = shrink(script)
-            beside = "breaks" if run_script(generate(seed)).violations else "does not break"
+            beside = "breaks" if run_script(drawn(seed)).violations else "does not break"
             said = describe(short, outcome, len(script.events))
             with_folders = f"with folders it {beside} a guarantee"
             pytest.fail(f"TIDEMARK_SEED={seed} replays this; {with_folders}:\n{said}", pytrace=False)

@@ -8,12 +8,13 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation.world.drawn import drawn, is_partitioned
 from tests.simulation.world.script import parse
 from tests.simulation.world.seeds import without_folders
 from tests.simulation.world.with_partitioned import partitioned
 from tests.simulation.world.world import run_script
 
-SEEDS = (10_000, 10_002)
+WITH_SERVICES = 10_002
 OVER_OBJECTS = 10_001
 FOUND_A_BUG = (10_012, 10_022, 10_031)
 """Worlds that found one of the product."""
@@ -70,7 +71,7 @@ round
 """
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *FOUND_A_BUG])
+@pytest.mark.parametrize("seed", [WITH_SERVICES, *FOUND_A_BUG])
 def test_every_guarantee_holds(seed: int) -> None:
     outcome = run_script(partitioned(seed))
     assert outcome.violations == (), "\n".join(outcome.log[-20:])
@@ -88,6 +89,16 @@ def test_partitions_that_both_engines_begin_and_a_coordinator_that_dies() -> Non
         "part of the index closed by least use",
     ):
         assert outcome.reached.get(state), state
+
+
+def test_some_seeds_of_a_run_of_all_kinds_have_such_tables_without_services() -> None:
+    seeds = [seed for seed in range(5_000, 5_200) if is_partitioned(seed)]
+    assert 10 <= len(seeds) <= 40
+    for script in map(drawn, seeds):
+        assert script.setup.by_partition
+        assert not script.setup.services
+        assert script == partitioned(script.seed)
+    assert drawn(min(set(range(5_000, 5_200)).difference(seeds))).setup.index == "global"
 
 
 def test_random_worlds_do_what_they_are_for() -> None:

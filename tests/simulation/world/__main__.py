@@ -1,7 +1,7 @@
 """Runs seeds in parallel, shrinks what fails, replays scripts.
 
 python -m tests.simulation.world run --first 0 --count 100000 --jobs 2 [--keep-going N] [--no-shrink]
-    [--kind services|refusals|partitioned] [--objects]
+    [--kind global|services|refusals|partitioned] [--objects]
 python -m tests.simulation.world show SEED          the script of a seed; [--kind …] [--objects]
 python -m tests.simulation.world replay FILE        a script; - for standard input
 """
@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tests.simulation.world.drawn import drawn
 from tests.simulation.world.generate import generate
 from tests.simulation.world.report import describe
 from tests.simulation.world.script import parse
@@ -26,7 +27,8 @@ from tests.simulation.world.world import run_script
 from tidemark.stream_runtime.clock import SystemClock
 
 KINDS: Final[Mapping[str, Write]] = {
-    "usual": generate,
+    "usual": drawn,
+    "global": generate,
     "services": with_services,
     "refusals": with_refusals,
     "partitioned": partitioned,

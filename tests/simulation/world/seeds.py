@@ -9,7 +9,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Final, TextIO, TypeAlias
 
-from tests.simulation.world.generate import generate
+from tests.simulation.world.drawn import drawn
 from tests.simulation.world.report import describe
 from tests.simulation.world.script import Script
 from tests.simulation.world.shrink import shrink
@@ -26,11 +26,11 @@ _SAY_EVERY_S: Final = 10.0
 
 def without_folders(write: Write, seed: int) -> Script:
     """The script of the seed, in a world whose storage has no folders."""
-    drawn = write(seed)
-    return Script(replace(drawn.setup, store="objects"), drawn.events, seed)
+    script = write(seed)
+    return Script(replace(script.setup, store="objects"), script.events, seed)
 
 
-def run_seeds(first: int, count: int, write: Write = generate) -> list[int]:
+def run_seeds(first: int, count: int, write: Write = drawn) -> list[int]:
     """The seeds that fail, of the given ones."""
     failed = []
     for seed in range(first, first + count):
@@ -44,7 +44,7 @@ def run_seeds(first: int, count: int, write: Write = generate) -> list[int]:
 
 
 def run_range(
-    first: int, count: int, jobs: int, stop_after: int, out: TextIO, clock: Clock, write: Write = generate
+    first: int, count: int, jobs: int, stop_after: int, out: TextIO, clock: Clock, write: Write = drawn
 ) -> list[int]:
     """As `run_seeds`, in parallel; says how far it is, and stops after so many failures."""
     started_s, said_s, failed, done = clock.monotonic_s(), clock.monotonic_s(), list[int](), 0
@@ -75,7 +75,7 @@ def run_range(
     return failed
 
 
-def report(seeds: Sequence[int], shrinks: bool, write: Write = generate) -> Iterator[str]:
+def report(seeds: Sequence[int], shrinks: bool, write: Write = drawn) -> Iterator[str]:
     """What to say of failed seeds."""
     for seed in seeds:
         script = write(seed)

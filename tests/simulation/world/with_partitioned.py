@@ -22,7 +22,9 @@ _NAMED: Final = 0.85
 _SCENES: Final = 5
 _TAKEN_BACK: Final = 0.35
 _KEYS, _DAYS = 6, 6
-_NOT_HERE: Final = (("foreign", "build"), ("feed", "long"))
+_NOT_HERE: Final = (
+    ("foreign", "build"), ("feed", "long"), ("index", "create"), ("index", "repair"), ("index", "drop"),
+)  # fmt: skip
 _BEHIND_THE_DECISION: Final = (
     "after_commit_decided", "before_metadata_completed", "before_metadata_completed",
     "after_metadata_commit", "after_data_commit", "before_epoch_committed", "storage.publish",
@@ -49,7 +51,7 @@ _OTHERS: Final = ("compact", "compact-index clean", "compact-index", "archive 1"
 def partitioned(seed: int) -> Script:
     """The script of a seed for a table with a partitioned record index."""
     dice = Random(f"partitioned index of {seed}")
-    script = with_services(seed) if dice.random() < _WITH_SERVICES else generate(seed)
+    script = with_services(seed) if _has_services(dice) else generate(seed)
     shards, units = script.setup.lanes + dice.choice((0, 0, 1, 2)), dice.choice((0, 0, 1, 2))
     setup = replace(script.setup, index="partitioned", shards=shards, units=units)
     if setup.partition == "none":
@@ -59,6 +61,15 @@ def partitioned(seed: int) -> Script:
     author = _Author(dice, script.events)
     author.adds_taken_back(Random(f"taken back of {seed}"))
     return Script(setup, tuple(author.events), seed)
+
+
+def has_services(seed: int) -> bool:
+    """Whether services run in that world, which takes some seconds then."""
+    return _has_services(Random(f"partitioned index of {seed}"))
+
+
+def _has_services(dice: Random) -> bool:
+    return dice.random() < _WITH_SERVICES
 
 
 class _Author:
