@@ -4,7 +4,7 @@ properties; and what its entries say, read without the product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tests.hudi_rules.slices import parse_data_file
 from tests.hudi_rules.timeline import parse_timeline
@@ -91,6 +91,33 @@ def live(storage: Storage) -> set[str]:
             due = group_of(value_part_of(key), len(groups))
             assert number == due, f"{op} {key!r} is in the file group {number}, not in {due}"
             (found.add if op == "put" else found.discard)(key)
+    return found
+
+
+def entries_of_group(
+    storage: Storage, folder: str, group: str, names: list[str], done: Mapping[str, str | None]
+) -> set[str]:
+    """The living entries of a file group: of its newest base file, then of the log files of later instants.
+    ``names``: all of the folder. ``done``: completed instants, and when they completed.
+    """
+    found: set[str] = set()
+    bases = {
+        name.rpartition("_")[2].partition(".")[0]: name for name in names if name.startswith(f"{group}_")
+    }
+    newest = max((instant for instant in bases if instant in done), default="")
+    if newest:
+        found |= {key for key, _ in decode.hfile_entries(storage.read(f"{folder}/{bases[newest]}"))}
+    logs = [
+        (name.partition("_")[2].partition(".")[0], name) for name in names if name.startswith(f".{group}_")
+    ]
+    for instant, name in sorted(logs, key=lambda log: str(done.get(log[0]))):
+        if instant not in done or instant < newest:
+            continue
+        for block in decode.log_blocks(storage.read(f"{folder}/{name}")):
+            if block.kind == decode.HFILE:
+                found |= {key for key, _ in decode.hfile_entries(block.content)}
+            elif block.kind == decode.DELETE:
+                found -= {each.key for each in decode.deletes(block.content)}
     return found
 
 

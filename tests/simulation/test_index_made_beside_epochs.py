@@ -6,7 +6,7 @@ and a rule of its own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -21,10 +21,10 @@ from tests.hudi_rules.timeline import parse_timeline
 from tests.hudi_rules.value_entries import group_of, value_part_of
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.configured_path import config_of
+from tests.simulation.kept_secondary import entries_of_group
 from tests.simulation.rewriting_engine import RewritingEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA
-from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.table import METADATA_TIMELINE
 from tidemark.commit_coordinator.commit import index_at_rest
 from tidemark.commit_coordinator.offline.recovery import recover
@@ -201,13 +201,13 @@ def entries(storage: Storage) -> set[str]:
     names = [name for name in storage.names(FOLDER) if not name.startswith(".hoodie")]
     groups = sorted({name.lstrip(".").partition("_")[0] for name in names})
     assert len(groups) > 1
-    found: set[str] = set()
-    for number, group in enumerate(groups):
-        living = set(_of_group(storage, group, names, done))
-        astray = {key for key in living if group_of(value_part_of(key), len(groups)) != number}
-        assert astray == set()
-        found |= living
-    return found
+    found = {
+        (number, key)
+        for number, group in enumerate(groups)
+        for key in entries_of_group(storage, FOLDER, group, names, done)
+    }
+    assert all(group_of(value_part_of(key), len(groups)) == number for number, key in found)
+    return {key for _, key in found}
 
 
 def completed(storage: Storage, root: str) -> set[str]:
@@ -220,28 +220,6 @@ def completed(storage: Storage, root: str) -> set[str]:
     done = {requested: states for requested, states in files.items() if "completed" in states}
     assert {each: states for each, states in done.items() if len(states) < 3} == {}
     return set(done)
-
-
-def _of_group(storage: Storage, group: str, names: list[str], done: dict[str, str | None]) -> Iterator[str]:
-    found: set[str] = set()
-    bases = {
-        name.rpartition("_")[2].partition(".")[0]: name for name in names if name.startswith(f"{group}_")
-    }
-    newest = max((instant for instant in bases if instant in done), default="")
-    if newest:
-        found |= {key for key, _ in decode.hfile_entries(storage.read(f"{FOLDER}/{bases[newest]}"))}
-    logs = [
-        (name.partition("_")[2].partition(".")[0], name) for name in names if name.startswith(f".{group}_")
-    ]
-    for instant, name in sorted(logs, key=lambda log: str(done.get(log[0]))):
-        if instant not in done or instant < newest:
-            continue
-        for block in decode.log_blocks(storage.read(f"{FOLDER}/{name}")):
-            if block.kind == decode.HFILE:
-                found |= {key for key, _ in decode.hfile_entries(block.content)}
-            elif block.kind == decode.DELETE:
-                found -= {each.key for each in decode.deletes(block.content)}
-    yield from found
 
 
 def places_of(folder: Path) -> int:
