@@ -13,6 +13,12 @@ class CoordinatorError(StreamRuntimeError):
     """Base of the coordinator's errors."""
 
 
+class NotReadyError(CoordinatorError):
+    """This coordinator has not finished its takeover yet."""
+
+    kind = ErrorKind.RETRYABLE
+
+
 class OutOfPlaceError(CoordinatorError):
     """The fold refused our own decision, because it did not follow from those before: a defect, or a damaged
     topic. The coordinator stops.

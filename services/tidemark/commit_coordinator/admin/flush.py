@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.errors import NotReadyError
 from tidemark.commit_coordinator.refusals import LaneStoppedError
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
@@ -55,7 +56,7 @@ class FlushWait:
         """Waits up to ``timeout_s``; returns the first view in which all of it is committed.
 
         Raises LaneStoppedError when records behind the offset of a stopped lane would have to be committed,
-        DeadlineExceededError that says which partitions are behind, KafkaError.
+        DeadlineExceededError that says which partitions are behind, KafkaError, NotReadyError.
         """
         deadline = Deadline(self._clock, timeout_s)
         targets = _answered(self._targets, deadline)
@@ -95,11 +96,13 @@ class FlushWait:
 
 
 def _answered(ask: Callable[[], _Answer], deadline: Deadline) -> _Answer:
-    """The answer of ``ask``, which is asked again while Kafka cannot answer (a leader changes, …)."""
+    """The answer of ``ask``, which is asked again while Kafka cannot answer (a leader changes, …), and while
+    this coordinator has not taken the table over.
+    """
     while True:
         try:
             return ask()
-        except KafkaError as error:
+        except (KafkaError, NotReadyError) as error:
             if not is_retryable(error) or deadline.is_over or not is_wanted():
                 raise
             deadline.sleep(_HURRY_EVERY_S)

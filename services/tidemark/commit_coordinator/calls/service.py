@@ -23,7 +23,7 @@ from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.stored_report import report_of
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
-from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.errors import CoordinatorError, NotReadyError
 from tidemark.commit_coordinator.input.skips import InputSkips
 from tidemark.epoch_protocol.entries import Stage, Topic
 from tidemark.epoch_protocol.input_topics import EmptyRange
@@ -49,12 +49,6 @@ class OtherTableError(CoordinatorError):
 
     kind = ErrorKind.INVALID
     error_reason = "WRONG_TABLE"
-
-
-class NotReadyError(CoordinatorError):
-    """This coordinator has not finished its takeover yet."""
-
-    kind = ErrorKind.RETRYABLE
 
 
 class BadReportError(CoordinatorError):

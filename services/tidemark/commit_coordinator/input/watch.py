@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
+from tidemark.commit_coordinator.errors import NotReadyError
 from tidemark.commit_coordinator.input.starts import SilentLanes, record_input_starts
 from tidemark.commit_coordinator.input.stopped_lanes import stands_still
 from tidemark.config import TableConfigFile
@@ -144,7 +145,9 @@ class InputWatch:
             self._thread.join()
 
     def look(self) -> InputView:
-        """Asks Kafka now. Raises KafkaError, and what the table's storage raises."""
+        """Asks Kafka now. Raises NotReadyError before the takeover, KafkaError, and what the table's storage
+        raises.
+        """
         with self._looking:
             before = self.view
             states = self._admin.topic_states(before.topics)
@@ -176,7 +179,7 @@ class InputWatch:
         """Accepts the topic as it is now (`epoch_protocol.input_topics.accepted`). Returns the new record,
         and whether the topic is read from its start.
 
-        Raises TopicNotAcceptedError, KafkaError, and what the table's storage raises.
+        Raises TopicNotAcceptedError, and as `look`.
         """
         with self._looking:
             before = self.view
@@ -255,7 +258,8 @@ class InputWatch:
         fresh = frozenset(lanes).difference(
             lane for name, topic in before.topics.items() for lane in lanes_of(name, topic)
         )
-        assert self._term is not None
+        if self._term is None:
+            raise NotReadyError("the coordinator is taking over: ask again")
         starts = self._starts
         self._silent.look()
         if self._silent.due(lane for lane in lanes if lane not in starts):

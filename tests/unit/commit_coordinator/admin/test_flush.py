@@ -10,6 +10,7 @@ from testing.clock import ManualClock
 from tidemark.commit_coordinator.admin.flush import FlushWait
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.errors import NotReadyError
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import KafkaConfigError, LeaderChangingError
@@ -76,3 +77,21 @@ def test_while_kafka_cannot_answer_it_is_asked_again_until_the_deadline():
     with pytest.raises(KafkaConfigError):
         flush.wait(60.0)
     assert not answers
+
+
+def test_a_flush_waits_until_the_coordinator_has_taken_over():
+    board = ViewBoard()
+    board.show(view(taken=10, committed=10))
+    answers: list[Exception | dict[str, int]] = [NotReadyError("ask again"), {LANE: 10}]
+
+    def targets() -> dict[str, int]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    flush = FlushWait(board, Inbox(), targets, lambda *_: True, ManualClock())
+    assert flush.wait(60.0).source_next == {LANE: 10}
+    answers += [NotReadyError("ask again")] * 10
+    with pytest.raises(NotReadyError):
+        flush.wait(0.3)

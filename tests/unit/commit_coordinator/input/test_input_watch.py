@@ -11,6 +11,7 @@ import pytest
 from testing.memory_storage import InMemoryStorage
 from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.commit_coordinator.errors import NotReadyError
 from tidemark.commit_coordinator.input.starts import INPUT_EARLIEST, INPUT_STARTS, DamagedStartsError
 from tidemark.commit_coordinator.input.watch import (
     InputStoppedError,
@@ -56,11 +57,12 @@ class World:
     def configure(self, **input_section: object) -> None:
         self.config = replace(self.config, input=replace(self.config.input, **input_section))  # type: ignore[arg-type]
 
-    def start(self) -> InputWatch:
+    def start(self, *, takes_over: bool = True) -> InputWatch:
         opened = open_inputs(self.config, self.storage, self.cluster.admin)
         check_recorded(self.storage, ensure_topics(self.config, self.cluster.admin))
         watch = InputWatch(self.config, self.storage, self.cluster.admin, opened.topics, self.views.append)
-        watch.took_over(self.term, opened.recorded)
+        if takes_over:
+            watch.took_over(self.term, opened.recorded)
         return watch
 
     def topic_id(self) -> str:
@@ -83,6 +85,16 @@ def test_new_partitions_are_lanes_without_a_restart(world: World) -> None:
     assert watch.look_for_all().lanes() == ["in:0", "in:1", "in:2", "in:3", "in:4"]
     assert world.views[-1] == watch.view
     assert read_record(world.storage).topics["in"].partitions == 5, "recorded before anybody may read them"
+
+
+def test_who_asks_before_the_takeover_is_to_ask_again(world: World) -> None:
+    """A coordinator answers calls before it has the term in which it may write."""
+    watch = world.start(takes_over=False)
+    with pytest.raises(NotReadyError):
+        watch.look_for_all()
+    with pytest.raises(NotReadyError):
+        watch.accept("in", keep_positions=False)
+    assert world.views == []
 
 
 def test_growth_is_warned_of_where_no_ordering_field_puts_keys_in_order(world: World) -> None:
