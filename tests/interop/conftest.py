@@ -16,6 +16,7 @@ from tests.longest_first import Together, in_this_order
 LONGEST_FIRST = (
     "test_operations_beside_us",
     "test_pipeline_with_hudi",
+    "test_secondary_run_with_hudi",
     "test_restored_tables",
     "test_left_entries",
     "test_rules_with_hudi",
