@@ -1,14 +1,17 @@
 """A table with rows of all types that can have column stats, and its judge: whether filters find by column
-stats what is there, in fewer files.
+stats what is there, in fewer files. And the command line with the configuration of such a table.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -18,10 +21,12 @@ from tests.interop.ruled_table import look
 from tests.interop.shared_life import SharedTable
 from tests.interop.skipping import judge_skipping
 from tests.interop.spark_operations import SparkOperations
-from tests.simulation.scripted_tagger import Row
+from tests.simulation.scripted_tagger import SHARDS, Row
+from tidemark.cli.main import main
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.table_verification.findings import Kind
@@ -43,6 +48,37 @@ ARROW: Final = pa.schema(
         pa.field("raw", pa.binary()),
     ]
 )
+_CONFIG: Final = f"""\
+table:
+  name: t
+  path: ./t
+  type: TYPE
+  record_key: [id]
+  partition: [day]
+  ordering: ts
+  schema: t.avsc
+  index: {{shards: {SHARDS}}}
+input: {{topics: [t-in]}}
+kafka: {{bootstrap.servers: "127.0.0.1:1"}}
+state: {{path: ./state}}
+services: {{coordinator: "127.0.0.1:1", metrics: "127.0.0.1:0"}}
+"""
+
+
+def write_config(folder: Path, table_type: TableType, schema: TableSchema) -> Path:
+    """The configuration of the table `t` in that folder, whose services are stopped."""
+    file = folder / "t.yaml"
+    file.write_text(_CONFIG.replace("TYPE", table_type.value.lower()))
+    file.with_suffix(".avsc").write_text(schema.avro_json)
+    return file
+
+
+def tidemark_says(file: Path, *command: str) -> dict[str, Any]:
+    """What `tidemark` answers to a command with that configuration."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([*command, "-c", str(file), "--json"]) == 0
+    answer: dict[str, Any] = json.loads(out.getvalue())
+    return answer
 
 
 class ZooTable(SharedTable):
@@ -77,14 +113,19 @@ class Judged:
         self.spark = SparkOperations(judge, self.path, told)
         self.name = read_table_config(life.storage).table_type.value
 
-    def skips_right(self, stage: str) -> None:
+    def skips_right(self, stage: str, count: int = FILTERS) -> None:
+        """The table keeps stats of its columns, and by none of so many filters a row is lost."""
         storage = self.life.storage
         assert kept_stats_columns(storage, read_table_config(storage)) == [*self.life.indexed], stage
         found = verify_table(storage, lambda _: None).findings
         assert not found.counts.keys() & {Kind.COLUMN_STATS_MISSING, Kind.COLUMN_STATS_WRONG}, stage
-        filters = [self.life.filters.filter() for _ in range(FILTERS)]
+        self.finds(stage, count, fewer=True)
+
+    def finds(self, stage: str, count: int, *, fewer: bool) -> None:
+        """Filters find the same rows with data skipping and without; ``fewer``: in fewer files."""
+        filters = [self.life.filters.filter() for _ in range(count)]
         _log.info("%s, after %s:", self.name, stage)
-        judge_skipping(self._judge, self.path, filters)
+        judge_skipping(self._judge, self.path, filters, fewer=fewer)
         rows = {row["id"] for row in self._judge.snapshot(self.path)}
         assert rows == self.life.model.keys(), stage
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.simulation.lived_table import LivedTable
-from tests.simulation.scripted_tagger import TABLE, Tagged
+from tests.simulation.scripted_tagger import TABLE, Row, Tagged
 from tests.simulation.watched_life import SOON
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.schema import TableSchema
@@ -67,6 +67,10 @@ class SharedTable(LivedTable):
         """The lock is free, and both clocks show the same."""
         assert self.context is not None
         self.context.lock.free()
+        self.meet_clock()
+
+    def meet_clock(self) -> None:
+        """This table's clock and the machine's show the same."""
         ahead_s = self.clock.now_ms() / 1_000 - time.time()
         if ahead_s > 0:
             time.sleep(ahead_s)
@@ -81,6 +85,11 @@ class SharedTable(LivedTable):
             key for key, group in self.places.items() if group not in self.odd_groups and key not in busy
         ][:3]
         assert known
-        rows = [self.new_row(key, self.places[key]) for key in known] + [self.new_row(key, 0) for key in new]
+        rows = [self.their_row(key, self.places[key]) for key in known]
+        rows += [self.their_row(key, 0) for key in new]
         self.model |= {str(row["id"]): row for row in rows}
         return pa.Table.from_pylist(rows, schema=self.schema.arrow)
+
+    def their_row(self, key: str, group: int) -> Row:
+        """A row of Spark's for a key in the file group of that number."""
+        return self.new_row(key, group)

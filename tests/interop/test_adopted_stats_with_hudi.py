@@ -4,9 +4,6 @@ types, bytes among them: `tidemark table adopt` keeps what can be kept, and filt
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import math
 import os
 import time
@@ -17,11 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from tests.interop.filtered_life import ARROW, OF_ALL_TYPES, Judged, ZooTable
+from tests.interop.filtered_life import ARROW, OF_ALL_TYPES, Judged, ZooTable, tidemark_says, write_config
 from tests.interop.judge import HudiJudge
 from tests.interop.test_filters_of_served_tables_with_hudi import spark_beside_epochs
 from tests.simulation.scripted_tagger import SHARDS, Row
-from tidemark.cli.main import main
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.table_verification.verify import verify_table
 
@@ -31,21 +27,6 @@ pytestmark = [
     pytest.mark.skipif("TIDEMARK_FILTERS" not in os.environ, reason="make filters"),
 ]
 
-CONFIG: Final = f"""\
-table:
-  name: t
-  path: ./t
-  type: TYPE
-  record_key: [id]
-  partition: [day]
-  ordering: ts
-  schema: t.avsc
-  index: {{shards: {SHARDS}}}
-input: {{topics: [t-in]}}
-kafka: {{bootstrap.servers: "127.0.0.1:1"}}
-state: {{path: ./state}}
-services: {{coordinator: "127.0.0.1:1", metrics: "127.0.0.1:0"}}
-"""
 ODD: Final[dict[str, Any]] = {"d": math.nan, "s": "~" * 5_000}
 KEYS_OF_SPARK: Final = 12
 
@@ -57,7 +38,7 @@ class SparksTable(ZooTable):
     odd_groups = frozenset({2, 4})
 
     def __init__(self, judge: HudiJudge, folder: Path, table_type: TableType) -> None:
-        self._judge, self._file = judge, folder / "t.yaml"
+        self._judge = judge
         self._made: dict[str, Row] = {}
         self.adopted: dict[str, Any] = {}
         super().__init__(folder / "t", table_type)
@@ -85,16 +66,8 @@ class SparksTable(ZooTable):
             options={"hoodie.metadata.index.column.stats.enable": "true"},
         )
         assert {"column_stats", "partition_stats"} < read_table_config(self.storage).metadata_partitions
-        self._file.write_text(CONFIG.replace("TYPE", table_type.value.lower()))
-        self._file.with_suffix(".avsc").write_text(self.schema.avro_json)
-        self.adopted = self.says("adopt")
-
-    def says(self, command: str) -> dict[str, Any]:
-        """What `tidemark table …` answers."""
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            assert main(["table", command, "-c", str(self._file), "--json"]) == 0
-        answer: dict[str, Any] = json.loads(out.getvalue())
-        return answer
+        self.config_file = write_config(path.parent, table_type, self.schema)
+        self.adopted = tidemark_says(self.config_file, "table", "adopt")
 
 
 @pytest.mark.parametrize("table_type", list(TableType))
@@ -107,7 +80,8 @@ def test_adopted_stats_stay_right(judge: HudiJudge, tmp_path: Path, table_type: 
         ("s", "apache/hudi#18755"),
     }
     assert read_table_config(life.storage).metadata_partitions == {"files", "record_index", "column_stats"}
-    judged = Judged(judge, life, life.says("describe")["foreign_writer_options"])
+    told_by_us = tidemark_says(life.config_file, "table", "describe")
+    judged = Judged(judge, life, told_by_us["foreign_writer_options"])
     try:
         judged.skips_right("adopted")
         life.epochs_of_ours(3)

@@ -202,9 +202,10 @@ class LivedTable(ServicePath):
         self.clock.advance(_ROUND_S)
 
     def settle(self) -> None:
-        """Lets seconds pass until everything that is tagged is committed."""
+        """Lets seconds pass until everything that is tagged is committed. A stream that halts fails."""
         while not self._is_committed():
             self.step_coordinator()
+            assert self.coordinator is None or self.coordinator.seen.halted is None, self.coordinator.seen
             self.write_open_attempt()
 
     def _is_committed(self) -> bool:
