@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from tests.interop.judge import HudiJudge
+from tests.interop.shared_life import SharedTable
 from tests.interop.spark_operations import COMPACTS_INDEX
 from tests.interop.test_secondary_index_of_epochs_with_hudi import GROUPS, Asked, Town
 from tidemark.epoch_protocol.service_entries import ServiceKind
@@ -76,7 +77,7 @@ def clustered(judge: HudiJudge, asked: Asked, day: int) -> set[str]:
     return replaced
 
 
-def our_clean_takes(life: Town, file_ids: set[str]) -> None:
+def our_clean_takes(life: SharedTable, file_ids: set[str]) -> None:
     """Nothing is left of these groups."""
     for _ in range(_CLEANS_MOST):
         life.until_done(ServiceKind.CLEAN_DATA)
@@ -85,6 +86,6 @@ def our_clean_takes(life: Town, file_ids: set[str]) -> None:
     raise AssertionError(files_of(life, file_ids))
 
 
-def files_of(life: Town, file_ids: Iterable[str]) -> list[str]:
+def files_of(life: SharedTable, file_ids: Iterable[str]) -> list[str]:
     names = [name for day in range(DAYS) for name in life.storage.names(f"d{day}")]
     return [name for name in names if name.removeprefix(".").startswith(tuple(file_ids))]

@@ -145,7 +145,7 @@ class Town(SharedTable):
 class Asked:
     """The table, its judge, and the columns with an index."""
 
-    def __init__(self, judge: HudiJudge, life: Town, columns: tuple[str, ...]) -> None:
+    def __init__(self, judge: HudiJudge, life: SharedTable, columns: tuple[str, ...]) -> None:
         self._judge, self.life, self._columns = judge, life, columns
         self.path = Path(life.storage.base_uri)
         self.spark = SparkOperations(judge, self.path, foreign_writer_options(str(self.path)))
@@ -203,8 +203,8 @@ class Asked:
 
 
 CASES: Final = [
-    (TableType.MERGE_ON_READ, ("city",)),
-    (TableType.MERGE_ON_READ, ("seen",)),
+    # Of several Hudi maintains one here.
+    *((TableType.MERGE_ON_READ, (column,)) for column in LITERALS),
     (TableType.COPY_ON_WRITE, tuple(LITERALS)),
 ]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.judge import HudiJudge
+from tests.interop.shared_life import SharedTable
 from tests.interop.spark_operations import COMPACTS_INDEX
 from tests.interop.test_secondary_index_of_epochs_with_hudi import Asked, Town
 from tidemark.epoch_protocol.service_entries import ServiceKind
@@ -64,7 +65,7 @@ def test_spark_builds_an_index_while_epochs_are_written(
     asked.spark.close()
 
 
-def compaction_stays_planned(life: Town) -> int:
+def compaction_stays_planned(life: SharedTable) -> int:
     """No worker executes what is planned from now on; returns the number of a planned compaction."""
     life.works = False
     for _ in range(60):
