@@ -287,6 +287,7 @@ def _data_commit(context: Context, planned: EpochPlanned, decided: CommitDecided
 def _clean_up(context: Context, planned: EpochPlanned) -> None:
     assert planned.instant is not None
     forget_prepared(context)
+    # First, so that a task which nobody needs any more announces no file behind the deletion of markers.
+    context.publishing.close_attempt(planned.epoch, planned.attempt)
     delete_markers(context.storage, planned.instant)
     heartbeat.stop(context.storage, planned.instant)
-    context.publishing.close_attempt(planned.epoch, planned.attempt)
