@@ -27,14 +27,16 @@ def link() -> Iterator[Link]:
 @contextlib.contextmanager
 def echoing() -> Iterator[Link]:
     """In front of a server that says everything back."""
-    server = socket.create_server(("127.0.0.1", 0))
+    server, is_over = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
     def echo() -> None:
-        while True:
+        while not is_over.is_set():
             try:
                 connection, _ = server.accept()
             except OSError:
-                return
+                # A test may use up the descriptors before this thread waits for the first connection.
+                time.sleep(0.01)
+                continue
             threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
     def answer(connection: socket.socket) -> None:
@@ -46,6 +48,7 @@ def echoing() -> Iterator[Link]:
     made = Link(Address("127.0.0.1", server.getsockname()[1]))
     yield made
     made.close()
+    is_over.set()
     server.shutdown(socket.SHUT_RDWR)
     server.close()
 
