@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from tests.hudi_rules import value_entries
 from tests.hudi_rules.table import DATA, METADATA, HudiTable
 from tests.hudi_rules.timeline import Timeline
 from tests.input_model import Row
@@ -28,7 +29,6 @@ _BUILDS: Final = "0" * 14
 _LOG_MAGIC: Final = b"#HUDI#"
 # Five meta columns and the key are null or empty, type 7, four other kinds of content null, not deleted.
 _ENTRY: Final = bytes.fromhex("0000000000000e000000000200")
-_INT: Final = 1 << 32
 
 
 class KeptIndex(NamedTuple):
@@ -108,11 +108,7 @@ def read_entries(table: Path, index: str) -> tuple[int, list[Entry]]:
 
 def group_of(key: str, groups: int) -> int:
     """In which of so many file groups an entry belongs: Java's hash of what stands before the record key."""
-    number = 0
-    units = _before_record_key(key).encode("utf-16-be")
-    for at in range(0, len(units), 2):
-        number = (31 * number + int.from_bytes(units[at : at + 2], "big")) % _INT
-    return abs(number - _INT if number >= _INT // 2 else number) % groups
+    return value_entries.group_of(value_entries.value_part_of(key), groups)
 
 
 def _counts(name: str, data: Timeline) -> bool:
@@ -146,21 +142,8 @@ def _puts(path: str, content: bytes) -> Iterator[tuple[str, bool]]:
         yield key, True
 
 
-def _key(value: Any, record_key: str) -> str:
-    text = "\x00" if value is None else _escaped(str(value))
-    return f"{text}${_escaped(record_key)}"
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{letter}" if letter in "\\$\x00" else letter for letter in text)
-
-
-def _before_record_key(key: str) -> str:
-    """All up to the first dollar that has no backslash before it, and that dollar."""
-    at = 0
-    while key[at] != "$":
-        at += 2 if key[at] == "\\" else 1
-    return key[: at + 1]
+def _key(value: object, record_key: str) -> str:
+    return f"{value_entries.value_part(value)}{value_entries.escaped(record_key)}"
 
 
 def _number(file_id: str) -> int:

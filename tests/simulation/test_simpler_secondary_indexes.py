@@ -19,6 +19,7 @@ import pytest
 
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.kept_secondary import changes, live, switch_on
+from tests.simulation.planted.secondary_bugs import known_values_changed
 from tests.simulation.rewriting_engine import RewritingEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA, TABLE, Tagged
@@ -32,9 +33,6 @@ from tidemark.hudi_format.file_group.base_file import RECORD_KEY
 from tidemark.hudi_format.file_group.value_changes import (
     RowsChanged,
     SliceMerge,
-    ValueChanges,
-    ValuePairs,
-    values_changed,
 )
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryChanges
 from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout
@@ -119,16 +117,7 @@ def text_of_another_type(patch: Patch) -> None:
 
 def nulls_left_out(patch: Patch) -> None:
     """Counterexample 7: a row without a value has no entry."""
-
-    def not_null(pairs: ValuePairs) -> ValuePairs:
-        known = pairs.values.is_valid()
-        return ValuePairs(pairs.keys.filter(known), pairs.values.filter(known))
-
-    def changed(files: Sequence[RowsChanged], column: str) -> ValueChanges:
-        found = values_changed(files, column)
-        return ValueChanges(not_null(found.puts), not_null(found.deletes))
-
-    patch.setattr(secondary_task, "values_changed", changed)
+    patch.setattr(secondary_task, "values_changed", known_values_changed)
 
 
 def with_steps(patch: Patch, steps_of: Callable[[Any, list[Any]], list[tuple[Any, Any]]]) -> None:

@@ -14,6 +14,8 @@ from tidemark.config.partial import changed
 from tidemark.config.settings import setting as _field
 
 ENABLED_BY_DEFAULT: Final = True
+SHARE_BEHIND: Final = 0.5
+"""Compactions that are behind are granted this part of the task slots, or `share` where that is more."""
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _MIB: Final = 1 << 20

@@ -92,9 +92,12 @@ class ValuePage:
 
 @dataclass(frozen=True)
 class _Question:
-    """`prefixes[i]`: what the entries of the value `i` begin with. `groups[i]`: their file group."""
+    """`texts[i]`: of the value `i` in the index, null for null. `prefixes[i]`: what its entries begin with.
+    `groups[i]`: their file group.
+    """
 
     layout: SecondaryLayout
+    texts: pa.StringArray
     prefixes: pa.StringArray
     groups: npt.NDArray[np.int32]
 
@@ -146,8 +149,9 @@ def _asked(snapshot: MetadataTableSnapshot, column: str, values: Sequence[str | 
         layout.check_schema(schema)
         kind = schema.field(column).type
         texts = [None if value is None else index_text(column, kind, value) for value in values]
-    of_values = prefixes(pa.array(texts, pa.string()))
-    return _Question(layout, of_values, group_of(of_values, layout.groups))
+    of_values = pa.array(texts, pa.string())
+    begins = prefixes(of_values)
+    return _Question(layout, of_values, begins, group_of(begins, layout.groups))
 
 
 def _named(by_column: Mapping[str, SecondaryLayout]) -> str:
@@ -162,8 +166,8 @@ def _named(by_column: Mapping[str, SecondaryLayout]) -> str:
 def _page(snapshot: MetadataTableSnapshot, asked: _Question, after: str, limit: int) -> ValuePage:
     layout = asked.layout
     entries, last = _entries(snapshot, asked, after, limit)
-    values = pc.index_in(prefixes_of(entries, layout.name), value_set=asked.prefixes)
-    _, keys = split_composite_keys(entries, layout.name)
+    texts, keys = split_composite_keys(entries, layout.name)
+    values = pc.index_in(texts, value_set=asked.texts)
     return ValuePage(
         layout.name.removeprefix(SECONDARY_PREFIX),
         layout.column,

@@ -24,6 +24,7 @@ from pyspark.find_spark_home import _find_spark_home as find_spark_home
 from pyspark.sql import SparkSession
 
 from tidemark.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
+from tidemark.config.table_services_model import SHARE_BEHIND
 from tidemark.stream_runtime.platform import class_data
 from tidemark.stream_runtime.platform.jars import class_path
 from tidemark.stream_runtime.platform.java import JavaRuntime
@@ -37,7 +38,7 @@ from tidemark.stream_runtime.platform.spark_env import (
 from tidemark.stream_writer import cluster
 from tidemark.stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
 from tidemark.stream_writer.executor_archive import write_archive
-from tidemark.stream_writer.merge_tasks import SHARE_BEHIND, merge_tasks
+from tidemark.stream_writer.merge_tasks import merge_tasks
 from tidemark.stream_writer.task_entry import (
     BIN_RUNNER,
     ROWS_RUNNER,

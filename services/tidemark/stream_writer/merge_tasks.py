@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Final
 
-SHARE_BEHIND: Final = 0.5
-"""What is granted while compactions are behind, unless more is configured."""
 _LEAST_BEHIND: Final = 2
 
 

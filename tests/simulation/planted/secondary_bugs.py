@@ -79,16 +79,18 @@ def dropped_index_is_awaited(ground: Ground) -> None:
 @planted("G5")
 def nulls_have_no_entry(ground: Ground) -> None:
     """A row whose value is null has an entry like any other. Here it has none: a query for null loses it."""
+    ground.replace(secondary_task, "values_changed", known_values_changed)
+
+
+def known_values_changed(files: Sequence[RowsChanged], column: str) -> ValueChanges:
+    """`values_changed` without nulls."""
 
     def not_null(pairs: ValuePairs) -> ValuePairs:
         known = pairs.values.is_valid()
         return ValuePairs(pairs.keys.filter(known), pairs.values.filter(known))
 
-    def changed(files: Sequence[RowsChanged], column: str) -> ValueChanges:
-        found = values_changed(files, column)
-        return ValueChanges(not_null(found.puts), not_null(found.deletes))
-
-    ground.replace(secondary_task, "values_changed", changed)
+    found = values_changed(files, column)
+    return ValueChanges(not_null(found.puts), not_null(found.deletes))
 
 
 @planted("G5")

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError
 from tidemark.hudi_format.ports import Clock, IdSource
 from tidemark.hudi_format.publication import folders
+from tidemark.hudi_format.publication.file_times import file_time_ms
 from tidemark.hudi_format.publication.folder_lock import (
     folder_lock,
     leave_lock_of_ended_terms,
@@ -152,8 +153,7 @@ class PosixTerm:
     def remove_dead_commands(self, is_over: Callable[[], bool]) -> int:
         if not folders.has_commands(self._storage):
             return 0
-        # The storage's clock may be ahead of what it said when a command gave its last sign of life.
-        now_ms = min(self._clock.now_ms(), self.now_ms())
+        now_ms = file_time_ms(self, self._clock)
         return folders.remove_dead_commands(self._storage, now_ms, is_over)
 
 

@@ -20,6 +20,7 @@ from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.file_times import file_time_ms
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.publication.table_lock import TableLock
 from tidemark.hudi_format.publication.tickets import Ticket
@@ -171,13 +172,8 @@ class Context:
         return self.publishing.storage
 
     def file_time_ms(self) -> int:
-        """The time now (Unix epoch), to compare times of files with: the storage's, or our clock's where that
-        is earlier.
-
-        Our clock may be ahead of the storage's: then what other engines wrote a moment ago would be old. The
-        storage's may be ahead of what it said a moment before, if somebody sets it: then our clock is right.
-        """
-        return min(self.clock.now_ms(), self.publishing.now_ms())
+        """The time now (Unix epoch), to compare times of files with (`publication.file_times`)."""
+        return file_time_ms(self.publishing, self.clock)
 
     @property
     def lock(self) -> TableLock:

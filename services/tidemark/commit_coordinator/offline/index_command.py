@@ -17,6 +17,7 @@ from tidemark.hudi_format.metadata_table.secondary_creation import Hit
 from tidemark.hudi_format.metadata_table.secondary_repair import end_killed, has_killed
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.file_times import file_time_ms
 from tidemark.hudi_format.publication.locate import command_beside, open_publication
 from tidemark.hudi_format.publication.port import Command
 from tidemark.hudi_format.storage.base import Storage
@@ -70,8 +71,7 @@ class IndexCommand:
         """
         is_over = deadline.is_over
         publication = open_publication(self.storage, self.clock, self._ids)
-        # The storage's clock may be ahead of what it said at a writer's last heartbeat.
-        now_ms = min(publication.now_ms(), self.clock.now_ms())
+        now_ms = file_time_ms(publication, self.clock)
         dead = [one for one in pending if is_over or not is_alive(publication, one.requested, now_ms)]
         if dead:
             # A writer that has ended meanwhile has no beat either: its instant is not pending any more.

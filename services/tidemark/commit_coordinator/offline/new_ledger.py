@@ -70,6 +70,7 @@ from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.partitioned_lanes import LANE_FUNCTION_PATH
+from tidemark.hudi_format.publication.file_times import file_time_ms
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.publication.port import Publication, Term
 from tidemark.hudi_format.storage.base import Storage
@@ -243,8 +244,7 @@ def former_state(
 
 def _refuse_live_writers(publication: Publication, clock: Clock) -> None:
     pending = load_timelines(publication.storage).data.pending(*WRITTEN)
-    # The storage's clock may be ahead of what it said at a writer's last heartbeat.
-    now_ms = min(publication.now_ms(), clock.now_ms()) if pending else 0
+    now_ms = file_time_ms(publication, clock) if pending else 0
     for instant in pending:
         if heartbeat.is_alive(publication, instant.requested, now_ms):
             raise PendingWriteError(

@@ -18,14 +18,13 @@ from tidemark.commit_coordinator.domain.backpressure import (
     decide_backpressure,
 )
 from tidemark.commit_coordinator.domain.service_actions import SeenServices
-from tidemark.config.table_services_model import TableServicesConfig
+from tidemark.config.table_services_model import SHARE_BEHIND, TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.epoch_protocol.state import FoldState
 
 _EVERY_MS: Final = 1_000
 AHEAD_MS: Final = 5_000
 """An action that waits longer for the clock is ahead of it: another engine's clock is, or ours was."""
-_SHARE_BEHIND: Final = 0.5
 FAILING: Final = 3
 """After so many failures in a row, tagging does not wait for a kind any more."""
 
@@ -60,7 +59,7 @@ class ServicePressure:
     def granted(self) -> GrantedSlots:
         """What merges may take of a worker's task slots now."""
         share, is_behind = self._config.share, self.now.raises_share
-        return GrantedSlots(max(share, _SHARE_BEHIND) if is_behind else share, is_behind)
+        return GrantedSlots(max(share, SHARE_BEHIND) if is_behind else share, is_behind)
 
     def look(self, state: FoldState, seen: SeenServices, now_ms: int) -> None:
         """Decides anew, once a second."""

@@ -7,29 +7,19 @@ import pytest
 from tests.unit.index_assigner.full_disk import created_on_full_disk
 from tests.unit.index_assigner.index.test_change_tier import (
     UPDATES,
+    _few_are_many,
     change_files,
     in_rocksdb,
+    table,
     take_over,
     updated,
 )
 from tests.unit.index_assigner.index.test_run_tier import groups
-from tests.unit.index_assigner.index_world import MANY, Change, DataTable, promoted
+from tests.unit.index_assigner.index_world import Change, promoted
 from tests.unit.index_assigner.run_faults import KilledError
-from tidemark.index_assigner.index import change_tier
 from tidemark.index_assigner.runs.files import RunFolder
 
-
-@pytest.fixture(autouse=True)
-def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_tier, "_WRITTEN_MIN", 8)
-
-
-@pytest.fixture
-def table() -> DataTable:
-    table = DataTable(shards=1)
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    return table
+__all__ = ["_few_are_many", "table"]
 
 
 @pytest.mark.parametrize("is_given_up", [False, True])
