@@ -38,8 +38,13 @@ KAFKA_PASSWORD: Final = "nobody-may-see-this"
 FLUSH_MS: Final = 300_000
 SITUATION_S: Final = 600.0
 EPOCHS, SERVICES = "tidemark-epoch", "tidemark-services"
+# No attempt is copied before it has run this long. A new executor's first task starts Python, which reads its
+# packages from the archive; on a busy machine that took longer than the whole task on the other host, and so
+# each attempt was copied before it had published.
+COPY_NO_EARLIER: Final = "30s"
 SPECULATION: Final = {
     "spark.speculation": True,
+    "spark.speculation.minTaskRuntime": COPY_NO_EARLIER,
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": 0.5,
     "spark.speculation.multiplier": 1.1,
@@ -222,7 +227,7 @@ def test_speculative_copies_and_what_they_copy_publish_each_file_once(
     table.without_merges()
 
     # The attempt freezes with its files published: its copy finds them, and takes them as they are. Where the
-    # attempt is slow, Spark makes the copy before that, and either may be the one that writes: then again.
+    # attempt needs longer than COPY_NO_EARLIER, either may be the one that writes: then again.
     deadline = Deadline(SystemClock(), SITUATION_S)
     made, copied_at_ms = _copied_epoch(table, "published-then-frozen")
     again = 0
