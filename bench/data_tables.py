@@ -6,6 +6,7 @@ entries of the record index, which a compaction does not touch.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -82,7 +83,7 @@ class DataTable:
         instants = [requested for requested, _, _ in commits]
         of_slices = [self._write_slice(number, instants) for number in range(shape.slices)]
         for times, stats in zip(commits, zip(*of_slices, strict=True), strict=True):
-            self._commit(times, stats)
+            commit_files(self._by, TABLE_SCHEMA, times, stats)
 
     def plan(self) -> CompactionPlan:
         """A compaction of all file groups."""
@@ -117,17 +118,22 @@ class DataTable:
             )
         return stats
 
-    def _commit(self, times: tuple[str, str, str], stats: tuple[WriteStat, ...]) -> None:
-        instant, in_index, in_table = times
-        data = create_requested(self._by, instant, Action.DELTA_COMMIT)
-        data = create_inflight(self._by, data, encode_commit_metadata(CommitMetadata()))
-        inflight = begin_delta_commit(self._by, instant)
-        log = publish_files_log(self._by, instant, file_changes(stats))
-        metadata = delta_commit_metadata(instant, [log], {SCHEMA_KEY: commit_schema()})
-        complete_delta_commit(self._by, inflight, in_index, metadata)
-        extra = {SCHEMA_KEY: TABLE_SCHEMA.avro_json}
-        done = CommitMetadata(write_stats=group_stats(list(stats)), extra_metadata=extra)
-        complete(self._by, data, in_table, encode_commit_metadata(done))
+
+def commit_files(
+    by: Unfenced, schema: TableSchema, times: tuple[str, str, str], stats: Sequence[WriteStat]
+) -> None:
+    """A deltacommit of files that are there. `times`: its instant, and when it completes in the metadata
+    table and in the table. The metadata table gets the files' names and no entries of other partitions.
+    """
+    instant, in_index, in_table = times
+    data = create_requested(by, instant, Action.DELTA_COMMIT)
+    data = create_inflight(by, data, encode_commit_metadata(CommitMetadata()))
+    inflight = begin_delta_commit(by, instant)
+    log = publish_files_log(by, instant, file_changes(stats))
+    metadata = delta_commit_metadata(instant, [log], {SCHEMA_KEY: commit_schema()})
+    complete_delta_commit(by, inflight, in_index, metadata)
+    done = CommitMetadata(write_stats=group_stats(list(stats)), extra_metadata={SCHEMA_KEY: schema.avro_json})
+    complete(by, data, in_table, encode_commit_metadata(done))
 
 
 def _of_partition(rows: pa.Table, partition: str) -> pa.Table:

@@ -10,7 +10,8 @@ that whatever else the machine does disturbs both alike. Of each batch: seconds 
 to that of the table, and CPU seconds of all processes of the run over that time, Kafka and Spark among them.
 Hudi: upserts of Parquet files by one session with two slots; CPU seconds of its JVM. No table is compacted
 meanwhile. Slices of Tidemark are what the epochs of the load left, a base file and log files; with
-`--compacted` one base file each.
+`--compacted` one base file each. With `--made` they are written as files, for tables of tens of millions of
+rows: each slice is one base file, and the index is made of the rows.
 
 A secondary index is made of the empty table, in Hudi by CREATE INDEX when all rows are there. At the end
 `tidemark verify` compares it with the rows; Hudi's has to find the rows of one more batch's first value as a
@@ -30,13 +31,16 @@ from typing import Any, Final
 
 from bench.conditions import conditions, load_average
 from bench.hudi_baseline import HudiTable
-from bench.hudi_settings import SPARK_SETTINGS
+from bench.hudi_settings import INDEX_SHARDS, SPARK_SETTINGS
+from bench.made_rows import MadeRows
 from bench.one_run import NO_SERVICES, OneRun
 from bench.spark_values import SparkValues
+from bench.tidemark_process import TABLE
 from bench.turns import Side, in_turn, upserts
-from bench.whole_run import command_line, numbers, report
+from bench.whole_run import command_line, numbers, report, say
 from bench.wide_rows import WideWorkload
 from tests.interop.spark_session import start_spark
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.stream_runtime.platform.jars import ensure_jars
 
 SIDES: Final = ("tidemark", "hudi")
@@ -56,13 +60,18 @@ def tidemark(options: argparse.Namespace, columns: int, folder: Path) -> dict[st
     workload = WideWorkload(options.keys, columns, options.seed, options.partitions)
     stats = [] if options.secondary else indexed(workload.schema().names)
     services: Mapping[str, Any] = {} if options.compacted else NO_SERVICES
+    made = _made_rows(workload) if options.made else None
     with ExitStack() as stack:
-        runs = {
-            name: OneRun(stack, folder / f"{name}-{columns}", workload, listed, secondary, services=services)
-            for name, listed, secondary in (("off", [], None), ("on", stats, options.secondary))
-        }
+        runs: dict[str, OneRun] = {}
+        for name, listed, secondary in (("off", [], None), ("on", stats, options.secondary)):
+            place = folder / f"{name}-{columns}"
+            runs[name] = OneRun(stack, place, workload, listed, secondary, services=services, made=made)
+            say(f"Tidemark, {columns} columns: the table {name} is there")
         for run in runs.values():
-            run.load(workload)
+            if made is not None:
+                run.warm()
+            else:
+                run.load(workload)
             if options.compacted:
                 run.compact()
         sides = {name: Side(run.take) for name, run in runs.items()}
@@ -71,6 +80,10 @@ def tidemark(options: argparse.Namespace, columns: int, folder: Path) -> dict[st
             run.add_steps(sides[name].taken)
         verified = {name: run.run.command("verify") for name, run in runs.items()}
     return {"columns": columns, "index": _told(options, stats), "verified": verified, **_figures(sides)}
+
+
+def _made_rows(workload: WideWorkload) -> MadeRows:
+    return MadeRows(workload, TableSchema.from_arrow(TABLE, workload.schema()), INDEX_SHARDS)
 
 
 def hudi(options: argparse.Namespace, columns: int, folder: Path) -> dict[str, Any]:
@@ -138,7 +151,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['conditions']}; load after it {found['load_after']}"
     yield (
         f"{found['keys']} rows in {found['partitions']} partitions, MERGE_ON_READ, no compaction"
-        f"{', but of all slices of Tidemark before the first batch' if found['compacted'] else ''}; "
+        f"{', but of all slices of Tidemark before the first batch' if found['compacted'] else ''}"
+        f"{', rows written as files' if found['made'] else ''}; "
         f"batches of 90 % updates, medians of {found['repeat']}; Spark with 2 slots; Hudi's heap {HUDI_HEAP}"
     )
     for side in SIDES:
@@ -178,16 +192,20 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--columns", type=numbers, default=[3, 32], help="columns of the table")
     add("--secondary", metavar="COLUMN", help="a secondary index of this column instead of stats")
     add("--compacted", action="store_true", help="Tidemark's slices are one base file before the first batch")
+    add("--made", action="store_true", help="Tidemark's rows are written as files; not for column stats")
     add("--repeat", type=int, default=9, help="batches of each size")
     add("--seed", type=int, default=17452)
-    return parser.parse_args(argv)
+    chosen = parser.parse_args(argv)
+    if chosen.made and (chosen.secondary is None or "hudi" in chosen.only):
+        parser.error("--made: only with --secondary and --only tidemark")
+    return chosen
 
 
 def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     """All cases; returns the report."""
     began = time.perf_counter()
     found: dict[str, Any] = {
-        name: getattr(options, name) for name in ("keys", "partitions", "repeat", "compacted")
+        name: getattr(options, name) for name in ("keys", "partitions", "repeat", "compacted", "made")
     }
     found["conditions"] = conditions()
     for name, side in (("tidemark", tidemark), ("hudi", hudi)):

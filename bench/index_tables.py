@@ -67,7 +67,9 @@ def make_table(
     bootstrap_metadata_table(storage, shards, times)
     numbers = numbers_by_shard(kind, count, shards)
     places = _locations(groups, partitions)
-    _compact(storage, times, shards, lambda shard: _base_file(kind, numbers[shard], shard, places))
+    compact_record_index(
+        storage, times, shards, lambda shard: _base_file(kind, numbers[shard], shard, places)
+    )
 
 
 def compact_again(folder: Path, shards: int) -> None:
@@ -76,12 +78,15 @@ def compact_again(folder: Path, shards: int) -> None:
     formers = sorted((folder / RECORD_INDEX_FOLDER).glob("*.hfile"))
     newest = formers[-1].name.rpartition("_")[2]
     former = {int(each.name.split("-")[2]): each for each in formers if each.name.endswith(newest)}
-    _compact(storage, InstantGenerator(SystemClock()), shards, lambda shard: former[shard].read_bytes())
+    compact_record_index(
+        storage, InstantGenerator(SystemClock()), shards, lambda shard: former[shard].read_bytes()
+    )
 
 
-def _compact(
+def compact_record_index(
     storage: LocalStorage, times: InstantGenerator, shards: int, content: Callable[[int], bytes]
 ) -> None:
+    """A compaction of the record index after which `content` of a shard is that shard's base file (HFile)."""
     requested = create_requested(
         Unfenced(storage), times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 from bench.commit_watch import CommitWatch
 from bench.feeder import BatchFeeder
 from bench.loading import load
+from bench.made_rows import MadeRows
 from bench.process_memory import MemorySampler
 from bench.tidemark_process import TOPIC, TidemarkRun, configuration
 from bench.turns import Taken
@@ -33,18 +34,23 @@ class OneRun:
         index: Mapping[str, Any] | None = None,
         interval: str = "100ms",
         services: Mapping[str, Any] = NO_SERVICES,
+        made: MadeRows | None = None,
     ) -> None:
         """`secondary`: a column that has an index from the beginning. `index`: further keys of `table.index`.
-        `interval`: of the epochs. `services`: as `table_services`; by default there are none.
+        `interval`: of the epochs. `services`: as `table_services`; by default there are none. `made`: rows
+        that the table has before the run begins.
         """
         settings = configuration(interval, 4)
         settings["table"]["index"].update(column_stats=list(stats), **(index or {}))
         settings["table_services"] = dict(services)
         settings["services"]["web"] = "off"
         self.run = TidemarkRun(folder, settings, avro_schema(workload.schema()))
-        if secondary is not None:
+        if secondary is not None or made is not None:
             self.run.write_configuration()
             self.run.command("table", "create")
+        if made is not None:
+            made.fill(self.run.table)
+        if secondary is not None:
             self.run.command("index", "create", f"by_{secondary}", "--column", secondary)
         stack.enter_context(self.run)
         self.watch = stack.enter_context(CommitWatch(self.run.table, TOPIC))
@@ -55,6 +61,10 @@ class OneRun:
     def load(self, workload: WideWorkload) -> None:
         """All rows of the workload."""
         load(self._feeder, self.watch, workload)
+
+    def warm(self) -> None:
+        """Loads the record index into the assigner's cache."""
+        self.run.command("index", "warm")
 
     def compact(self) -> None:
         """Merges the log files of all file groups into base files; then no service is planned any more. Only
