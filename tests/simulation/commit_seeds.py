@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.commit_seed import commit_of, number_of
+from tests.commit_seed import content_of, number_of
 from tests.simulation.reached_states import CHUNK
 
 OF_THE_COMMIT: Final = int(os.environ.get("TIDEMARK_COMMIT_WORLDS", "20"))
@@ -28,5 +28,5 @@ def first_seed_of(commit: str) -> int:
 
 def commit_chunks(root: Path) -> list[Sequence[int]]:
     """All seeds of the commit that is checked out, `CHUNK` a test."""
-    start = first_seed_of(commit_of(root))
+    start = first_seed_of(content_of(root))
     return [range(first, first + CHUNK) for first in range(start, start + OF_THE_COMMIT, CHUNK)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commit_seed import commit_of
+from tests.commit_seed import content_of
 from tests.simulation.commit_seeds import DRAWN_FROM, OF_THE_COMMIT, first_seed_of
 from tests.simulation.reached_states import CHUNK, CHUNKS, REACHED
 from tests.simulation.world.drawn import drawn
@@ -40,7 +40,7 @@ def test_a_world_under_faults_keeps_every_guarantee(
 
 @pytest.mark.skipif(REPLAYED is not None, reason="one seed is replayed")
 def test_worlds_of_a_seed_of_the_commit_keep_every_guarantee() -> None:
-    first = first_seed_of(f"{commit_of(_ROOT)} usual")
+    first = first_seed_of(f"{content_of(_ROOT)} usual")
     reached_by(range(first, first + CHUNK))
 
 

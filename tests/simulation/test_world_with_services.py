@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commit_seed import commit_of
+from tests.commit_seed import content_of
 from tests.simulation.commit_seeds import first_seed_of
 from tests.simulation.world.ports import WorldClock
 from tests.simulation.world.report import describe
@@ -28,7 +28,7 @@ REFUSED = (4, 10)
 PASSED: dict[int, Outcome] = {}
 REFUSED_PASSED: dict[int, Outcome] = {}
 REPLAYED = os.environ.get("TIDEMARK_SEED")
-FIRST = int(REPLAYED) if REPLAYED else first_seed_of(commit_of(Path(__file__).resolve().parents[2]))
+FIRST = int(REPLAYED) if REPLAYED else first_seed_of(content_of(Path(__file__).resolve().parents[2]))
 # A world of these takes some seconds.
 OF_THE_COMMIT = ((FIRST, with_services), (FIRST if REPLAYED else FIRST + 1, with_refusals))
 NAMES = ("with services", "with refusals")

@@ -72,9 +72,9 @@ def test_services_interop_skips_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_names_what_it_drew_and_by_which_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_SERVICES", raising=False)
     monkeypatch.delenv("TIDEMARK_SEED", raising=False)
-    monkeypatch.setattr(commit_seed, "commit_of", lambda _: "1" * 40)
+    monkeypatch.setattr(commit_seed, "content_of", lambda _: "1" * 40)
     seed = seed_of_run()
-    monkeypatch.setattr(commit_seed, "commit_of", lambda _: "2" * 40)
+    monkeypatch.setattr(commit_seed, "content_of", lambda _: "2" * 40)
     assert seed_of_run() != seed
     ran = SimpleNamespace(nodeid=NAMES[0], keywords={MARK: 1, "spark": 1})
     head, line = told([ran, ran, SimpleNamespace(nodeid=NAMES[1], keywords={}), SimpleNamespace()])
