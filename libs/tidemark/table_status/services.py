@@ -92,13 +92,16 @@ class OwnServices(msgspec.Struct, frozen=True, kw_only=True):
 
     ``enabled``: `table_services.enabled`. ``paused``: `tidemark services pause` stopped them, for ``reason``.
     ``behind``: texts about services that do not keep up (a file slice above its limit, an action that takes
-    much longer than usual). ``kinds`` is empty when they are not enabled.
+    much longer than usual). ``backpressure``: what is done then: `none`, `share` (compactions get more task
+    slots), `stretched` (epochs are longer, too) or `slowed` (tagging rests for a part of the time, too).
+    ``kinds`` and ``backpressure`` are empty when they are not enabled.
     """
 
     enabled: bool = False
     paused: bool = False
     reason: str = ""
     behind: list[str] = []
+    backpressure: str = ""
     kinds: list[ServiceKindState] = []
 
     def of(self, kind: str) -> ServiceKindState | None:

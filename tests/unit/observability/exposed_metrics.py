@@ -65,7 +65,7 @@ def coordinator(folder: Path) -> Metrics:
     """With a committed epoch, lags and a verification."""
     clock = ManualClock()
     board = ViewBoard()
-    services = OwnServices(enabled=True, kinds=[ServiceKindState(kind="archive")])
+    services = OwnServices(enabled=True, backpressure="none", kinds=[ServiceKindState(kind="archive")])
     view = CoordinatorView(
         awaited_index="secondary_index_by_city",
         term=5,

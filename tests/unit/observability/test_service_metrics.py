@@ -86,12 +86,13 @@ def test_ended_actions_count_once_by_outcome_and_only_in_this_term() -> None:
 def test_gauges_follow_the_newest_view() -> None:
     shown = Shown()
     assert shown.values("services_paused") == {"": 0}
-    assert shown.values("open_service_seconds") == {}
+    assert shown.values("open_service_seconds") == shown.values("backpressure_held") == {}
     action = OpenServiceAction(number=1, instant="T", step="planned", planned_ms=30_000)
     shown.own = OwnServices(
         enabled=True,
         paused=True,
         behind=["a slice"],
+        backpressure="stretched",
         kinds=[
             ServiceKindState(kind="archive", held_back=["savepoint"], failures=ServiceFailures(3, "r", 0)),
             ServiceKindState(kind="compact-data", open=action),
@@ -99,6 +100,8 @@ def test_gauges_follow_the_newest_view() -> None:
     )
     assert (shown.values("services_paused"), shown.values("late_services")) == ({"": 1}, {"": 1})
     assert shown.values("open_service_seconds") == {"kind=archive": 0, "kind=compact-data": 60}
+    levels = {f"level={level}": level == "stretched" for level in ("none", "share", "stretched", "slowed")}
+    assert shown.values("backpressure_held") == levels
     assert shown.values("service_failed_actions") == {"kind=archive": 3, "kind=compact-data": 0}
     assert shown.values("service_held") == {"kind=archive": 1, "kind=compact-data": 0}
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
+from tidemark.commit_coordinator.domain.backpressure import BackpressureLevel
 from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.epoch_protocol.service_entries import (
@@ -73,6 +74,7 @@ class ServiceMetrics:
         yield ended
         yield self._gauge("services_paused", "1 after `tidemark services pause`", services.paused)
         yield self._gauge("late_services", "Table services that do not keep up", len(services.behind))
+        yield self._backpressure(services.backpressure)
         yield self._by_kind(
             "open_service_seconds",
             "Age of the open action; 0: none",
@@ -87,6 +89,14 @@ class ServiceMetrics:
             services,
             lambda kind: bool(kind.held_back),
         )
+
+    def _backpressure(self, now: str) -> Metric:
+        family = self._metrics.gauge_family(
+            "backpressure_held", "1 for what is done now because compactions do not keep up", ["level"]
+        )
+        for level in BackpressureLevel if now else ():
+            family.add_metric([level], float(level == now))
+        return family
 
     def of_slices(self, slices: TableSlices) -> Iterable[Metric]:
         """The longest file slices of data and metadata table."""

@@ -123,7 +123,13 @@ class ShownServices:
         kinds = [kind for kind in ServiceKind if kind in self._runner.handlers]
         shown = [self._kind(kind, state, seen, now_ms) for kind in kinds]
         self._forget(state)
-        return msgspec.structs.replace(paused, enabled=True, kinds=shown, behind=self._behind(shown, now_ms))
+        return msgspec.structs.replace(
+            paused,
+            enabled=True,
+            kinds=shown,
+            behind=self._behind(shown, now_ms),
+            backpressure=self._runner.backpressure.level,
+        )
 
     def _behind(self, kinds: Sequence[ServiceKindState], now_ms: int) -> list[str]:
         words = self._runner.backpressure.words

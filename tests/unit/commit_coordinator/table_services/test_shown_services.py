@@ -395,6 +395,8 @@ def test_what_is_done_because_compactions_do_not_keep_up_is_shown_first() -> Non
     world.runner.backpressure = Backpressure(
         BackpressureLevel.STRETCHED, 4_000, reason="compact-data is behind"
     )
-    first, *_ = world.shown.of(world.state, world.seen, NOW_MS).behind
+    shown = world.shown.of(world.state, world.seen, NOW_MS)
+    assert shown.backpressure == "stretched"
+    first, *_ = shown.behind
     assert first.startswith("compact-data is behind: ")
     assert "every 4.0 s" in first
