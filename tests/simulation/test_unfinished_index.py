@@ -15,7 +15,11 @@ from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, ro
 from tidemark.commit_coordinator.commit.unfinished_index import NOBODY_BUILDS_S
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format import table_keys as keys
-from tidemark.hudi_format.index_definitions import read_index_definitions, write_index_definitions
+from tidemark.hudi_format.index_definitions import (
+    INDEX_DEFINITIONS_PATH,
+    read_index_definitions,
+    write_index_definitions,
+)
 from tidemark.hudi_format.metadata_table.own_stats import own_stats_columns, write_own_folder
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.table_config import (
@@ -67,6 +71,29 @@ def test_no_epoch_is_committed_until_the_index_is_listed(tmp_path: Path) -> None
     entries = {("put", "3$a"), ("put", "3$e"), ("delete", "1$a"), ("delete", "1$b")}
     assert changes(path.storage, str(path.state().committed.instant)) == entries
     assert path.state().generation == 0, "no key moved"
+    check_end(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_definitions_that_are_being_written_are_read_again(tmp_path: Path, share: float) -> None:
+    """Hudi writes the file in place, and CREATE INDEX does so without the table's lock: it was taken for
+    damage, and the coordinator stopped for good.
+    """
+    path = second_written(tmp_path)
+    whole = path.storage.read(INDEX_DEFINITIONS_PATH)
+    path.storage.replace(INDEX_DEFINITIONS_PATH, whole[: int(share * len(whole))])
+    for _ in range(3 * ATTEMPTS_MAX):
+        path.step()
+        path.clock.advance(SOON_S)
+    assert path.coordinator is not None
+    seen = path.coordinator.seen
+    assert (seen.halted, path.state().committed.epoch) == (None, 1)
+    assert INDEX_DEFINITIONS_PATH in str(seen.trouble)
+    path.storage.replace(INDEX_DEFINITIONS_PATH, whole)
+    path.clock.advance(SOON_S)
+    path.run_until_idle()
+    assert str(seen.trouble) == "None"
+    assert path.state().committed.epoch == 2
     check_end(path)
 
 

@@ -65,6 +65,14 @@ class CorruptFileError(HudiFormatError):
     kind = ErrorKind.CORRUPT
 
 
+class CutOffFileError(HudiFormatError):
+    """A file that other engines write in place is empty or ends in the middle: one of them writes it now, or
+    died while it did. Read it again.
+    """
+
+    kind = ErrorKind.RETRYABLE
+
+
 class UnsupportedTableError(HudiFormatError):
     """The table uses something that this release does not serve.
 

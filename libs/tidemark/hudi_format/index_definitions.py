@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError, damage_in
+from tidemark.hudi_format.errors import (
+    CorruptFileError,
+    CutOffFileError,
+    FileMissingError,
+    UnsupportedTableError,
+    damage_in,
+)
 from tidemark.hudi_format.parsed_avro import parsed_json
 from tidemark.hudi_format.storage.base import Storage
 
@@ -37,17 +43,34 @@ class IndexKind(StrEnum):
 
 
 def read_index_definitions(storage: Storage) -> dict[str, dict[str, Any]]:
-    """Index name -> its definition; empty when there is no file. Raises `CorruptFileError`."""
+    """Index name -> its definition; empty when there is no file.
+
+    Raises `CutOffFileError` for a file that is not whole, and `CorruptFileError` for another content. Hudi
+    1.2.0 writes the file in place, CREATE INDEX does so without the table's lock, and who reads meanwhile
+    sees nothing or a part of it.
+    """
     try:
         data = storage.read(INDEX_DEFINITIONS_PATH)
     except FileMissingError:
         return {}
-    definitions = parsed_json(data, INDEX_DEFINITIONS_PATH, "the list of index definitions")
+    definitions = _parsed(data)
     with damage_in(INDEX_DEFINITIONS_PATH, "the list of index definitions"):
         by_name = {str(name): dict(definition) for name, definition in definitions[_TOP_KEY].items()}
         for definition in by_name.values():
             dict(definition.get("indexOptions") or {})
     return by_name
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return parsed_json(data, INDEX_DEFINITIONS_PATH, "the list of index definitions")
+    except CorruptFileError as error:
+        if not isinstance(error.__cause__, (json.JSONDecodeError, UnicodeDecodeError)):
+            raise
+        raise CutOffFileError(
+            f"{error}. It has {len(data)} bytes: another engine writes it now, or died in it. If it stays "
+            'so, put the whole file back (docs/failure-walkthrough.md, "When the list of indexes is cut off")'
+        ) from error
 
 
 def index_definitions_file(definitions: Mapping[str, Mapping[str, Any]]) -> bytes:

@@ -160,7 +160,7 @@ def test_the_count_and_the_lengths_of_avro_rows_have_to_fit() -> None:
 
 
 def test_index_definitions_nested_deep_are_refused() -> None:
-    for text in (b"[" * 100_000, b'{"indexDefinitions": {"record_index": {"indexOptions": "x"}}}', b"\xff"):
+    for text in (b"[" * 100_000, b'{"indexDefinitions": {"record_index": {"indexOptions": "x"}}}', b"[]"):
         storage = InMemoryStorage()
         storage.create(INDEX_DEFINITIONS_PATH, text)
         with pytest.raises(CorruptFileError, match=INDEX_DEFINITIONS_PATH):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from testing.memory_storage import InMemoryStorage
-from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
+from tidemark.hudi_format.errors import CorruptFileError, CutOffFileError, UnsupportedTableError
 from tidemark.hudi_format.index_definitions import (
     COLUMN_STATS,
+    INDEX_DEFINITIONS_PATH,
     RECORD_INDEX,
     STATS_META_COLUMNS,
     IndexKind,
@@ -25,6 +26,20 @@ def test_the_columns_of_a_stored_definition_are_found() -> None:
     assert stats_columns(read_index_definitions(storage)) == []
     write_index_definitions(storage, {COLUMN_STATS: column_stats_definition(["b", "a"])})
     assert stats_columns(read_index_definitions(storage)) == [*STATS_META_COLUMNS, "b", "a"]
+
+
+def test_a_file_that_is_cut_off_anywhere_is_read_again() -> None:
+    """Hudi writes it in place. A name with a letter of two bytes is cut in the middle, too."""
+    storage = InMemoryStorage()
+    write_index_definitions(storage, {COLUMN_STATS: column_stats_definition(["größe"])})
+    whole = storage.read(INDEX_DEFINITIONS_PATH)
+    whole = whole.replace(b"gr\\u00f6\\u00dfe", "größe".encode())
+    storage.replace(INDEX_DEFINITIONS_PATH, whole)
+    assert "größe" in stats_columns(read_index_definitions(storage))
+    for length in range(len(whole)):
+        storage.replace(INDEX_DEFINITIONS_PATH, whole[:length])
+        with pytest.raises(CutOffFileError, match="index.json.* another engine writes it now"):
+            read_index_definitions(storage)
 
 
 @pytest.mark.parametrize("kind", list(IndexKind))
