@@ -6,16 +6,23 @@ before is neither on the timeline nor older than its start, and counts no more, 
 written to since. Example: rows are updated alone, so nothing is written to the record index, and the
 compaction that made its base files goes to the archive after some thousand commits. So the builder puts such
 an instant back on the timeline first, in its own hold of the lock. It goes again with a later archival.
+
+Other engines do not: their build hides such base files, and entries of the record index with them. A
+coordinator that finds a new build puts the instants back behind it (`hidden_bases`, `unhide`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError
+from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
+from tidemark.hudi_format.metadata_table.index_life import LIFE_PATH
 from tidemark.hudi_format.metadata_table.partitions_in_use import partition_files
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import (
     METADATA_TABLE_ROOT,
@@ -58,15 +65,64 @@ def _whole(storage: Storage) -> set[str]:
     return {requested_in(name) for name in names if name.endswith(f".{State.INFLIGHT.value}")}
 
 
+def hidden_bases(storage: Storage) -> list[ArchivedInstant]:
+    """Archived instants of base files that are there and do not count, because the timeline begins at the
+    build of an index now; also those that `unhide` put back and `finish_unhiding` did not see. Oldest first.
+    """
+    archive = ArchivedTimeline(storage, METADATA_TABLE_ROOT)
+    if archive.is_empty():
+        return []
+    metadata = load_timeline(storage, METADATA_TABLE_ROOT)
+    validity = InstantValidity(load_timeline(storage), metadata)
+    names = (name for of_partition in partition_files(storage).values() for name in of_partition)
+    there = {parsed.instant for parsed in map(parse_data_file, names) if isinstance(parsed, BaseFileName)}
+    lacking = {
+        instant
+        for instant in there - _whole(storage)
+        if metadata.find(instant) is not None or not validity.is_valid_base(instant)
+    }
+    return archive.instants_at(lacking)
+
+
+def unhide(by: Term, hidden: Sequence[ArchivedInstant]) -> None:
+    """Makes hidden base files count again, and the record index another one for caches (`index_life`): what
+    they read of it meanwhile lacks entries. Hold the table's lock. Repeatable.
+
+    Raises FencedOutError where the term is over, LockLostError.
+    """
+    _publish(by, [file for row in hidden for file in _files_of(row)[:2]])
+    with suppress(FileMissingError):
+        by.replace(LIFE_PATH, by.storage.read(LIFE_PATH))
+
+
+def finish_unhiding(by: Term, hidden: Sequence[ArchivedInstant]) -> None:
+    """Makes the inflight files, behind the rewind: until they are there, `hidden_bases` names the instants
+    again, so that a coordinator's successor rewinds, too. Raises as `unhide`.
+    """
+    _publish(by, [_files_of(row)[2] for row in hidden])
+
+
+def _publish(by: Term, files: Sequence[tuple[str, bytes]]) -> None:
+    by.publish([by.prepare(path, data, name_decides=True) for path, data in files], by.lock.lease())
+
+
 def _put_back(storage: Storage, row: ArchivedInstant) -> None:
-    """The completed file comes first: what looked pending would be rolled back by the next engine, with its
-    base files.
+    for path, content in _files_of(row):
+        with suppress(AlreadyExistsError):
+            storage.create(path, content)
+
+
+def _files_of(row: ArchivedInstant) -> tuple[tuple[str, bytes], ...]:
+    """Paths and contents, in the order in which they are made. The completed file comes first: what looked
+    pending would be rolled back by the next engine, with its base files.
     """
     action = Action(row.action)
     if action is Action.COMMIT and row.plan:
         action = Action.COMPACTION
-    instants = [Instant(row.requested, action, state) for state in (State.REQUESTED, State.INFLIGHT)]
-    completed = Instant(row.requested, action, State.COMPLETED, row.completion)
-    for instant, content in zip((completed, *instants), (row.metadata, row.plan, b""), strict=True):
-        with suppress(AlreadyExistsError):
-            storage.create(instant_path(instant, METADATA_TABLE_ROOT), content)
+    instants = (
+        Instant(row.requested, action, State.COMPLETED, row.completion),
+        Instant(row.requested, action, State.REQUESTED),
+        Instant(row.requested, action, State.INFLIGHT),
+    )
+    paths = [instant_path(instant, METADATA_TABLE_ROOT) for instant in instants]
+    return tuple(zip(paths, (row.metadata, row.plan, b""), strict=True))

@@ -266,6 +266,7 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> TimelineLook:
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
     _check_entries(context, timelines)
     context.shards.check(timelines.metadata)
+    context.hidden_bases.check(context.publishing, timelines.metadata, context.fold().state.generation)
     return difference
 
 

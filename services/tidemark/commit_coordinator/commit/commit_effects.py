@@ -83,6 +83,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         timelines = load_timelines(context.storage)
         config = check_commits(context, timelines)
         context.shards.check(timelines.metadata)
+        context.hidden_bases.check(context.publishing, timelines.metadata, context.fold().state.generation)
         difference = _check_pending(context, planned, timelines)
         if leave_stats_of_others(context, timelines, difference.harmless):
             config = check_commits(context, timelines)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.hidden_bases import HiddenBases
 from tidemark.commit_coordinator.commit.index_at_rest import AskedRest
 from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
@@ -152,6 +153,7 @@ class Context:
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)
+    hidden_bases: HiddenBases = field(default_factory=HiddenBases)
     replaced_entries: ReplacedEntries = field(init=False)
     stats: StatsLayouts = field(init=False)
     indexes: IndexLayouts = field(init=False)

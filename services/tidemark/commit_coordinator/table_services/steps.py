@@ -378,12 +378,11 @@ def _close(context: Context, service: int) -> None:
 
 @contextmanager
 def _locked(context: Context, ends_epoch: bool = False) -> Iterator[LockedStep]:
-    """A step under the lock. It does not wait for another writer: a later round tries again. Raises
-    LockHeldError.
-    """
+    """A step under the lock; a later round tries again where another writer has it. Raises LockHeldError."""
     context.lock.acquire(0, ends_epoch=ends_epoch)
     try:
-        yield LockedStep(context, load_timelines(context.storage))
+        generation = context.fold().state.generation
+        yield LockedStep(context, context.hidden_bases.timelines(context.publishing, generation))
     finally:
         give_back(context)
 

@@ -1,0 +1,183 @@
+"""Another engine builds an index on a table whose record index has base files of archived compactions: they
+do not count any more, until a coordinator puts their instants back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.commit_coordinator.table_services.story import Story
+from tests.unit.commit_coordinator.table_services.test_archive_handler import (
+    ARCHIVE,
+    active,
+    compacted_and_written_on,
+)
+from tests.unit.commit_coordinator.table_services.test_indexes_beside_archival import build_of_another_index
+from tidemark.commit_coordinator.commit.hidden_bases import HiddenBases
+from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.commit_coordinator.table_services import archivals
+from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.archived_bases import hidden_bases
+from tidemark.hudi_format.metadata_table.index_life import index_life
+from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.publication.port import Term
+from tidemark.hudi_format.publication.tickets import Lease, Ticket
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.timeline.instant import requested_in
+
+
+@pytest.fixture(scope="module")
+def archived_bases(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Rows are updated alone for so long that the compaction of the record index went to the archive."""
+    base = tmp_path_factory.mktemp("hidden")
+    story = compacted_and_written_on(Story(base / "made").copy(base / "t")).copy(base / "archived")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archivals, "under_slices", lambda *_: set())
+        for _ in range(3):
+            story.commit((1, 5))
+            story.commit((3, 4))
+            assert story.served.act(ServiceKind.COMPACT_INDEX)
+        while story.served.act(ARCHIVE):
+            pass
+    story.check()
+    return without_coordinator(story)
+
+
+def without_coordinator(story: Story) -> Story:
+    """A copy of the table begins with a first term."""
+    story.storage.delete_tree(".hoodie/.aux/tidemark")
+    story.storage.delete_tree(".hoodie/lock")
+    return story
+
+
+@pytest.fixture
+def hidden(archived_bases: Story, tmp_path: Path) -> Story:
+    """Behind the other engine's build."""
+    story = archived_bases.copy(tmp_path / "t")
+    build_of_another_index(story)
+    assert bases_that_count(story) == 0, "the build hides them: else nothing is tested"
+    return story
+
+
+def bases_that_count(story: Story) -> int:
+    """Of the shards of the record index."""
+    snapshot = MetadataTableSnapshot.load(story.storage)
+    shards = [snapshot.shard(ShardId(number)) for number in range(snapshot.num_shards)]
+    return sum(shard.base_name is not None for shard in shards)
+
+
+@contextmanager
+def locked(story: Story) -> Iterator[Term]:
+    story.served.context.lock.acquire(0)
+    yield story.served.term
+    story.served.context.lock.release(story.clock.now_ms())
+
+
+def check(story: Story, bases: HiddenBases, generation: int, term: Any = None) -> None:
+    with locked(story) as own:
+        metadata = load_timeline(story.storage, METADATA_TABLE_ROOT)
+        bases.check(cast(Term, term or own), metadata, generation)
+
+
+def assert_whole(story: Story) -> None:
+    """Readers find all, and each instant has its three files."""
+    story.check()
+    assert load_timeline(story.storage, METADATA_TABLE_ROOT).pending() == ()
+    names = story.storage.names(f"{METADATA_TABLE_ROOT}/timeline")
+    times = [requested_in(name) for name in names if name[0].isdigit()]
+    assert {times.count(time) for time in times} == {3}
+    assert hidden_bases(story.storage) == []
+
+
+def test_base_files_that_a_build_hid_count_again_behind_a_rewind(hidden: Story) -> None:
+    bases, life = HiddenBases(), index_life(hidden.storage)
+    for _ in range(2):
+        with pytest.raises(AttemptLostError, match="another engine built an index") as lost:
+            check(hidden, bases, generation=3)
+        assert lost.value.rewind
+        hidden.check()
+    assert index_life(hidden.storage) != life, "what caches loaded meanwhile lacks entries"
+    check(hidden, bases, generation=4)
+    assert_whole(hidden)
+    life = index_life(hidden.storage)
+    check(hidden, bases, generation=4)
+    check(hidden, HiddenBases(), generation=4)
+    assert index_life(hidden.storage) == life, "caches are kept where nothing was hidden"
+
+
+def test_a_successor_of_one_that_died_before_the_rewind_rewinds(hidden: Story) -> None:
+    with pytest.raises(AttemptLostError):
+        check(hidden, HiddenBases(), generation=3)
+    hidden.storage.delete_tree(".hoodie/lock")
+    hidden.served.begin()
+    with pytest.raises(AttemptLostError) as lost:
+        check(hidden, HiddenBases(), generation=3)
+    assert lost.value.rewind
+
+
+def test_a_table_without_a_build_or_without_hidden_files_is_left_alone(
+    archived_bases: Story, tmp_path: Path
+) -> None:
+    story = archived_bases.copy(tmp_path / "t")
+    life, before = index_life(story.storage), active(story, METADATA_TABLE_ROOT)
+    check(story, HiddenBases(), generation=0)
+    assert (index_life(story.storage), active(story, METADATA_TABLE_ROOT)) == (life, before)
+
+
+def test_a_compaction_of_the_index_merges_hidden_base_files(hidden: Story) -> None:
+    """Without them it would write base files that lack their entries for ever."""
+    hidden.commit((100, 101))
+    hidden.commit((102, 103))
+    assert hidden.served.act(ServiceKind.COMPACT_INDEX)
+    assert bases_that_count(hidden) > 0
+    hidden.check()
+
+
+class DyingTerm:
+    """The term of a coordinator that dies when it has published so many files."""
+
+    def __init__(self, inner: Term, files: int) -> None:
+        self._inner, self._left = inner, files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
+        for ticket in tickets:
+            if not self._left:
+                raise OSError("killed")
+            self._left -= 1
+            self._inner.publish([ticket], lease)
+
+
+def test_a_successor_of_one_that_died_while_it_put_files_back_rewinds_as_well(
+    hidden: Story, tmp_path: Path
+) -> None:
+    deaths, is_whole = 0, False
+    without_coordinator(hidden)
+    while not is_whole:
+        story = hidden.copy(tmp_path / f"died-{deaths}")
+        bases, term = HiddenBases(), DyingTerm(story.served.term, deaths)
+        try:
+            with pytest.raises(AttemptLostError):
+                check(story, bases, 0, term)
+            check(story, bases, 1, term)
+            is_whole = True
+        except OSError:
+            story.storage.delete_tree(".hoodie/lock")
+            story.served.begin()
+            successor = HiddenBases()
+            with pytest.raises(AttemptLostError) as lost:
+                check(story, successor, 1)
+            assert lost.value.rewind
+            story.check()
+            check(story, successor, 2)
+        assert_whole(story)
+        deaths += 1
+    assert deaths > 3, "an instant has three files"
