@@ -204,7 +204,7 @@ class ArrowPeak:
 
 
 def test_a_value_of_many_rows_costs_the_memory_of_a_page(tmp_path: Path) -> None:
-    value, count, index = None, 400_000, Index(tmp_path)
+    value, count, index = None, 1_000_000, Index(tmp_path)
     keys = pa.array([f"key-of-a-row-{n:09d}" for n in range(count)])
     stored = composite_keys(pa.array([value], pa.string()).take(pa.array(np.zeros(count, np.int64))), keys)
     index.compacted(stored)
@@ -218,7 +218,7 @@ def test_a_value_of_many_rows_costs_the_memory_of_a_page(tmp_path: Path) -> None
             if number == 3:
                 break
     assert found == 40_000
-    assert peak.arrow + peak.python < 10 << 20 < whole
+    assert 2 * (peak.arrow + peak.python) < whole
 
 
 # ----------------------------------------------------------- of a table

@@ -79,7 +79,7 @@ class StatsToAdopt:
         self._scan.create(clock)
         done.lines += [f"{wrong.path}, {wrong.column}: {wrong.reason}" for wrong in done.wrong[:_TOLD_MAX]]
         if len(done.wrong) > _TOLD_MAX:
-            done.lines.append(f"and {len(done.wrong) - _TOLD_MAX} more")
+            done.lines.append(f"and {len(done.wrong) - _TOLD_MAX} more; --json names all")
         done.lines.append(
             f"column stats of {', '.join(done.columns)} were compared with the rows of {done.files} files "
             f"and made anew; {len(done.wrong)} ranges were wrong"
