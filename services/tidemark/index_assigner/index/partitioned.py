@@ -260,8 +260,10 @@ class PartitionedIndex(TieredIndex):
         self._of_partitions.promote(held, through, completion)
 
     def _keep_to_disk_limit(self) -> None:
-        """Gives up run files until all fits into `state.disk`, then units, those used least lately first."""
-        if self._promotion.make_room(set(self._open)):
+        """Gives up run files until all fits into `state.disk`, then units, closed ones before open ones, and
+        those used least lately first.
+        """
+        if self._promotion.make_room(set(self._open), self._units.by_use()):
             return
         for number in list(self._open):
             self._close_units([number])

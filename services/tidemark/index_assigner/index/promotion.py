@@ -11,7 +11,7 @@ already: then only tombstones are written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -130,14 +130,14 @@ class Promotion:
     def _fits(self, limit: int) -> bool:
         return self._runs.disk.over(limit) <= 0
 
-    def make_room(self, held: set[ShardId]) -> bool:
-        """Deletes run files, those used least lately first, then shards that are not open here, until all
-        fits; returns False when it still does not.
+    def make_room(self, held: set[ShardId], by_use: Sequence[ShardId] = ()) -> bool:
+        """Deletes run files, those used least lately first, then shards that are not open here, in the order
+        of ``by_use``, until all fits; returns False when it still does not.
         """
         limit = self._runs.disk.limit()
         while not self._fits(limit):
             if not self._runs.evict(limit):
-                return self._drop_foreign_shards(held, limit)
+                return self._drop_foreign_shards(held, limit, by_use)
         return True
 
     def say_too_large(self) -> None:
@@ -150,8 +150,9 @@ class Promotion:
             self._runs.disk.limit(),
         )
 
-    def _drop_foreign_shards(self, held: set[ShardId], limit: int) -> bool:
-        for number in stored_shards(self._rocks):
+    def _drop_foreign_shards(self, held: set[ShardId], limit: int, by_use: Sequence[ShardId]) -> bool:
+        used = {number: at for at, number in enumerate(by_use)}
+        for number in sorted(stored_shards(self._rocks), key=lambda number: used.get(number, -1)):
             if number not in held:
                 self._store.drop(number)
                 if self._fits(limit):

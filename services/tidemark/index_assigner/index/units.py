@@ -91,6 +91,12 @@ class Units:
         self._of[number], self._numbers[unit] = unit, number
         return number
 
+    def by_use(self) -> list[ShardId]:
+        """All numbers, the one that was used least lately first. Of those that nobody has used since the
+        process began the order is that of their numbers, and they come first.
+        """
+        return list(self._of)
+
     def least_used(self, open_ones: Container[ShardId]) -> ShardId:
         """The number that was used least lately and is not in ``open_ones``."""
         return next(number for number in self._of if number not in open_ones)

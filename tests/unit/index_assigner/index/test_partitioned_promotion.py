@@ -183,3 +183,24 @@ def keys_of_lane(process: Process, unit: OpenShard) -> list[bytes]:
     mine = process.index._units.unit(unit.number)
     rows = [row for row in ROWS if (lane_of(row), row[0]) == (mine.lane, mine.partition_path)]
     return sorted(shard_bytes(unit.number) + key.encode() for _, key in rows)
+
+
+def test_a_full_disk_takes_the_unit_first_that_was_used_least_lately(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed units went in the order of their numbers, so the one that was closed last could be first."""
+    table = table_of(ROWS)
+    process = Process(table, tmp_path / "cache", units_max=LANES)
+    index = process.index
+    for path in ("eu", "us/ca", "eu", ""):
+        rows = {row: group for row, group in table.live.items() if row[0] == path}
+        assert process.ask(list(rows)) == rows
+    assert {index._units.unit(number).partition_path for number in index._open} == {""}
+    dropped: list[str] = []
+    monkeypatch.setattr(
+        index._store, "drop", lambda number: dropped.append(index._units.unit(number).partition_path)
+    )
+    monkeypatch.setattr(index._promotion, "_fits", lambda _: len(dropped) == 2 * LANES)
+    index._keep_to_disk_limit()
+    assert dropped == ["us/ca"] * LANES + ["eu"] * LANES
+    process.close()
