@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.table_files import existing_table, new_table, orders, write_config
 from tidemark.cli.main import main
-from tidemark.hudi_format.index_definitions import read_index_definitions
+from tidemark.hudi_format.index_definitions import read_index_definitions, write_index_definitions
 from tidemark.hudi_format.storage.local import LocalStorage
 
 
@@ -70,3 +70,23 @@ def test_adopting_a_table_puts_its_secondary_indexes_right(file: Path, capsys) -
     assert (index["partition"], index["missing"], index["extra"]) == ("secondary_index_by_at", 2, 1)
     assert main(["table", "adopt", "-c", str(file)]) == 0
     assert "secondary_index_by_at has exactly the entries of the rows" in capsys.readouterr().out
+
+
+def test_the_description_of_a_table_names_its_indexes(file: Path, capsys) -> None:
+    assert main(["index", "create", "-c", str(file), "by_at", "--column", "at"]) == 0
+    assert main(["index", "create", "-c", str(file), "--column-stats", "id,at"]) == 0
+    storage = LocalStorage(file.parent / "table")
+    definitions = read_index_definitions(storage)
+    other = {**definitions["secondary_index_by_at"], "sourceFields": ["id"]}
+    write_index_definitions(storage, {**definitions, "secondary_index_half": other})
+    capsys.readouterr()
+    assert main(["table", "describe", "-c", str(file), "--json"]) == 0
+    stats, by_at, half = json.loads(capsys.readouterr().out)["indexes"]
+    assert (stats["name"], stats["kind"], stats["in_use"]) == ("column_stats", "column_stats", True)
+    assert set(stats["columns"]) == {"id", "at"}
+    assert by_at == {"name": "by_at", "kind": "secondary_index", "columns": ["at"], "in_use": True}
+    assert half == {"name": "half", "kind": "secondary_index", "columns": ["id"], "in_use": False}
+    assert main(["table", "describe", "-c", str(file)]) == 0
+    lines = capsys.readouterr().out
+    assert "by_at: secondary_index of at\n" in lines
+    assert "half: secondary_index of id, not listed" in lines

@@ -193,6 +193,9 @@ def description_lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"ordering    {', '.join(document['ordering']) or 'order of arrival'}"
     indexes = ", ".join(document["metadata_partitions"])
     yield f"index       {_described_index(document)}; metadata table: {indexes}"
+    for index in document["indexes"]:
+        state = "" if index["in_use"] else ", not listed: it is being built, or its builder died"
+        yield f"            {index['name']}: {index['kind']} of {', '.join(index['columns'])}{state}"
     yield (
         f"files       {document['partitions']} partitions, {document['file_groups']} file groups, "
         f"{document['base_files']} base and {document['log_files']} log files in use; "

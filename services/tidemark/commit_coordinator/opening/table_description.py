@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tidemark.config import ConfiguredIndexKind, TableConfigFile
@@ -10,13 +10,17 @@ from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options, 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import (
+    RECORD_INDEX,
+    STATS_META_COLUMNS,
     IndexKind,
-    read_record_index_kind,
+    read_index_definitions,
+    record_index_kind,
 )
 from tidemark.hudi_format.metadata_table.missing_index import check_shards
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.schema import SchemaError
@@ -41,7 +45,8 @@ def describe_table(
     table = read_table_config(storage)
     snapshot = MetadataTableSnapshot.load(storage)
     slices = TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names())
-    holder, kind = read_lock(storage), read_record_index_kind(storage)
+    holder, definitions = read_lock(storage), read_index_definitions(storage)
+    kind = record_index_kind(definitions)
     why_not, wanted = _why_not(storage, snapshot, accepted), shards or snapshot.num_shards
     return {
         "name": table.name,
@@ -56,6 +61,7 @@ def describe_table(
         "index_kind": kind.value,
         "shards": len(snapshot.slices.get(RECORD_INDEX_PARTITION, ())),
         "index_partitions": len(layout_of(snapshot).shards) if kind is IndexKind.PARTITIONED else 0,
+        "indexes": _indexes(definitions, table.metadata_partitions),
         "partitions": len(snapshot.files.partitions),
         "file_groups": len(slices),
         "base_files": sum(slice_.base_file is not None for slice_ in slices),
@@ -82,6 +88,24 @@ def describe_configured(config: TableConfigFile, storage: Storage, shards: int) 
     return describe_table(storage, config.table.accept_properties, shards, archive_max)
 
 
+def _indexes(definitions: Mapping[str, Mapping[str, Any]], listed: Collection[str]) -> list[dict[str, Any]]:
+    """Those beside the record index, by name. ``listed``: the indexes that the table's properties list."""
+    return [
+        {
+            "name": name.removeprefix(SECONDARY_PREFIX),
+            "kind": str(definition.get("indexType", "")),
+            "columns": [
+                str(column)
+                for column in definition.get("sourceFields") or ()
+                if column not in STATS_META_COLUMNS
+            ],
+            "in_use": name in listed,
+        }
+        for name, definition in sorted(definitions.items())
+        if name != RECORD_INDEX
+    ]
+
+
 def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | None:
     commits = timeline.completed(Action.COMMIT, Action.DELTA_COMMIT)
     if not commits:
@@ -101,7 +125,7 @@ def _why_not(storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collec
     try:
         pending = [instant.requested for instant in snapshot.data_timeline.pending()]
         check_servable(storage, pending, accepted)
-        if read_record_index_kind(storage) is IndexKind.GLOBAL:
+        if record_index_kind(read_index_definitions(storage)) is IndexKind.GLOBAL:
             check_shards(snapshot.num_shards)
     except (UnsupportedTableError, SchemaError) as error:
         return str(error)
