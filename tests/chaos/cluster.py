@@ -87,7 +87,7 @@ class Cluster:
         self.table = places.get("table", folder) / TABLE
         self.state = places.get("state", folder) / "state"
         self.logs = folder / "logs"
-        self._table_type = table_type
+        self.table_type = table_type
         self._services = _table_services(compacts_at, separate) if services else {"enabled": False}
         self._writer = ("tests.chaos.local_writer",) if no_spark else ()
         (folder / "schema.avsc").write_text(json.dumps(SCHEMA))
@@ -220,7 +220,7 @@ class Cluster:
             "table": {
                 "name": TABLE,
                 "path": str(self.table),
-                "type": self._table_type,
+                "type": self.table_type,
                 "record_key": ["id"],
                 "partition": ["region"],
                 "ordering": "ts",

@@ -34,14 +34,14 @@ def files_due(table: Path, commits: Iterable[Commit]) -> set[str]:
     """Paths of those that have to be there. `commits`: epochs that were seen."""
     named = {name for commit in commits for name in commit.files}
     named |= named_by_writes(table)
-    for document in _documents(table, _DELETIONS):
+    for document in documents(table, _DELETIONS):
         named -= set(_deleted_files(document))
     return named
 
 
 def named_by_writes(table: Path, timeline: str = DATA_TIMELINE) -> set[str]:
     """Paths that completed writes of a timeline name, those of compactions and replacecommits too."""
-    return {name for document in _documents(table, _WRITES, timeline) for name in written_files(document)}
+    return {name for document in documents(table, _WRITES, timeline) for name in written_files(document)}
 
 
 def _deleted_files(document: Any) -> Iterator[str]:
@@ -51,7 +51,8 @@ def _deleted_files(document: Any) -> Iterator[str]:
             yield "/".join(filter(None, (partition, name.rpartition("/")[2])))
 
 
-def _documents(table: Path, actions: Collection[str], timeline: str = DATA_TIMELINE) -> Iterator[Any]:
+def documents(table: Path, actions: Collection[str], timeline: str = DATA_TIMELINE) -> Iterator[Any]:
+    """What the files of completed instants with these actions hold, active or archived."""
     for file in (table / timeline).iterdir():
         name = _COMPLETED.fullmatch(file.name)
         if name and name[1] in actions:

@@ -17,6 +17,7 @@ import psutil
 
 from tests.chaos.cluster import LEASE_S, WRITER
 from tests.chaos.cuts import CUTS
+from tests.chaos.dead_writes import is_pending, leave_dead_write
 from tests.chaos.seat import Seat
 from tests.chaos.stray_writer import StrayWriter
 from tests.chaos.world import Steps, World
@@ -260,6 +261,14 @@ def second_writer(world: World, _: str) -> Steps:
     second.end(60.0)
 
 
+def dead_write(world: World, _: str) -> Steps:
+    """Another engine's writer died long ago in the middle of a write: table services have to roll it back."""
+    table = world.cluster.table
+    instant = leave_dead_write(table, world.cluster.table_type)
+    world.dead_writes.add(instant)
+    yield world.until(f"the rollback of {instant}", lambda: not is_pending(table, instant), 180.0)
+
+
 FAULTS: Final[Mapping[str, Fault]] = {
     "kill": kill,
     "exit-at": exit_at,
@@ -279,6 +288,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "lose-state": lose_state,
     "lose-checkpoint": lose_checkpoint,
     "skew-clock": skew_clock,
+    "dead-write": dead_write,
 }
 
 

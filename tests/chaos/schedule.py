@@ -94,6 +94,13 @@ class Order:
         return self.target.partition(":")[2] if self.fault in ("exit-at", "freeze-at") else ""
 
     @property
+    def points(self) -> list[str]:
+        """Each failpoint: one life after the other may end at several, and tasks have some of their own."""
+        if self.fault == "first-attempts-fail":
+            return [self.target]
+        return list(filter(None, self.point.split(",")))
+
+    @property
     def kind(self) -> tuple[str, ...]:
         """Alike for what differs only in which assigner, in the failpoint, or in what is cut off: one of
         each kind is every fault on every role, each way of a cut, each way of a clock.
@@ -112,6 +119,8 @@ class Order:
 
 
 Step = tuple[Order, ...]
+# Never while the table's disk is full: the files of that writer need room.
+_DEAD_WRITE: Final = Order("dead-write", _ANYTHING)
 
 
 def catalogue(
@@ -147,6 +156,7 @@ def catalogue(
     orders += [Order("damage-cache", name) for name in ASSIGNERS]
     orders += [Order("lose-state", name) for name in (*ASSIGNERS, WRITER)]
     if services:
+        orders.append(_DEAD_WRITE)
         orders += [Order("exit-at", f"{COORDINATOR}:{point}") for point in _SERVICE_POINTS]
         orders += [Order("freeze-coordinator-at", point) for point in _SERVICE_POINTS]
         orders += _faults_of_merges(separate)
@@ -249,7 +259,7 @@ def more(random: Random, disks: Collection[str]) -> list[Step]:
             Order("freeze-at", f"assigner-2:{random.choice(_ASSIGNER_POINTS)}"),
             Order("second-writer"),
         ),
-        (Order("kill-spark", "workers"), Order("damage-cache", "assigner-1")),
+        (Order("kill-spark", "workers"), Order("damage-cache", "assigner-1"), _DEAD_WRITE),
         (Order("cut", f"assigner-2>kafka:{random.choice(_CUTS)}"), Order("cut", "writer>kafka:requests")),
         (
             Order("cut", f"coordinator>kafka:{random.choice(_CUTS)}"),

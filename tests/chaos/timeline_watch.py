@@ -26,10 +26,10 @@ from tests.chaos.archived import ArchivedInstant, archive_version, archived
 
 _NAME: Final = re.compile(r"(\d{17})_(\d{17})\.(commit|deltacommit)")
 DATA_TIMELINE: Final = ".hoodie/timeline"
-_METADATA: Final = ".hoodie/metadata/.hoodie/timeline"
+METADATA_TIMELINE: Final = ".hoodie/metadata/.hoodie/timeline"
 _POSITIONS: Final = ("tidemark.keyed_offsets", "tidemark.source_offsets")
 _WRITES: Final = ("commit", "deltacommit")
-_COMPACTION: Final = "COMPACT"
+COMPACTION: Final = "COMPACT"
 _REPAIR: Final = "tidemark-repair"
 """What the commit of `tidemark index repair` has in its extra metadata: it has no rows, and is no epoch."""
 _EVERY_S: Final = 0.25
@@ -168,7 +168,7 @@ class TimelineWatch:
     """A thread that looks all the time. `failures` holds what was found wrong."""
 
     def __init__(self, table: Path) -> None:
-        self._data, self._metadata = _Writes(table, DATA_TIMELINE), _Writes(table, _METADATA)
+        self._data, self._metadata = _Writes(table, DATA_TIMELINE), _Writes(table, METADATA_TIMELINE)
         self._commits: list[Commit] = []
         self._seen: set[str] = set()
         self._compactions: set[str] = set()
@@ -222,7 +222,7 @@ class TimelineWatch:
             for instant in sorted(new, key=now.__getitem__):
                 document = self._data.document(instant)
                 # One whose plan is on the timeline is not among them.
-                if document.get("operationType") == _COMPACTION:
+                if document.get("operationType") == COMPACTION:
                     self._compactions.add(instant)
                     continue
                 self._seen.add(instant)

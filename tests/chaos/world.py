@@ -26,7 +26,9 @@ Steps = Iterator[Until]
 
 @dataclass
 class World:
-    """`patience` multiplies deadlines, `input_ends` says where the input topic ends now."""
+    """`patience` multiplies deadlines, `input_ends` says where the input topic ends now. `dead_writes`: the
+    instants that another engine's writers left, who died.
+    """
 
     cluster: Cluster
     timeline: TimelineWatch
@@ -34,7 +36,7 @@ class World:
     patience: float
     input_ends: Callable[[], dict[int, int]]
     disks: Mapping[str, SmallDisk] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    dead_writes: set[str] = field(default_factory=set)
 
     def until(self, what: str, holds: Callable[[], bool], timeout_s: float = 90.0) -> Until:
         return Until(what, timeout_s * self.patience, holds)
