@@ -140,7 +140,7 @@ simulate: setup ## 100 000 simulated worlds, hours; SIMULATE_ARGS="--first 5000 
 index-campaign: setup ## The assigner's cache under kills, losses of power, damaged files, for CAMPAIGN_S=300 seconds
 	TIDEMARK_INDEX_CAMPAIGN_S=$(or $(CAMPAIGN_S),300) $(PY) -m pytest tests/unit/index_assigner/index/test_runs_model.py -n 0
 
-chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minutes 10 --seed 7" (python -m tests.chaos --help)
+chaos: setup jars-interop ## The long kill campaign, an hour, the kinds of index in turn; CHAOS_ARGS="--minutes 10 --seed 7 --services --secondary remade" (python -m tests.chaos --help)
 	$(PY) -m tests.chaos --spark $(CHAOS_ARGS)
 
 soak: setup ## Does anything grow? 5 000 records/s for 15 minutes; SOAK_ARGS="--minutes 60" (docs/soak.md)

@@ -7,15 +7,17 @@ import shutil
 import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from tests.chaos.campaign import ChaosError, Round, Settings
+from tests.chaos.campaign import ChaosError, Round
 from tests.chaos.faults import FAULTS
 from tests.chaos.index_commands import NONE, SECONDARY
+from tests.chaos.index_kinds import PARTITIONED, RECORD_INDEX, kind_of, kind_of_round
 from tests.chaos.schedule import Step, catalogue, endless, once
+from tests.chaos.settings import Settings
+from tests.chaos.tally import Tally
 
 TABLE_TYPES = ("merge_on_read", "copy_on_write")
 
@@ -25,7 +27,8 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def options() -> argparse.Namespace:
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """`arguments`: those of the command line where they are left out."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="no step begins after this (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="of schedule and records (default 1)")
@@ -40,13 +43,19 @@ def options() -> argparse.Namespace:
     parser.add_argument("--points", default="", help="only failpoints whose names contain this")
     parser.add_argument("--table-type", choices=TABLE_TYPES, help="always this (default: in turn)")
     parser.add_argument(
-        "--index", choices=("global", "partitioned"), default="global", help="kind of the record index"
+        "--index",
+        choices=RECORD_INDEX,
+        help="always this kind of record index. Without this and --secondary the kinds of index take turns "
+        "over five rounds: a secondary index that is remade, a partitioned record index, a secondary index "
+        "that is kept, one that is remade, column stats alone. Table types change every round, every third "
+        "has three brokers, `services serve` comes within four: five has no divisor in common with these, so "
+        "each kind meets each of them",
     )
     parser.add_argument(
         "--secondary",
         choices=SECONDARY,
-        default=NONE,
-        help="a secondary index that epochs keep, or that is dropped, made and repaired all the time",
+        help="always no secondary index, one that epochs keep, or one that is dropped, made and repaired all "
+        "the time; with a global record index",
     )
     parser.add_argument("--brokers", type=int, choices=(1, 3), help="always as many (default: every third 3)")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
@@ -62,8 +71,8 @@ def options() -> argparse.Namespace:
         "--separate", action="store_true", help="with --services: in a process of their own in each round"
     )
     parser.add_argument("--dir", type=Path, default=Path("chaos"), help="where tables and logs go (./chaos)")
-    chosen = parser.parse_args()
-    if chosen.secondary != NONE and chosen.index == "partitioned":
+    chosen = parser.parse_args(arguments)
+    if chosen.secondary not in (None, NONE) and chosen.index == PARTITIONED:
         parser.error("--secondary: a table with a partitioned record index can have none")
     if chosen.separate and not chosen.services:
         parser.error("--separate: only with --services")
@@ -75,43 +84,45 @@ def main() -> int:
     chosen = options()
     # As Ctrl-C does: processes and mounts of the round go first.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    end_s = time.monotonic() + chosen.minutes * 60
-    plan = Plan(chosen, end_s)
-    total: Counter[str] = Counter()
-    ends: Counter[str] = Counter()
+    began_s = time.monotonic()
+    plan = Plan(chosen, began_s + chosen.minutes * 60)
+    total = Tally()
     number = 0
     while not plan.is_over():
         number += 1
-        nodes = chosen.brokers or (1 if chosen.each_kind_once or number % 3 else 3)
-        folder = chosen.dir.absolute() / f"round-{number}"
-        shutil.rmtree(folder, ignore_errors=True)
-        seed = chosen.seed + number - 1
-        settings = Settings(
-            folder,
-            seed,
-            chosen.table_type or TABLE_TYPES[number % 2],
-            nodes,
-            chosen.patience,
-            chosen.rate,
-            hudi_on_spark=chosen.spark,
-            no_spark=chosen.no_spark,
-            services=chosen.services,
-            index=chosen.index,
-            secondary=chosen.secondary,
-            separate=chosen.separate or _runs_apart(chosen, number),
-        )
-        apart = ", services serve" if settings.separate else ""
-        say(f"== round {number}: seed {seed}, {settings.table_type}, {nodes} brokers{apart}, in {folder}")
+        settings = _settings(chosen, number)
+        shutil.rmtree(settings.folder, ignore_errors=True)
+        say(f"== round {number}: seed {settings.seed}, {settings.table}, in {settings.folder}")
         try:
-            total += one_round(settings, plan, ends)
+            one_round(settings, plan, total)
         except ChaosError as error:
-            say(f"FAILED: {error}\nagain: python -m tests.chaos --seed {seed} (and the same options)")
-            say(f"faults before it: {dict(total)}")
+            say(f"FAILED: {error}\nagain: python -m tests.chaos {settings.options} (and the other options)")
+            say("before it:\n" + "\n".join(total.lines()))
             return 1
-        shutil.rmtree(folder, ignore_errors=True)
-    say(f"== {number} rounds, {sum(total.values())} faults, every check held: {dict(total)}")
-    say(f"ends that nobody provoked: {dict(ends) or 'none'}")
+        shutil.rmtree(settings.folder, ignore_errors=True)
+    say(f"== {number} rounds, {sum(total.faults.values())} faults, every check held")
+    say("\n".join(total.lines()))
+    if never := total.never_ended(time.monotonic() - began_s, chosen.patience):
+        say(f"FAILED: no action of these table services ended, which were due: {', '.join(never)}")
+        return 1
     return 0
+
+
+def _settings(chosen: argparse.Namespace, number: int) -> Settings:
+    """Of a round, from 1 on."""
+    return Settings(
+        chosen.dir.absolute() / f"round-{number}",
+        chosen.seed + number - 1,
+        chosen.table_type or TABLE_TYPES[number % 2],
+        chosen.brokers or (1 if chosen.each_kind_once or number % 3 else 3),
+        chosen.patience,
+        chosen.rate,
+        hudi_on_spark=chosen.spark,
+        no_spark=chosen.no_spark,
+        services=chosen.services,
+        separate=chosen.separate or _runs_apart(chosen, number),
+        index=kind_of(chosen.index, chosen.secondary) or kind_of_round(number),
+    )
 
 
 def _runs_apart(chosen: argparse.Namespace, number: int) -> bool:
@@ -145,6 +156,8 @@ class Plan:
             if (not only or order.fault in only) and self._chosen.points in order.point
         ]
         random = Random(settings.seed)
+        if not orders:
+            raise ChaosError("these options leave no fault")
         if self._chosen.each_kind_once and self._once is None:
             self._once = list(once(random, orders))
         rest = endless(random, orders)
@@ -154,8 +167,9 @@ class Plan:
             yield self._once.pop(0) if self._once is not None else next(rest)
 
 
-def one_round(settings: Settings, plan: Plan, ends: Counter[str]) -> Counter[str]:
-    """The faults that were done, by kind."""
+def one_round(settings: Settings, plan: Plan, total: Tally) -> None:
+    """Adds what was done to `total`."""
+    began_s = time.monotonic()
     with Round(settings, say) as world:
         for step in plan.steps(world, settings):
             world.run(step)
@@ -163,8 +177,7 @@ def one_round(settings: Settings, plan: Plan, ends: Counter[str]) -> Counter[str
         for role, found in world.exits().items():
             for what, count in found.items():
                 say(f"ended unprovoked: {role} {count} x {what}")
-                ends[f"{role} {what}"] += count
-        return world.counts
+        total.add(world, settings, time.monotonic() - began_s)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,25 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from tests.chaos import end_checks
-from tests.chaos.cluster import COMPACTS_AT, INPUT, LANES, PARTITIONS, SHARDS, Cluster
+from tests.chaos.cluster import INPUT, LANES, PARTITIONS, SHARDS, Cluster
 from tests.chaos.disks import BALLAST, SmallDisk, small_disks
 from tests.chaos.endings import end_all
 from tests.chaos.events import Feeder, InputReader
 from tests.chaos.faults import FAULTS
 from tests.chaos.identities import identified
-from tests.chaos.index_commands import COMMANDS_END_S, NONE, IndexCommands
+from tests.chaos.index_commands import COMMANDS_END_S, IndexCommands
 from tests.chaos.index_entries import check_indexes
 from tests.chaos.lane_history import InputHistory
 from tests.chaos.memory_watch import MemoryWatch
 from tests.chaos.schedule import Order, Step
+from tests.chaos.service_counts import ended_services
+from tests.chaos.settings import Settings
 from tests.chaos.spark_reader import SparkReader
 from tests.chaos.stand_still import told_now
 from tests.chaos.table_views import TableViews, read_identified, read_rows
@@ -52,34 +53,6 @@ class ChaosError(AssertionError):
     """The campaign found something."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """`patience` multiplies every deadline; `rate`: input records a second on `keys` keys; `rest`: how many
-    times as long as a view took hudi-rs rests before the next; `compacts_at`, `separate`: as in `Cluster`.
-    """
-
-    folder: Path
-    seed: int
-    table_type: str = "merge_on_read"
-    nodes: int = 1
-    patience: float = 1.0
-    rate: float = 120.0
-    keys: int = 250
-    hudi_on_spark: bool = False
-    no_spark: bool = False
-    services: bool = False
-    compacts_at: int = COMPACTS_AT
-    separate: bool = False
-    rest: float = 1.0
-    index: str = "global"
-    secondary: str = NONE
-
-    @property
-    def by_partition(self) -> bool:
-        """Rows are known by partition and key."""
-        return self.index == "partitioned"
-
-
 class Round:
     """A context manager for one thread: enter, `run` steps, `finish`."""
 
@@ -97,7 +70,7 @@ class Round:
                 places,
                 settings.no_spark,
                 settings.services,
-                settings.index,
+                settings.index.record_index,
                 settings.compacts_at,
                 settings.separate,
             )
@@ -107,10 +80,12 @@ class Round:
         self.timeline = TimelineWatch(self.cluster.table)
         self.memory = MemoryWatch(self.cluster.pids)
         table, log = self.cluster.table, self.cluster.logs / "index-commands.log"
-        dice = (settings.seed, settings.patience)
-        self.secondary = IndexCommands(settings.secondary, table, self.cluster.admin_config, log, *dice)
+        dice = (settings.seed, settings.patience, settings.index_kills)
+        self.secondary = IndexCommands(settings.index.secondary, table, self.cluster.admin_config, log, *dice)
         self.history = InputHistory(SHARDS, LANES)
         self.counts: Counter[str] = Counter()
+        self.points: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
         self.spark_views: list[TableViews] = []
         self._spark: SparkReader | None = None
 
@@ -213,6 +188,7 @@ class Round:
         except Exception as error:
             raise self._failure(_told(error)) from error
         self.counts.update(order.fault for order in step)
+        self.points.update(f"{order.fault} {point}" for order in step for point in order.points)
         self._say(
             f"[{self._age()}]   whole again after {time.monotonic() - began_s:.0f} s; epoch "
             f"{self.timeline.epoch}, {self.views.views} views judged ({self.views.exact} exactly)"
@@ -303,6 +279,8 @@ class Round:
         codes = self.cluster.stop()
         self._none("stop", (f"{name} ended with {code}" for name, code in codes.items() if code))
         self._none("files", end_checks.check_files(table, self.timeline.commits))
+        if self._settings.services:
+            self.ended = ended_services(table, self._world.dead_writes)
 
     def _is_whole(self) -> bool:
         status = self.cluster.status()
@@ -339,6 +317,11 @@ class Round:
 
     # -- telling
 
+    @property
+    def dead_writes(self) -> Collection[str]:
+        """Instants of another engine's dead writers."""
+        return self._world.dead_writes
+
     def exits(self) -> Mapping[str, Counter[str]]:
         """Ends that nobody provoked, by service: what they said last."""
         found: dict[str, Counter[str]] = {}
@@ -355,6 +338,7 @@ class Round:
             f"{self.views.views} views "
             f"({self.views.exact} exactly, the longest {self.views.longest_s:.1f} s), "
             + "".join(f"{views.views} by Hudi on Spark, " for views in self.spark_views)
+            + (f"services {dict(sorted(self.ended.items()))}, " if self._settings.services else "")
             + f"{sum(self.counts.values())} faults, peak MiB {dict(sorted(self.memory.peak_mib.items()))}"
         )
 
@@ -365,8 +349,7 @@ class Round:
         )
         exits = "".join(f"\n  {role}: {dict(found)}" for role, found in self.exits().items())
         return ChaosError(
-            f"{what}\nseed {settings.seed}, {settings.table_type}, {settings.nodes} brokers, "
-            f"{'services serve, ' * settings.separate}after {self._age()}; steps:\n{steps}\n"
+            f"{what}\nseed {settings.seed}, {settings.table}, after {self._age()}; steps:\n{steps}\n"
             f"ends that nobody provoked:{exits or ' none'}\n{told_now(self.cluster, self.timeline.epoch)}\n"
             f"left in {settings.folder}"
         )

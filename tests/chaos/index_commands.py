@@ -6,12 +6,14 @@ after a part of the time that the last whole one took. The same command is run a
 ended by itself. Each repair has to find nothing wrong: what is between two of them epochs wrote.
 
 The first command is run until one was killed: the lock of a coordinator that died may turn it away before its
-step, and a short round has no other.
+step, and a short round has no other. A round that is to be short kills only so many: nothing is committed
+while the lock of a dead command is waited for.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -112,14 +114,15 @@ class IndexCommands:
         log: Path,
         seed: int,
         patience: float,
+        kills: float = math.inf,
         clock: Clock | None = None,
     ) -> None:
         """`kind`: one of `SECONDARY`. `config`: makes the file that commands are given, `log`: where their
-        output goes.
+        output goes. `kills`: how many commands are killed at the most, one at least.
         """
         self._clock = clock or SystemClock()
         self._kind, self._table, self._make_config, self._log = kind, table, config, log
-        self._random, self._patience = Random(seed), patience
+        self._random, self._patience, self._most_kills = Random(seed), patience, kills
         self._last_s = _FIRST_S
         self._is_last, self._abandoned = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="index commands", daemon=True)
@@ -193,10 +196,13 @@ class IndexCommands:
         if not self.killed:
             self._kill_first(command)
             kills = 1
-        while kills < _KILLS_IN_A_ROW and self._random.random() < 0.5 and not self._is_last.is_set():
+        while kills < _KILLS_IN_A_ROW and self._may_kill() and self._random.random() < 0.5:
             self._die(command, next_death(self._random, command.verb, self._last_s))
             kills += 1
         self._whole(command)
+
+    def _may_kill(self) -> bool:
+        return self.killed.total() < self._most_kills and not self._is_last.is_set()
 
     def _kill_first(self, command: Command) -> None:
         """At a step, if it has one. It is run again while it ends with an error, for as long as a command may

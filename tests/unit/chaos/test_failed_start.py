@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.chaos import campaign
-from tests.chaos.campaign import ChaosError, Round, Settings
+from tests.chaos.campaign import ChaosError, Round
+from tests.chaos.settings import Settings
 
 WHY = "Kafka does not start"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -67,9 +68,17 @@ class Scripted(IndexCommands):
     during which the round comes to its end, or is given up.
     """
 
-    def __init__(self, kind: str, table: Path, *ends: End, stop_at: int = 1, abandon_at: int = 0) -> None:
+    def __init__(
+        self,
+        kind: str,
+        table: Path,
+        *ends: End,
+        stop_at: int = 1,
+        abandon_at: int = 0,
+        kills: float = math.inf,
+    ) -> None:
         self.clock = ManualClock()
-        super().__init__(kind, table, lambda: table / "config", table / "log", 1, 1.0, self.clock)
+        super().__init__(kind, table, lambda: table / "config", table / "log", 1, 1.0, kills, self.clock)
         self._ends, self._stop_at, self._abandon_at = [*ends], stop_at, abandon_at
         self.ran: list[tuple[str, str]] = []
 
@@ -213,6 +222,19 @@ def test_a_short_round_kills_its_first_command_although_the_lock_is_held_at_firs
     assert places[0]
     assert places == [places[0]] * 3 + [""] * 2
     assert "no command of the secondary index was killed" not in remade.check({})
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_round_that_is_to_be_short_kills_only_so_many_commands(tmp_path: Path, most: int):
+    make(tmp_path, "ts", f",{INDEX}")
+    answer = End(0, json.dumps({"missing": 0, "extra": 0, "anew": False}))
+    deaths = []
+    for kills in (most, math.inf):
+        remade = Scripted(REMADE, tmp_path, DIED, DIED, answer, stop_at=60, kills=kills)
+        remade._run()
+        assert remade.failures == []
+        deaths.append(sum(bool(place) for _, place in remade.ran))
+    assert deaths[0] <= most < deaths[1]
 
 
 def test_a_command_for_which_the_lock_is_held_for_ever_fails_the_round(tmp_path: Path):
