@@ -80,7 +80,7 @@ class Round:
         self.timeline = TimelineWatch(self.cluster.table)
         self.memory = MemoryWatch(self.cluster.pids)
         table, log = self.cluster.table, self.cluster.logs / "index-commands.log"
-        dice = (settings.seed, settings.patience, settings.index_kills)
+        dice = (settings.seed, settings.patience, settings.index_kills, settings.rest)
         self.secondary = IndexCommands(settings.index.secondary, table, self.cluster.admin_config, log, *dice)
         self.history = InputHistory(SHARDS, LANES)
         self.counts: Counter[str] = Counter()

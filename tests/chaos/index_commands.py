@@ -115,14 +115,17 @@ class IndexCommands:
         seed: int,
         patience: float,
         kills: float = math.inf,
+        rest: float = 1.0,
         clock: Clock | None = None,
     ) -> None:
         """`kind`: one of `SECONDARY`. `config`: makes the file that commands are given, `log`: where their
-        output goes. `kills`: how many commands are killed at the most, one at least.
+        output goes. `kills`: how many commands are killed at the most, one at least. `rest` multiplies the
+        pauses between them.
         """
         self._clock = clock or SystemClock()
         self._kind, self._table, self._make_config, self._log = kind, table, config, log
         self._random, self._patience, self._most_kills = Random(seed), patience, kills
+        self._shortest_s, self._longest_s = (rest * seconds for seconds in _REST_S)
         self._last_s = _FIRST_S
         self._is_last, self._abandoned = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="index commands", daemon=True)
@@ -183,7 +186,7 @@ class IndexCommands:
                 return
             while not self._is_last.is_set():
                 self._one(next_command(self._random, self._table))
-                self._pause(self._is_last, self._random.uniform(*_REST_S))
+                self._pause(self._is_last, self._random.uniform(self._shortest_s, self._longest_s))
             index = kept_index(self._table)
             if index is None or not index.is_listed:
                 self._whole(Command("create", index.column if index else self._random.choice(_COLUMNS)))

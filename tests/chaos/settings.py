@@ -13,8 +13,8 @@ from tests.chaos.index_kinds import PARTITIONED, PLAIN, IndexKind
 @dataclass(frozen=True)
 class Settings:
     """`patience` multiplies every deadline; `rate`: input records a second on `keys` keys; `rest`: how many
-    times as long as a view took hudi-rs rests before the next; `compacts_at`, `separate`: as in `Cluster`;
-    `index_kills`: as in `IndexCommands`.
+    times as long as a view took hudi-rs rests before the next, and as usual index commands do; `compacts_at`,
+    `separate`: as in `Cluster`; `index_kills`: as in `IndexCommands`.
     """
 
     folder: Path

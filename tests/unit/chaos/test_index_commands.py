@@ -76,9 +76,11 @@ class Scripted(IndexCommands):
         stop_at: int = 1,
         abandon_at: int = 0,
         kills: float = math.inf,
+        rest: float = 1.0,
     ) -> None:
         self.clock = ManualClock()
-        super().__init__(kind, table, lambda: table / "config", table / "log", 1, 1.0, kills, self.clock)
+        paths = (table, lambda: table / "config", table / "log")
+        super().__init__(kind, *paths, 1, 1.0, kills, rest, self.clock)
         self._ends, self._stop_at, self._abandon_at = [*ends], stop_at, abandon_at
         self.ran: list[tuple[str, str]] = []
 
@@ -235,6 +237,20 @@ def test_a_round_that_is_to_be_short_kills_only_so_many_commands(tmp_path: Path,
         assert remade.failures == []
         deaths.append(sum(bool(place) for _, place in remade.ran))
     assert deaths[0] <= most < deaths[1]
+
+
+def test_pauses_between_commands_are_as_long_as_the_round_says(tmp_path: Path):
+    make(tmp_path, "ts", f",{INDEX}")
+    answer = End(0, json.dumps({"missing": 0, "extra": 0, "anew": False}))
+    took_s = []
+    for rest in (0.0, 1.0, 4.0):
+        remade = Scripted(REMADE, tmp_path, DIED, answer, stop_at=60, kills=1, rest=rest)
+        remade._run()
+        took_s.append(remade.clock.monotonic_s())
+    commands_s, with_pauses_s, with_longer_ones_s = took_s
+    assert with_pauses_s > commands_s
+    longer_s = with_longer_ones_s - commands_s
+    assert longer_s == pytest.approx(4 * (with_pauses_s - commands_s), rel=0.05)
 
 
 def test_a_command_for_which_the_lock_is_held_for_ever_fails_the_round(tmp_path: Path):
