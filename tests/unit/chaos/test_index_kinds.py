@@ -66,6 +66,7 @@ def test_a_seed_draws_a_kind_and_a_name_takes_one():
     drawn = [drawn_kind(None, seed) for seed in range(100)]
     assert drawn == [drawn_kind("", seed) for seed in range(100)]
     assert set(drawn) == set(KINDS)
+    assert 35 < drawn.count(PLAIN) < 65, "it takes the least time"
     assert {drawn_kind("plain", seed) for seed in range(20)} == {PLAIN}
     with pytest.raises(KeyError, match="nonsense"):
         drawn_kind("nonsense", 1)
