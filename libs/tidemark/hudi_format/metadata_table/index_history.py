@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.bootstrap import INITIAL_TOKEN
 from tidemark.hudi_format.metadata_table.index_writes import (
     WRITING_ACTIONS,
     Files,
@@ -78,7 +79,7 @@ class IndexHistory:
             and (is_bootstrap_instant(parsed.instant) or self._completion(parsed.instant) < completion)
         }
         begin = max(bases, default="")
-        if not begin and not any(is_bootstrap_instant(instant_of(name)) for name in names):
+        if not begin and not any(_begins_group(name) for name in names):
             return None
         since = max(begin, self._build)
         for files in self._read(self._completed_between(since, completion)).values():
@@ -175,6 +176,15 @@ def _contents(
 def _may_build(content: bytes, where: str) -> bool:
     partitions = decode_commit_metadata(content, where).write_stats.keys() if content else ()
     return not partitions or RECORD_INDEX_PARTITION in partitions
+
+
+def _begins_group(name: str) -> bool:
+    """Whether a file group begins with this file: one that was written when the index was built or, where the
+    index is divided by data partition, by the commit that first wrote the partition.
+    """
+    parsed = parse_data_file(name)
+    is_first_log = isinstance(parsed, LogFileName) and parsed.write_token == INITIAL_TOKEN
+    return is_first_log or is_bootstrap_instant(instant_of(name))
 
 
 def _by_group(storage: Storage) -> Files:
