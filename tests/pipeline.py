@@ -30,6 +30,7 @@ from tidemark.stream_runtime.platform import child
 
 STOP_ORDER: Final = ("services", "assigner", "writer", "coordinator")
 READY_S: Final = 180.0
+ANSWER_S: Final = 120.0
 FLUSH_MS: Final = 240_000
 _GRACE_S: Final = 120.0
 _COMMAND_S: Final = 300.0
@@ -189,7 +190,7 @@ class Pipeline:
         return self._admin
 
     def status(self) -> dict[str, Any]:
-        return self.admin.status()
+        return self.admin.status(ANSWER_S)
 
     def command(
         self, *arguments: str, config: Path | None = None, prefix: Sequence[str] = ()

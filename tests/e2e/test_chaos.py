@@ -49,7 +49,7 @@ def test_every_failpoint_and_the_rest_of_the_faults_leave_whole_commits_alone(tm
     settings = Settings(
         tmp_path,
         SEED,
-        patience=2.0,
+        patience=4.0,
         rest=4.0,
         services=True,
         compacts_at=COMPACTS_AT,

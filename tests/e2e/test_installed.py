@@ -170,7 +170,7 @@ def test_the_command_says_its_version_and_doctor_finds_what_it_needs(
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert run([str(installed.tidemark), "--version"], tmp_path).split() == ["tidemark", version]
     assert installed.wheel.name.startswith(f"tidemark-{version}-")
-    told = json.loads(run([str(installed.tidemark), "doctor", "--json"], tmp_path))
+    told = json.loads(run([str(installed.tidemark), "doctor", "--timeout", "120s", "--json"], tmp_path))
     assert told["healthy"], told
     assert list(tmp_path.iterdir()) == []
 

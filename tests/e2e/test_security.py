@@ -264,14 +264,14 @@ def test_roles_hold_for_the_command_line(running: SecuredRun) -> None:
 
 def test_wrong_password_is_an_error_that_shows_none(running: SecuredRun) -> None:
     wrong = f"{running.secrets.kafka}x"
-    done = running.cli("doctor", KAFKA_PASSWORD=wrong)
+    done = running.cli("doctor", "--timeout", "120s", KAFKA_PASSWORD=wrong)
     assert re.search(r"kafka +fails .*check .*sasl.username, sasl.password", done.stdout), done.stdout
     assert wrong not in done.stdout + done.stderr
 
 
 def test_a_user_without_rights_is_told_which_it_lacks(running: SecuredRun) -> None:
     """What rests on a right fails with what to grant; nothing is taken for missing that is only hidden."""
-    done = running.cli("doctor", "--json", code=1, KAFKA_USER=STRANGER)
+    done = running.cli("doctor", "--timeout", "120s", "--json", code=1, KAFKA_USER=STRANGER)
     found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
     assert found["kafka"]["status"] == "ok"
     for name, right in (

@@ -16,7 +16,7 @@ from tidemark.stream_writer.table_services.bins import BinReport, MergeFailed, d
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 from tidemark.stream_writer.worker_context import WorkerContext
 
-_MEET_S: Final = 240.0
+_MEET_S: Final = 600.0
 
 
 def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:

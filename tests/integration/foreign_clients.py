@@ -32,6 +32,7 @@ GRPCURL_MODULE: Final = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"
 _BUILD: Final = ("install", "-gcflags=all=-N -l", "-ldflags=-s -w")
 _BUILD_S: Final = 300.0
 _CALL_S: Final = 120.0
+_DEADLINE_EXCEEDED: Final = 4
 _UNDERSCORE: Final = re.compile(r"(?<=[a-z])_([a-z])")
 _SHELL: Final = re.compile(r"^```sh$(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -108,6 +109,9 @@ class Grpcurl:
         messages = [_camel(each) for each in _documents(done.stdout)]
         if done.returncode == 0:
             return Answer(0, messages)
+        if "{" not in done.stderr and "deadline" in done.stderr.lower():
+            # Its deadline came before it had a connection.
+            return Answer(_DEADLINE_EXCEEDED, messages, done.stderr)
         error = json.loads(done.stderr[done.stderr.index("{") :])
         return Answer(error["code"], messages, error["message"], _by_type(_camel(error.get("details", []))))
 

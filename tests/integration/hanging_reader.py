@@ -21,9 +21,9 @@ from tidemark.stream_runtime.kafka.ports import Message
 
 MODULE: Final = "tests.integration.hanging_reader"
 MARK: Final = b"never-ends"
-DECODE_S: Final = 12.0
+DECODE_S: Final = 20.0
 """Of all lanes' batches together; without the mark they take a fraction of a second."""
-SILENT_S: Final = 20.0
+SILENT_S: Final = 40.0
 """Of the child, which takes some seconds until it says its first word."""
 _FOR_EVER_S: Final = 3_600
 

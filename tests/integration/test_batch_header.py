@@ -15,7 +15,7 @@ import pytest
 from tests.certificates import Authority
 from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
 from tests.secured_kafka import Grant, SecuredKafka
-from tidemark.stream_runtime.kafka.confluent import batch_probe
+from tidemark.stream_runtime.kafka.confluent import batch_header, batch_probe
 from tidemark.stream_runtime.kafka.confluent.batch_header import (
     BatchOffsets,
     HeaderUnavailableError,
@@ -33,6 +33,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 RECORDS = 100_000
 MEMORY = 64 << 20
 GOOD = batch([RawRecord(b"good")])
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy broker may need longer for an answer than an assigner waits."""
+    monkeypatch.setattr(batch_header, "_TIMEOUT_S", 120.0)
 
 
 def made_topic(

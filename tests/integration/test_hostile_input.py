@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_RECORDS", "10000"))
 BATCH: Final = 100
+STOPPED_S: Final = 900.0
 PAIRED_EVERY: Final = 8
 """Bad records between good ones take a multiple of the time of bad ones beside each other."""
 BOMB_BYTES: Final = 48 << 20
@@ -257,8 +258,9 @@ def test_a_batch_that_unpacks_to_more_than_there_is_memory_stops_its_lane_alone(
     table.send(0, batch([table.good()]))
     offset = table.send(0, bomb)
     table.send(0, batch([table.good()]))
-    deaths = 0
+    deaths, until_s = 0, time.monotonic() + STOPPED_S
     while not table.stopped():
+        assert time.monotonic() < until_s, log("assigner")
         if pipeline._processes["assigner"].poll() is None:
             time.sleep(0.2)
             continue

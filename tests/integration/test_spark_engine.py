@@ -51,6 +51,7 @@ from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSuc
 pytestmark = pytest.mark.spark
 
 RUNNER = "tests.integration.engine_runners:run_task"
+_RESULT_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_sparks_page_says_what_a_job_is(engine: SparkEngine) -> None:
     engine.describe(text)
     _run(engine, {"do": "echo"}, {"do": "echo"})
     store = engine.session.sparkContext._jsc.sc().statusStore()
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + _RESULT_S
     described: set[str] = set()
     # Spark's store learns of a job a moment after it has ended.
     while f"Some({text})" not in described:
@@ -188,10 +189,10 @@ def test_bins_of_table_services_run_beside_the_job_of_an_epoch(engine: SparkEngi
         epoch = pool.submit(
             _run, engine, {"do": "meet", "mine": str(tmp_path / "mine"), "others": str(release)}
         )
-        (data,) = pool.submit(engine.run_bins, [_bin(tmp_path)]).result(60)
+        (data,) = pool.submit(engine.run_bins, [_bin(tmp_path)]).result(_RESULT_S)
         assert not epoch.done()
         release.touch()
-        assert _only(epoch.result(60)).write_stats == (b"met",)
+        assert _only(epoch.result(_RESULT_S)).write_stats == (b"met",)
     (failed,) = decode_report(data).failures
     assert (failed.ordinal, failed.error) == (0, "FencedOutError"), failed
 
@@ -205,7 +206,7 @@ def test_an_epoch_finds_all_its_slots_beside_a_merge(
     merges, here, there = (tmp_path / name for name in ("merges", "here", "there"))
     with concurrent.futures.ThreadPoolExecutor() as pool:
         bins = pool.submit(engine.run_bins, [_bin(tmp_path)])
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + _RESULT_S
         while not merges.exists():
             assert time.monotonic() < end_s
             time.sleep(0.02)
@@ -218,24 +219,33 @@ def test_an_epoch_finds_all_its_slots_beside_a_merge(
             assert not bins.done()
         finally:
             (tmp_path / "release").touch()
-        assert decode_report(bins.result(60)[0]).failures == ()
+        assert decode_report(bins.result(_RESULT_S)[0]).failures == ()
     assert [_only([outcome]).write_stats for outcome in met] == [(b"met",), (b"met",)]
 
 
-def test_a_cancelled_bin_fails_its_job_alone(engine: SparkEngine, tmp_path: Path) -> None:
+def test_a_cancelled_bin_fails_its_job_alone(
+    engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The merge waits to be released: it neither ends before it is cancelled, nor is cancelled unbegun."""
+    runner = "tests.integration.engine_runners:run_until_released"
+    monkeypatch.setattr("tidemark.stream_writer.job.BIN_RUNNER", runner)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         release = tmp_path / "release"
         epoch = pool.submit(
             _run, engine, {"do": "meet", "mine": str(tmp_path / "mine"), "others": str(release)}
         )
         bins = pool.submit(engine.run_bins, [_bin(tmp_path)])
+        end_s = time.monotonic() + _RESULT_S
+        while not (tmp_path / "merges").exists():
+            assert time.monotonic() < end_s
+            time.sleep(0.02)
         while not bins.done():
             engine.cancel_bins()
             time.sleep(0.02)
         with pytest.raises(EngineFailedError, match="Spark gave the job up"):
             bins.result()
         release.touch()
-        assert _only(epoch.result(60)).write_stats == (b"met",)
+        assert _only(epoch.result(_RESULT_S)).write_stats == (b"met",)
 
 
 @pytest.mark.kafka

@@ -72,7 +72,7 @@ def test_file_groups_of_two_assigners_grow_to_the_target_size(
         spark=False,
         hoodie={"hoodie.parquet.max.file.size": str(TARGET)},
         # Lanes that move, as after a lease that lapsed on a stalled machine, begin file groups anew.
-        limits={"lease": "9s"},
+        limits={"lease": "120s"},
     ) as pipeline:
         pipeline.start("coordinator", "assigner-1", "assigner-2", "writer")
         wait_until_spread(pipeline, 2)

@@ -44,7 +44,7 @@ def rows_of(rows: list[dict[str, Any]]) -> pa.Table:
 
 def other_writer(table: Path) -> dict[str, str]:
     retries = {
-        "hoodie.write.lock.client.num_retries": "100",
+        "hoodie.write.lock.client.num_retries": "3000",
         "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
     }
     return {**foreign_writer_options(str(table)), **retries}

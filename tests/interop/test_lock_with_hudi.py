@@ -152,7 +152,7 @@ def test_spark_and_we_take_turns_and_never_lose_the_lock_to_each_other(judge: Hu
     judge.create_table_with_spark(table, rows(0, 10, 0), table_type="MERGE_ON_READ")
     options = {
         **foreign_writer_options(str(table)),
-        "hoodie.write.lock.client.num_retries": "200",
+        "hoodie.write.lock.client.num_retries": "6000",
         "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
     }
     lock, lock_of, clock = our_lock(table), LocalStorage(table), SystemClock()

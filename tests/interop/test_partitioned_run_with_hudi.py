@@ -103,7 +103,7 @@ class UsersTable(RunningTable):
     def ask(self, *words: str, code: int = 0) -> str:
         """What a command without `--json` says."""
         done = subprocess.run(
-            [str(TIDEMARK), *words], capture_output=True, text=True, timeout=120, cwd=self.folder, check=False
+            [str(TIDEMARK), *words], capture_output=True, text=True, timeout=300, cwd=self.folder, check=False
         )
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
@@ -122,7 +122,7 @@ class UsersTable(RunningTable):
         """All that was sent is committed, and rows and index agree."""
         # A coordinator that was killed may not answer yet.
         self.until_shown(lambda status: True)
-        self.cli("flush", "--timeout", "120s")
+        self.cli("flush", "--timeout", "240s")
         assert self.cli("verify")["agrees"]
         assert self.cli("dead-letter", "list")["count"] == self.events.refused
 
