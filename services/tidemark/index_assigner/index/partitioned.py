@@ -120,6 +120,11 @@ class PartitionedIndex(TieredIndex):
             held.shown = shown
         return shown
 
+    def _shown_to(self, held: HeldLane) -> Iterable[ShownTimeline]:
+        """Units stay open when the index is looked at again, which is for all lanes."""
+        shown = (held.shown, *(self._shown[number] for number in held.shards))
+        return {id(each): each for each in shown}.values()
+
     def _close_units(self, numbers: Iterable[ShardId]) -> None:
         gone = list(numbers)
         if not gone:

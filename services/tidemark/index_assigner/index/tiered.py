@@ -173,6 +173,10 @@ class TieredIndex:
             self._held.pop(held.number, None)
             raise
 
+    def _shown_to(self, held: HeldLane) -> Iterable[ShownTimeline]:
+        """Each timeline that something of the lane was brought to."""
+        return (held.shown,)
+
     def _vanishing(self, what: str) -> TimelineConflictError:
         return TimelineConflictError(
             f"{what}: record index files vanished during each of {_RELOADS_MAX} reads: try again"
@@ -249,7 +253,7 @@ class TieredIndex:
         self._answered["exact"] += len(keys)
         if not proven.all():
             keys_elsewhere = not_where_placed(keys, locations, proven, self._locations)
-            if self._slices.changed_since(held.shown, self._seen.promoted):
+            if any(self._slices.changed_since(each, self._seen.promoted) for each in self._shown_to(held)):
                 self._reload(held)
             elif not held.shown.unseen:
                 raise IndexMismatchError(
