@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.engine_bins import merge_bin, wait_for_file
 from tests.interop.read_table import ReadTable
 from tests.unit.index_rebuilds import held_term
 from tests.unit.table_files import write_config
@@ -24,7 +25,6 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.table_config import TableType, read_table_config
 from tidemark.hudi_format.table_schema import table_schema
-from tidemark.hudi_format.table_services.operations import MergeOperation
 from tidemark.hudi_format.table_services.rebuilding.planning import plan_rebuild
 from tidemark.hudi_format.table_services.rebuilding.switching import switch
 from tidemark.hudi_format.timeline import load_timeline
@@ -41,10 +41,7 @@ from tidemark.stream_writer.errors import EngineFailedError
 from tidemark.stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, session_settings, start_engine
 from tidemark.stream_writer.offline import IndexBuild, build_index
 from tidemark.stream_writer.table_services.bins import (
-    MergeBin,
-    NumberedOperation,
     decode_report,
-    encode_bin,
 )
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 
@@ -176,20 +173,13 @@ def test_job_that_takes_too_long_is_cancelled_and_the_session_lives_on(engine: S
     _only(_run(engine, {"do": "echo"}))
 
 
-def _bin(folder: Path) -> bytes:
-    operation = NumberedOperation(0, MergeOperation("p", "g", "1", None, (".g_1.log.1_0-0-0",), 0, 0))
-    return encode_bin(
-        MergeBin(str(folder), "no-token", "20260101000000000", True, "{}", 1 << 20, "", True, (operation,))
-    )
-
-
 def test_bins_of_table_services_run_beside_the_job_of_an_epoch(engine: SparkEngine, tmp_path: Path) -> None:
     with concurrent.futures.ThreadPoolExecutor() as pool:
         release = tmp_path / "release"
         epoch = pool.submit(
             _run, engine, {"do": "meet", "mine": str(tmp_path / "mine"), "others": str(release)}
         )
-        (data,) = pool.submit(engine.run_bins, [_bin(tmp_path)]).result(_RESULT_S)
+        (data,) = pool.submit(engine.run_bins, [merge_bin(tmp_path)]).result(_RESULT_S)
         assert not epoch.done()
         release.touch()
         assert _only(epoch.result(_RESULT_S)).write_stats == (b"met",)
@@ -205,11 +195,8 @@ def test_an_epoch_finds_all_its_slots_beside_a_merge(
     monkeypatch.setattr("tidemark.stream_writer.job.BIN_RUNNER", runner)
     merges, here, there = (tmp_path / name for name in ("merges", "here", "there"))
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        bins = pool.submit(engine.run_bins, [_bin(tmp_path)])
-        end_s = time.monotonic() + _RESULT_S
-        while not merges.exists():
-            assert time.monotonic() < end_s
-            time.sleep(0.02)
+        bins = pool.submit(engine.run_bins, [merge_bin(tmp_path)])
+        wait_for_file(merges, _RESULT_S)
         try:
             met = _run(
                 engine,
@@ -234,11 +221,8 @@ def test_a_cancelled_bin_fails_its_job_alone(
         epoch = pool.submit(
             _run, engine, {"do": "meet", "mine": str(tmp_path / "mine"), "others": str(release)}
         )
-        bins = pool.submit(engine.run_bins, [_bin(tmp_path)])
-        end_s = time.monotonic() + _RESULT_S
-        while not (tmp_path / "merges").exists():
-            assert time.monotonic() < end_s
-            time.sleep(0.02)
+        bins = pool.submit(engine.run_bins, [merge_bin(tmp_path)])
+        wait_for_file(tmp_path / "merges", _RESULT_S)
         while not bins.done():
             engine.cancel_bins()
             time.sleep(0.02)

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.commit_path import CommitPath
 from tests.simulation.kept_secondary import define, switch_on
 from tests.simulation.scripted_epochs import check_end
 from tests.simulation.test_other_engines import tag_anew
 from tests.simulation.test_unfinished_index import second_written
 from tidemark.commit_coordinator.commit import hidden_bases
+from tidemark.commit_coordinator.commit.hidden_bases import REWIND_OWED
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import ArchivedInstant
 
 ROW = ArchivedInstant("20260101000000000", "20260101000000001", "commit", b"", b"plan")
@@ -29,19 +32,16 @@ class Hidden:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
         monkeypatch.setattr(hidden_bases, "hidden_bases", self.rows)
+        monkeypatch.setattr(hidden_bases, "compacted_without", lambda *_: [])
         monkeypatch.setattr(hidden_bases, "unhide", self.unhide)
-        monkeypatch.setattr(hidden_bases, "finish_unhiding", self.finish)
+        monkeypatch.setattr(hidden_bases, "renew_index_life", lambda _: self.done.append("another life"))
 
-    def rows(self, storage: Storage) -> list[ArchivedInstant]:
-        return [] if "finished" in self.done else [ROW]
+    def rows(self, storage: Storage, *, also_half: bool) -> list[ArchivedInstant]:
+        return [] if "put back" in self.done else [ROW]
 
     def unhide(self, by: Term, hidden: Sequence[ArchivedInstant]) -> None:
         by.lock.check()
-        self.done.append("put back")
-
-    def finish(self, by: Term, hidden: Sequence[ArchivedInstant]) -> None:
-        by.lock.check()
-        self.done += ["finished"] if hidden else []
+        self.done += ["put back"] * len(hidden)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -59,6 +59,32 @@ def test_a_build_that_hides_base_files_is_followed_by_one_rewind(
     tag_anew(path, 1)
     assert path.state().committed.epoch == 1, "what was tagged meanwhile counts no more"
     path.run_until_idle()
-    assert hidden.done == ["put back"] * (1 + dies) + ["finished"]
+    assert hidden.done == ["put back"] + ["another life"] * (1 + dies)
+    assert not path.storage.exists(REWIND_OWED)
     assert (path.state().generation, path.state().committed.epoch) == (1, 2)
     check_end(path)
+
+
+def test_an_epoch_without_rows_is_the_first_plan_of_a_term(tmp_path: Path) -> None:
+    """It takes no lock for itself, and the look needs it."""
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    for epoch in (1, 2):
+        path.tagger.tag([], 1)
+        path.run_until_idle()
+        assert path.state().committed.epoch == epoch
+        path.crash()
+
+
+def test_a_term_that_begins_with_an_epoch_without_rows_puts_files_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its delete of a key that nobody found may be of a key that is hidden."""
+    path, hidden = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True), Hidden(monkeypatch)
+    path.tagger.tag([], 1)
+    while "put back" not in hidden.done:
+        path.step()
+        path.clock.advance(1)
+    while path.state().generation == 0:
+        path.step()
+    assert hidden.done == ["put back", "another life"]
+    assert (path.state().committed.epoch, path.state().tagged) == (0, [])

@@ -73,6 +73,14 @@ class CutOffFileError(HudiFormatError):
     kind = ErrorKind.RETRYABLE
 
 
+class HiddenBaseFilesError(HudiFormatError):
+    """Base files that another engine's new index hides are being put back, and not all of them are yet. Try
+    again.
+    """
+
+    kind = ErrorKind.RETRYABLE
+
+
 class UnsupportedTableError(HudiFormatError):
     """The table uses something that this release does not serve.
 

@@ -8,18 +8,23 @@ compaction that made its base files goes to the archive after some thousand comm
 an instant back on the timeline first, in its own hold of the lock. It goes again with a later archival.
 
 Other engines do not: their build hides such base files, and entries of the record index with them. A
-coordinator that finds a new build puts the instants back behind it (`hidden_bases`, `unhide`).
+coordinator that finds a new build puts the instants back behind it (`hidden_bases`, `unhide`), unless another
+engine has compacted a shard of the index without its base file by then (`compacted_without`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
-from tidemark.hudi_format.metadata_table.index_life import LIFE_PATH
+from tidemark.hudi_format.metadata_table.index_life import LIFE_PATH, partition_build
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    RECORD_INDEX_PARTITION,
+)
 from tidemark.hudi_format.metadata_table.partitions_in_use import partition_files
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.publication.port import Term
@@ -55,7 +60,7 @@ def put_back_bases(storage: Storage, build: str) -> None:
 
 def _needed(storage: Storage) -> set[str]:
     """The instants of the base files that count."""
-    validity = InstantValidity(load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT))
+    validity = _validity(storage)
     return {base.instant for names in partition_files(storage).values() for base in validity.bases(names)}
 
 
@@ -65,45 +70,76 @@ def _whole(storage: Storage) -> set[str]:
     return {requested_in(name) for name in names if name.endswith(f".{State.INFLIGHT.value}")}
 
 
-def hidden_bases(storage: Storage) -> list[ArchivedInstant]:
+def hidden_bases(storage: Storage, *, also_half: bool) -> list[ArchivedInstant]:
     """Archived instants of base files that are there and do not count, because the timeline begins at the
-    build of an index now; also those that `unhide` put back and `finish_unhiding` did not see. Oldest first.
+    build of an index now. Oldest first. ``also_half``: and those on the timeline that lack a file, as
+    somebody who died while he put them back leaves them.
     """
     archive = ArchivedTimeline(storage, METADATA_TABLE_ROOT)
     if archive.is_empty():
         return []
-    metadata = load_timeline(storage, METADATA_TABLE_ROOT)
-    validity = InstantValidity(load_timeline(storage), metadata)
-    names = (name for of_partition in partition_files(storage).values() for name in of_partition)
-    there = {parsed.instant for parsed in map(parse_data_file, names) if isinstance(parsed, BaseFileName)}
+    validity, whole = _validity(storage), _whole(storage)
+    there = {base.instant for names in partition_files(storage).values() for base in _base_files(names)}
     lacking = {
         instant
-        for instant in there - _whole(storage)
-        if metadata.find(instant) is not None or not validity.is_valid_base(instant)
+        for instant in there
+        if not validity.is_valid_base(instant) or (also_half and instant not in whole)
     }
     return archive.instants_at(lacking)
 
 
 def unhide(by: Term, hidden: Sequence[ArchivedInstant]) -> None:
-    """Makes hidden base files count again, and the record index another one for caches (`index_life`): what
-    they read of it meanwhile lacks entries. Hold the table's lock. Repeatable.
+    """Makes hidden base files count again. Hold the table's lock. Repeatable.
 
     Raises FencedOutError where the term is over, LockLostError.
     """
-    _publish(by, [file for row in hidden for file in _files_of(row)[:2]])
+    files = [file for row in hidden for file in _files_of(row)]
+    if files:
+        by.publish([by.prepare(path, data, name_decides=True) for path, data in files], by.lock.lease())
+
+
+def renew_index_life(by: Term) -> None:
+    """Makes the record index another one for caches (`index_life`), which read it anew then. Raises
+    FencedOutError.
+    """
     with suppress(FileMissingError):
         by.replace(LIFE_PATH, by.storage.read(LIFE_PATH))
 
 
-def finish_unhiding(by: Term, hidden: Sequence[ArchivedInstant]) -> None:
-    """Makes the inflight files, behind the rewind: until they are there, `hidden_bases` names the instants
-    again, so that a coordinator's successor rewinds, too. Raises as `unhide`.
+def compacted_without(storage: Storage, build: str) -> list[str]:
+    """Names of newer base files of the record index, of compactions that were requested after ``build``
+    (a completion time) and passed over the group's hidden base file: its entries are in none of them.
+
+    An index that was rebuilt since lacks nothing.
     """
-    _publish(by, [_files_of(row)[2] for row in hidden])
+    if partition_build(storage, RECORD_INDEX_PARTITION) > build:
+        return []
+    validity = _validity(storage)
+    groups: dict[str, list[BaseFileName]] = {}
+    for base in _base_files(storage.names(RECORD_INDEX_FOLDER)):
+        groups.setdefault(base.file_id, []).append(base)
+    found: list[str] = []
+    for bases in groups.values():
+        before = max((base for base in bases if base.instant < build), key=_instant_of, default=None)
+        after = [base for base in bases if base.instant > build and validity.is_valid_base(base.instant)]
+        if before is not None and not validity.is_valid_base(before.instant):
+            found += map(str, after)
+    return sorted(found)
 
 
-def _publish(by: Term, files: Sequence[tuple[str, bytes]]) -> None:
-    by.publish([by.prepare(path, data, name_decides=True) for path, data in files], by.lock.lease())
+def _validity(storage: Storage) -> InstantValidity:
+    return InstantValidity(load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT))
+
+
+def _base_files(names: Iterable[str]) -> Iterator[BaseFileName]:
+    for name in names:
+        parsed = parse_data_file(name)
+        if isinstance(parsed, BaseFileName):
+            yield parsed
+
+
+def _instant_of(base: BaseFileName) -> str:
+    return base.instant
 
 
 def _put_back(storage: Storage, row: ArchivedInstant) -> None:

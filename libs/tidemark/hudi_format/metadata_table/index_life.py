@@ -8,7 +8,8 @@ the known index had been compacted.
 
 What tells is `.hoodie_partition_metadata` in the index's folder. Every engine makes it with the folder and
 never writes it again, and Hudi drops an index with its folder. `tidemark table rebuild-index`, which keeps
-the folder, replaces that file. A copy of the table that does not keep times of files counts as another index:
+the folder, replaces that file, and so does a coordinator that made hidden entries of the index count again
+(`archived_bases`). A copy of the table that does not keep times of files counts as another index:
 caches are filled again then.
 """
 

@@ -72,6 +72,8 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         # already depends on the table. If another engine has just inserted that key, the delete must be kept.
         timelines = load_timelines(context.storage)
         difference = _refuse_outdated(context, timelines)
+        if context.hidden_bases.is_due(timelines.metadata):
+            _look_for_hidden_bases(context)
         leave_stats_of_others(context, timelines, difference.harmless)
         newly_seen = difference.entries(context.term, handled=False)
         context.log.append(*newly_seen, _planned(context, action, None, "0", ""))
@@ -88,6 +90,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         timelines = load_timelines(context.storage)
         config = check_commits(context, timelines)
         difference = _refuse_outdated(context, timelines)
+        context.hidden_bases.check(context.publishing, timelines.metadata, context.fold().state.generation)
         if leave_stats_of_others(context, timelines, difference.harmless):
             config = check_commits(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
@@ -108,6 +111,16 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         if not keep:
             with context.steps.step("plan_unlock"):
                 give_back(context)
+
+
+def _look_for_hidden_bases(context: Context) -> None:
+    """As a plan with rows does, in a hold of the lock of its own."""
+    context.lock.acquire(context.lock_wait_ms)
+    try:
+        metadata = load_timelines(context.storage).metadata
+        context.hidden_bases.check(context.publishing, metadata, context.fold().state.generation)
+    finally:
+        give_back(context)
 
 
 def open_planned(context: Context, action: OpenAttempt) -> str:
@@ -266,7 +279,6 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> TimelineLook:
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
     _check_entries(context, timelines)
     context.shards.check(timelines.metadata)
-    context.hidden_bases.check(context.publishing, timelines.metadata, context.fold().state.generation)
     return difference
 
 

@@ -52,8 +52,10 @@ from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete
 from tidemark.hudi_format.commit.markers import delete_markers
 from tidemark.hudi_format.errors import (
+    CutOffFileError,
     FencedOutError,
     FileMissingError,
+    HiddenBaseFilesError,
     TimelineConflictError,
     UnsupportedTableError,
 )
@@ -65,6 +67,7 @@ _WAY_OUT: Final = (
     "`tidemark verify` says whether table and index agree; `tidemark table adopt --new-ledger` goes on from "
     "the table's last commit (docs/failure-walkthrough.md)"
 )
+_READ_AGAIN: Final = (FileMissingError, CutOffFileError, HiddenBaseFilesError)
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -109,7 +112,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         with context.steps.step("decide_append"):
             context.log.append(decided)
         context.hit(CoordinatorFailpoint.AFTER_COMMIT_DECIDED)
-    except (AttemptLostError, UnsupportedTableError, FileMissingError, OSError):
+    except (AttemptLostError, UnsupportedTableError, *_READ_AGAIN, OSError):
         give_back(context)
         raise
 

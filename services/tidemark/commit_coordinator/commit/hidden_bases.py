@@ -7,32 +7,50 @@ them. Example: partition `eu` was not written to for a month, and its base file'
 Spark switches column stats on. A late event for `eu` would find no entry, be an insert, and double its key.
 
 So the first look behind a build, at each plan and decision of an epoch or a table service, puts such instants
-back from the archive, under the lock. Assigners may have looked keys up meanwhile: a rewind follows, and
-caches read the index anew. What is put back is whole only behind the rewind: a successor that finds a part
-rewinds as well.
+back from the archive, under the lock: some at a time, so that other writers wait for none of it for long.
+Assigners may have looked keys up meanwhile: a rewind follows, and caches read the index anew. A document in
+the table says that the rewind is owed until it was made, for a successor.
+
+If another engine compacted a shard of the record index behind the build, without its base file, entries are
+lost: the table is not served until the index is rebuilt.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Final
 
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
-from tidemark.hudi_format.metadata_table.archived_bases import finish_unhiding, hidden_bases, unhide
+from tidemark.hudi_format.errors import HiddenBaseFilesError, UnsupportedTableError
+from tidemark.hudi_format.metadata_table.archived_bases import (
+    compacted_without,
+    hidden_bases,
+    renew_index_life,
+    unhide,
+)
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.publication.port import Term
-from tidemark.hudi_format.timeline import Timeline
+from tidemark.hudi_format.timeline import ArchivedInstant, Timeline
 
+REWIND_OWED: Final = ".hoodie/.aux/tidemark/rewind-owed"
+_AT_ONCE: Final = 100
 _log = logging.getLogger("tidemark.coordinator")
 
 
 class HiddenBases:
-    """Remembers behind which build it looked. Used under the table's lock."""
+    """Remembers behind which build it looked. Used under the table's lock, but for `is_due`."""
 
     def __init__(self) -> None:
         self._looked_behind = ""
+        self._waiting: tuple[str, Sequence[ArchivedInstant]] | None = None
         self._reason = ""
-        self._generation = 0
+        self._owed_at = 0
+
+    def is_due(self, metadata: Timeline) -> bool:
+        """Whether `check` has something to do."""
+        return bool(self._reason) or newest_build(metadata) != self._looked_behind
 
     def check(self, by: Term, metadata: Timeline, generation: int) -> None:
         """As `put_back`; raises AttemptLostError (rewind) until the rewind was made."""
@@ -42,30 +60,55 @@ class HiddenBases:
     def timelines(self, by: Term, generation: int) -> Timelines:
         """The timelines, on which all base files count. Raises as `put_back`."""
         found = load_timelines(by.storage)
-        is_changed = self.put_back(by, found.metadata, generation)
+        is_changed = self.is_due(found.metadata) and self.put_back(by, found.metadata, generation)
         return load_timelines(by.storage) if is_changed else found
 
     def put_back(self, by: Term, metadata: Timeline, generation: int) -> str:
         """Makes hidden base files count. Returns why a rewind is needed, "" when none is. ``generation``: how
         many rewinds there were. What was loaded before is out of date then.
 
-        Raises FencedOutError, LockLostError, OSError.
+        Raises HiddenBaseFilesError while some are still hidden, UnsupportedTableError where entries are lost,
+        FencedOutError, LockLostError, OSError.
         """
         build = newest_build(metadata)
-        if build == self._looked_behind:
-            return ""
-        if self._reason and generation == self._generation:
-            return self._reason
-        hidden = hidden_bases(by.storage) if build else []
-        if hidden and not self._reason:
-            unhide(by, hidden)
-            self._generation = generation
-            self._reason = (
-                f"another engine built an index of the metadata table (completed at {build}), which hid base "
-                f"files of {len(hidden)} archived compactions: keys may have been looked up without them"
-            )
-            _log.warning("%s. They count again", self._reason)
-            return self._reason
-        finish_unhiding(by, hidden)
-        self._looked_behind, self._reason = build, ""
-        return ""
+        if build != self._looked_behind:
+            self._look(by, build, generation)
+        if self._reason and generation > self._owed_at:
+            by.storage.delete(REWIND_OWED)
+            self._reason = ""
+        return self._reason
+
+    def _look(self, by: Term, build: str, generation: int) -> None:
+        is_owed = by.storage.exists(REWIND_OWED)
+        if self._waiting is None or self._waiting[0] != build:
+            found = hidden_bases(by.storage, also_half=is_owed) if build else []
+            if found and (lost := compacted_without(by.storage, build)):
+                raise _entries_lost(build, lost)
+            self._waiting = (build, found)
+        hidden = self._waiting[1]
+        if hidden or is_owed:
+            by.replace(REWIND_OWED, build.encode())
+            self._owed_at, self._reason = generation, _reason(build)
+            _log.warning("%s. They count again (%d compactions)", self._reason, len(hidden))
+            unhide(by, hidden[:_AT_ONCE])
+            self._waiting = (build, hidden[_AT_ONCE:])
+            if self._waiting[1]:
+                raise HiddenBaseFilesError(f"{self._reason}. They are put back, {len(hidden)} to go")
+            renew_index_life(by)
+        self._looked_behind, self._waiting = build, None
+
+
+def _reason(build: str) -> str:
+    return (
+        f"another engine built an index of the metadata table (completed at {build}), which hid base files "
+        "of archived compactions: keys may have been looked up without them"
+    )
+
+
+def _entries_lost(build: str, lost: Sequence[str]) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"another engine built an index of the metadata table (completed at {build}), which hid base files "
+        f"of archived compactions, and then compacted the record index without them: {lost[0]} and "
+        f"{len(lost) - 1} more base files lack entries. Updates of their keys would double rows",
+        "Stop the coordinator, build the record index anew with `tidemark table rebuild-index --shards N`",
+    )

@@ -122,8 +122,8 @@ class PartitionedIndex(TieredIndex):
 
     def _shown_to(self, held: HeldLane) -> Iterable[ShownTimeline]:
         """Units stay open when the index is looked at again, which is for all lanes."""
-        shown = (held.shown, *(self._shown[number] for number in held.shards))
-        return {id(each): each for each in shown}.values()
+        timelines = (held.shown, *(self._shown[number] for number in held.shards))
+        return {id(shown): shown for shown in timelines}.values()
 
     def _close_units(self, numbers: Iterable[ShardId]) -> None:
         gone = list(numbers)

@@ -253,7 +253,7 @@ class TieredIndex:
         self._answered["exact"] += len(keys)
         if not proven.all():
             keys_elsewhere = not_where_placed(keys, locations, proven, self._locations)
-            if any(self._slices.changed_since(each, self._seen.promoted) for each in self._shown_to(held)):
+            if any(self._slices.changed_since(shown, self._seen.promoted) for shown in self._shown_to(held)):
                 self._reload(held)
             elif not held.shown.unseen:
                 raise IndexMismatchError(

@@ -17,11 +17,16 @@ from tests.unit.commit_coordinator.table_services.test_archive_handler import (
     active,
     compacted_and_written_on,
 )
-from tests.unit.commit_coordinator.table_services.test_indexes_beside_archival import build_of_another_index
-from tidemark.commit_coordinator.commit.hidden_bases import HiddenBases
+from tests.unit.commit_coordinator.table_services.test_indexes_beside_archival import (
+    BUILT,
+    build_of_another_index,
+)
+from tidemark.commit_coordinator.commit import hidden_bases as looked
+from tidemark.commit_coordinator.commit.hidden_bases import REWIND_OWED, HiddenBases
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.commit_coordinator.table_services import archivals
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.errors import HiddenBaseFilesError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.archived_bases import hidden_bases
 from tidemark.hudi_format.metadata_table.index_life import index_life
@@ -60,7 +65,7 @@ def without_coordinator(story: Story) -> Story:
 def hidden(archived_bases: Story, tmp_path: Path) -> Story:
     """Behind the other engine's build."""
     story = archived_bases.copy(tmp_path / "t")
-    build_of_another_index(story)
+    build_of_another_index(story, completion=story.writer._instants.next())
     assert bases_that_count(story) == 0, "the build hides them: else nothing is tested"
     return story
 
@@ -75,8 +80,10 @@ def bases_that_count(story: Story) -> int:
 @contextmanager
 def locked(story: Story) -> Iterator[Term]:
     story.served.context.lock.acquire(0)
-    yield story.served.term
-    story.served.context.lock.release(story.clock.now_ms())
+    try:
+        yield story.served.term
+    finally:
+        story.served.context.lock.release(story.clock.now_ms())
 
 
 def check(story: Story, bases: HiddenBases, generation: int, term: Any = None) -> None:
@@ -92,7 +99,8 @@ def assert_whole(story: Story) -> None:
     names = story.storage.names(f"{METADATA_TABLE_ROOT}/timeline")
     times = [requested_in(name) for name in names if name[0].isdigit()]
     assert {times.count(time) for time in times} == {3}
-    assert hidden_bases(story.storage) == []
+    assert hidden_bases(story.storage, also_half=True) == []
+    assert not story.storage.exists(REWIND_OWED)
 
 
 def test_base_files_that_a_build_hid_count_again_behind_a_rewind(hidden: Story) -> None:
@@ -119,6 +127,58 @@ def test_a_successor_of_one_that_died_before_the_rewind_rewinds(hidden: Story) -
     with pytest.raises(AttemptLostError) as lost:
         check(hidden, HiddenBases(), generation=3)
     assert lost.value.rewind
+
+
+def test_a_second_build_before_the_rewind_is_looked_behind_as_well(hidden: Story) -> None:
+    bases, rows = HiddenBases(), hidden_bases(hidden.storage, also_half=False)
+    with pytest.raises(AttemptLostError):
+        check(hidden, bases, generation=3)
+    # An archival takes both: the first build, and the instants that were put back and are in the archive.
+    timeline = f"{METADATA_TABLE_ROOT}/timeline"
+    gone = {BUILT, *(row.requested for row in rows)}
+    for name in hidden.storage.names(timeline):
+        if name[0].isdigit() and requested_in(name) in gone:
+            hidden.storage.delete(f"{timeline}/{name}")
+    assert bases_that_count(hidden) == 2
+    build_of_another_index(hidden, "00000000000000006", hidden.writer._instants.next())
+    assert bases_that_count(hidden) == 0
+    for generation in (3, 3, 3):
+        with pytest.raises(AttemptLostError):
+            check(hidden, bases, generation)
+        hidden.check()
+    check(hidden, bases, generation=4)
+    assert_whole(hidden)
+
+
+def test_other_writers_get_the_lock_between_some_that_are_put_back(
+    hidden: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looked, "_AT_ONCE", 1)
+    bases, lacking = HiddenBases(), len(hidden_bases(hidden.storage, also_half=False))
+    assert lacking > 1
+    for _ in range(lacking - 1):
+        with pytest.raises(HiddenBaseFilesError, match="to go"):
+            check(hidden, bases, generation=3)
+    with pytest.raises(AttemptLostError):
+        check(hidden, bases, generation=3)
+    check(hidden, bases, generation=4)
+    assert_whole(hidden)
+
+
+def test_a_table_whose_index_was_compacted_without_its_hidden_files_is_not_served(
+    hidden: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another engine does it behind its build: what it passed over is in no newer base file."""
+    hidden.commit((100, 101))
+    hidden.commit((102, 103))
+    with monkeypatch.context() as other_engine:
+        other_engine.setattr(HiddenBases, "put_back", lambda *_: "")
+        other_engine.setattr(HiddenBases, "is_due", lambda *_: False)
+        assert hidden.served.act(ServiceKind.COMPACT_INDEX)
+    with pytest.raises(
+        UnsupportedTableError, match=r"compacted the record index without them.*rebuild-index"
+    ):
+        check(hidden, HiddenBases(), generation=3)
 
 
 def test_a_table_without_a_build_or_without_hidden_files_is_left_alone(

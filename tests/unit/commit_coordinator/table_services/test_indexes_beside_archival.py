@@ -53,9 +53,9 @@ def story(compacted: Story, tmp_path: Path) -> Story:
 BUILT = "00000000000000005"
 
 
-def build_of_another_index(story: Story) -> None:
+def build_of_another_index(story: Story, instant: str = BUILT, completion: str = "20200101000000000") -> None:
     """What a writer leaves on the metadata table's timeline that adds an index: the timeline begins there."""
-    built = Instant(BUILT, Action.DELTA_COMMIT, State.COMPLETED, "20200101000000000")
+    built = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
     states = ("deltacommit.requested", "deltacommit.inflight")
     for name in (*(f"{built.requested}.{state}" for state in states), built.file_name):
         content = encode_commit_metadata(CommitMetadata())

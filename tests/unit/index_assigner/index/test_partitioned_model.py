@@ -31,7 +31,7 @@ from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.identity import judged_instants
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index import change_tier
-from tidemark.index_assigner.index.errors import IndexOutdatedError, LaneNotOpenError
+from tidemark.index_assigner.index.errors import LaneNotOpenError
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.partitioned import PartitionedIndex
 from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
@@ -396,24 +396,4 @@ def test_what_lanes_share_of_log_files_is_forgotten_with_the_snapshot(tmp_path: 
     assert shared._of
     process.index.open_lane(0, MetadataTableSnapshot.load(table.storage))
     assert not shared._of
-    process.close()
-
-
-def test_each_lane_takes_in_what_another_writer_deleted(tmp_path: Path) -> None:
-    """The first lane that finds a row gone looks at the table again. The units of the other one are of before
-    that look.
-    """
-    table, of_lane = PartitionedTable(), by_lane([("eu", key) for key in KEYS])
-    rows = [of_lane[lane][0] for lane in range(LANES)]
-    table.commit(dict.fromkeys(rows, 1), 2)
-    process = Process(table, tmp_path / "cache", ordered=True)
-    assert process.ask(rows) == dict.fromkeys(rows, 1)
-    table.commit(dict.fromkeys(rows), 2)
-    for lane, row in enumerate(rows):
-        keys, _ = process.columns([row])
-        at = np.array([process.locations.intern("eu", file_id(1))], np.int32)
-        assert process.ask([row]) == {row: 1}
-        with pytest.raises(IndexOutdatedError):
-            process.index.exact_ordering(lane, keys, at)
-        assert process.ask([row]) == {}
     process.close()
