@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tests.interop.filters import COLUMNS, Zoo, is_plain
+from tests.interop.filters import COLUMNS, MILLIS, Column, Zoo, is_plain
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import look
 from tests.interop.shared_life import SharedTable
@@ -37,17 +37,10 @@ SEED: Final = int(os.environ.get("TIDEMARK_SEED", "1"))
 FILTERS: Final = int(os.environ.get("TIDEMARK_FILTERS", "600")) // 20
 GROUPS: Final = 5
 _OTHER_NAMES: Final = {"day": "date", "ts": "moment"}
-OF_ALL_TYPES: Final = {_OTHER_NAMES.get(name, name): column for name, column in COLUMNS.items()}
-"""The columns with stats. Those of the simulated tables are `id`, `day` and `ts`."""
-ARROW: Final = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("day", pa.string()),
-        pa.field("ts", pa.int64()),
-        *(pa.field(name, each.arrow) for name, each in OF_ALL_TYPES.items()),
-        pa.field("raw", pa.binary()),
-    ]
-)
+OF_SPARKS_TYPES: Final = {_OTHER_NAMES.get(name, name): column for name, column in COLUMNS.items()}
+"""The columns with stats of a table that Spark makes. Those of the simulated tables are `id`, `day`, `ts`."""
+OF_ALL_TYPES: Final = {**OF_SPARKS_TYPES, "millis": MILLIS}
+"""The columns with stats of a table of ours."""
 _CONFIG: Final = f"""\
 table:
   name: t
@@ -81,20 +74,35 @@ def tidemark_says(file: Path, *command: str) -> dict[str, Any]:
     return answer
 
 
+def arrow_of(columns: Mapping[str, Column]) -> pa.Schema:
+    """The schema of a table with these columns with stats, and one that can have none."""
+    return pa.schema(
+        [
+            pa.field("id", pa.string()),
+            pa.field("day", pa.string()),
+            pa.field("ts", pa.int64()),
+            *(pa.field(name, each.arrow) for name, each in columns.items()),
+            pa.field("raw", pa.binary()),
+        ]
+    )
+
+
 class ZooTable(SharedTable):
     """A table with rows of all types.
 
-    `indexed`: the columns with stats. `odd_groups`: file groups with values of which Hudi makes wrong ranges
-    where it writes base files (#18754), so Spark writes to the others.
+    `columns`: those that rows are drawn for. `indexed`: the columns with stats. `odd_groups`: file groups
+    with values of which Hudi makes wrong ranges where it writes base files (#18754), so Spark writes to the
+    others.
     """
 
+    columns: Mapping[str, Column] = OF_ALL_TYPES
     indexed: Sequence[str] = tuple(OF_ALL_TYPES)
     odd_groups: Set[int] = frozenset({GROUPS - 1})
 
     def __init__(self, folder: Path, table_type: TableType) -> None:
-        self._plain, self._odd = Zoo(SEED, is_plain, OF_ALL_TYPES), Zoo(SEED + 1, columns=OF_ALL_TYPES)
-        self.filters = Zoo(SEED + 2, columns=OF_ALL_TYPES)
-        super().__init__(folder, table_type, GROUPS, ARROW, SEED)
+        self._plain, self._odd = Zoo(SEED, is_plain, self.columns), Zoo(SEED + 1, columns=self.columns)
+        self.filters = Zoo(SEED + 2, columns=self.columns)
+        super().__init__(folder, table_type, GROUPS, arrow_of(self.columns), SEED)
 
     def new_row(self, key: str, group: int) -> Row:
         zoo = self._odd if group in self.odd_groups else self._plain
@@ -109,7 +117,7 @@ class Judged:
     def __init__(self, judge: HudiJudge, life: ZooTable, options: Mapping[str, str] | None = None) -> None:
         self._judge, self.life = judge, life
         self.path = Path(life.storage.base_uri)
-        told = options or foreign_writer_options(str(self.path), stats=life.indexed)
+        told = options or foreign_writer_options(str(self.path), stats=life.indexed, schema=life.schema.arrow)
         self.spark = SparkOperations(judge, self.path, told)
         self.name = read_table_config(life.storage).table_type.value
 

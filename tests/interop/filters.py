@@ -66,6 +66,7 @@ def _local(moment: datetime) -> datetime:
 _NAMES: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _DAY: Final = date(2024, 1, 1)
 _MOMENT: Final = datetime(2024, 1, 1, 12, 0, 0, 123_456, UTC)
+_WHOLE_MOMENT: Final = _MOMENT.replace(microsecond=123_000)
 _WORDS: Final = (
     "",
     "a",
@@ -140,6 +141,13 @@ COLUMNS: Final[dict[str, Column]] = {
     ),
     "none": Column(pa.string(), _text, lambda random, at: None, ("x",)),
 }  # fmt: skip
+# Spark has no such type: a table that it makes has microseconds, and to one of ours it writes milliseconds.
+MILLIS: Final = Column(
+    pa.timestamp("ms", "UTC"),
+    lambda value: f"timestamp'{value.replace(tzinfo=None).isoformat(sep=' ')}'",
+    lambda random, at: _WHOLE_MOMENT + timedelta(days=at * 100, milliseconds=random.randrange(10**9)),
+    (datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC), datetime(1900, 1, 2, tzinfo=UTC)),
+)
 # Beside the columns that filters are drawn for, one of bytes: a filter on it fails where it has stats.
 SCHEMA: Final = pa.schema(
     [

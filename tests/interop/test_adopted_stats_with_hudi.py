@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from tests.interop.filtered_life import ARROW, OF_ALL_TYPES, Judged, ZooTable, tidemark_says, write_config
+from tests.interop.filtered_life import OF_SPARKS_TYPES, Judged, ZooTable, tidemark_says, write_config
 from tests.interop.judge import HudiJudge
 from tests.interop.test_filters_of_served_tables_with_hudi import spark_beside_epochs
 from tests.simulation.scripted_tagger import SHARDS, Row
@@ -34,7 +34,8 @@ KEYS_OF_SPARK: Final = 12
 class SparksTable(ZooTable):
     """Three partitions of a file group each; the last one has a NaN and a long text."""
 
-    indexed = ("id", "day", "ts", *OF_ALL_TYPES)
+    columns = OF_SPARKS_TYPES
+    indexed = ("id", "day", "ts", *OF_SPARKS_TYPES)
     odd_groups = frozenset({2, 4})
 
     def __init__(self, judge: HudiJudge, folder: Path, table_type: TableType) -> None:
@@ -56,10 +57,10 @@ class SparksTable(ZooTable):
         for number in range(KEYS_OF_SPARK):
             (row,) = self._plain.rows([f"k{number}"], "", number % 3, 1)
             changed = {**row, "day": f"d{number % 3}", "ts": 1, **(ODD if number == 2 else {})}
-            self._made[f"k{number}"] = {name: changed[name] for name in ARROW.names}
+            self._made[f"k{number}"] = {name: changed[name] for name in self.schema.arrow.names}
         self._judge.create_table_with_spark(
             path,
-            pa.Table.from_pylist(list(self._made.values()), schema=ARROW),
+            pa.Table.from_pylist(list(self._made.values()), schema=self.schema.arrow),
             table_type=table_type.value,
             partition=("day",),
             shards=SHARDS,

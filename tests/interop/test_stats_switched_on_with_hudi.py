@@ -89,7 +89,8 @@ def test_stats_that_spark_switches_on_lose_no_row(
 ) -> None:
     assert callable(moment)
     life = with_stats(tmp_path / "t", table_type)
-    options = foreign_writer_options(str(tmp_path / "t")) | {f"{_STATS}.enable": "true"}
+    options = foreign_writer_options(str(tmp_path / "t"), schema=life.schema.arrow)
+    options |= {f"{_STATS}.enable": "true"}
     if LISTS[columns]:
         options |= {f"{_STATS}.column.list": ",".join(LISTS[columns])}
     judged = Judged(judge, life, options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import pyarrow as pa
+
 from tidemark.hudi_format.index_definitions import IndexKind
 from tidemark.hudi_format.publication.table_lock import LOCK_FOLDER
 
@@ -22,6 +24,7 @@ _TAGGING: Final = {
     IndexKind.PARTITIONED: {"hoodie.index.type": "RECORD_LEVEL_INDEX"},
 }
 _STATS: Final = "hoodie.metadata.index.column.stats"
+_KEEP_SCHEMA: Final = {"hoodie.datasource.write.reconcile.schema": "true"}
 
 
 def foreign_writer_options(
@@ -30,6 +33,7 @@ def foreign_writer_options(
     archive_max: int | None = None,
     stats: Sequence[str] = (),
     kind: IndexKind = IndexKind.GLOBAL,
+    schema: pa.Schema | None = None,
 ) -> dict[str, str]:
     """The options that every other writer of the table needs to share lock and record index with Tidemark.
 
@@ -37,7 +41,7 @@ def foreign_writer_options(
     record index, in a partitioned one of each data partition that the writer begins; with 0 the counts are
     left out, and Hudi chooses. `kind`: of the record index. `archive_max` is
     `table_services.archive.max` where Tidemark runs the table services, else None. `stats`: the columns that
-    the table keeps column stats of. Why each option is there:
+    the table keeps column stats of. `schema`: the table's, where it is known. Why each option is there:
 
     - Only with optimistic concurrency control does the writer take locks.
     - Lazy cleaning of failed writes keeps it from rolling back instants that have a fresh heartbeat.
@@ -54,6 +58,8 @@ def foreign_writer_options(
       takes the files of readers of the last seconds. Every write with the metadata table plans a compaction
       of it, executes it under the lock, and archives it, whatever the other options say; so the numbers of
       commits after which it does are above ours.
+    - Spark has timestamps in microseconds only, and Hudi refuses to write these into a column of milliseconds
+      unless the writer is told to keep the table's schema.
     """
     counts = {f"{_INDEX[kind]}.{bound}.filegroup.count": str(shards) for bound in ("min", "max")}
     return {
@@ -71,6 +77,7 @@ def foreign_writer_options(
         **(kept_stats_options(stats) if stats else {f"{_STATS}.enable": "false"}),
         "hoodie.metadata.index.partition.stats.enable": "false",
         **({} if archive_max is None else _without_services(archive_max)),
+        **(_KEEP_SCHEMA if schema is not None and any(_has_millis(field.type) for field in schema) else {}),
     }
 
 
@@ -87,6 +94,13 @@ def kept_stats_options(columns: Sequence[str]) -> dict[str, str]:
         "hoodie.metadata.auto.delete.partitions": "false",
         f"{_STATS}.column.list": ",".join(columns),
     }
+
+
+def _has_millis(kind: pa.DataType) -> bool:
+    """Also within arrays, maps and records."""
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "ms")
+    return any(_has_millis(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _without_services(archive_max: int) -> dict[str, str]:

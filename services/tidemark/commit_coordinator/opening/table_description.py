@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from tidemark.config import ConfiguredIndexKind, TableConfigFile
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options, procedure_options
 from tidemark.hudi_format.commit.instants import instant_path
@@ -25,7 +27,8 @@ from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.schema import SchemaError
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.table_config import TableConfig, read_table_config
+from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
@@ -73,7 +76,12 @@ def describe_table(
         "servable": why_not is None,
         "not_servable": why_not,
         "foreign_writer_options": foreign_writer_options(
-            storage.base_uri, wanted, archive_max, kept_stats_columns(storage, table), kind
+            storage.base_uri,
+            wanted,
+            archive_max,
+            kept_stats_columns(storage, table),
+            kind,
+            _columns(storage, table, snapshot.data_timeline),
         ),
         "procedure_options": procedure_options(wanted, archive_max, kind),
     }
@@ -118,6 +126,15 @@ def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | Non
         "completion": newest.completion,
         "epoch": int(epoch) if epoch is not None else None,
     }
+
+
+def _columns(storage: Storage, table: TableConfig, timeline: Timeline) -> pa.Schema | None:
+    """None where the files state no schema, and where they state one that is not served (`_why_not`)."""
+    try:
+        schema = table_schema(storage, table, timeline)
+    except (UnsupportedTableError, SchemaError):
+        return None
+    return None if schema is None else schema.arrow
 
 
 def _why_not(storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collection[str]) -> str | None:

@@ -1,6 +1,6 @@
 """Lanes of an assigner that share a partitioned index, while another writer changes the table."""
 
-from __future__ import annotations, file_id
+from __future__ import annotations
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.hudi_format.metadata_table.test_partitioned_index import PartitionedTable
+from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.index_assigner.index.test_partitioned_model import KEYS, LANES, Process, by_lane
 from tidemark.index_assigner.index.errors import IndexOutdatedError
 
