@@ -9,7 +9,7 @@ import confluent_kafka.admin
 
 from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
 
-_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 180.0
 # The package does not export these names to type checkers.
 _client: Any = confluent_kafka.admin
 

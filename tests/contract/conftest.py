@@ -26,7 +26,7 @@ from tidemark.hudi_format.storage.base import FolderStorage
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
-from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient, transactional_producer
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import JavaRuntime
@@ -80,6 +80,12 @@ def fault_cluster(request: pytest.FixtureRequest) -> Iterator[FaultCluster]:
         made = ProxiedFaultCluster(real, SystemClock(), name, hasty=hasty_real, proxy=proxy, kafka=kafka)
     yield made
     made.close()
+
+
+@pytest.fixture
+def unhurried_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No end is a slow one on a slow machine: only what the test orders makes producers doubtful."""
+    monkeypatch.setattr(transactional_producer, "SLOW_END_S", 300.0)
 
 
 @pytest.fixture(params=["local", "memory", "faulty-over-memory"])

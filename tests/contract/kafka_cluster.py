@@ -14,6 +14,7 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import (
     Admin,
     Delivery,
+    Isolation,
     KafkaClient,
     Message,
     PartitionReader,
@@ -22,8 +23,10 @@ from tidemark.stream_runtime.kafka.ports import (
     TopicState,
     TransactionalProducer,
 )
+from tidemark.stream_runtime.retry import Deadline
 
-READ_TIMEOUT_S = 60.0
+WAIT_S = 180.0
+"""A limit that only what is broken reaches: slow machines pause for longer than the clients' defaults."""
 
 
 @dataclass
@@ -37,6 +40,7 @@ class KafkaCluster:
     bootstrap_servers: str = ""
     _closing: list[Callable[[], None]] = field(default_factory=list)
     _topics: int = 0
+    _looking: Admin | None = None
 
     def admin(self) -> Admin:
         admin: Admin = self._track(self.client.admin())
@@ -59,7 +63,7 @@ class KafkaCluster:
     def producer(self, transactional_id: str | None = None) -> TransactionalProducer:
         """An initialised producer."""
         producer = self.uninitialised(transactional_id)
-        producer.init()
+        producer.init(WAIT_S)
         return producer
 
     def uninitialised(self, transactional_id: str | None = None) -> TransactionalProducer:
@@ -89,11 +93,40 @@ class KafkaCluster:
     def read_until(self, reader: PartitionReader, count: int) -> list[Message]:
         """Polls until `count` messages came; fails loudly when they do not."""
         messages: list[Message] = []
-        deadline_s = self.clock.monotonic_s() + READ_TIMEOUT_S
+        deadline_s = self.clock.monotonic_s() + WAIT_S
         while len(messages) < count:
             assert self.clock.monotonic_s() < deadline_s, f"only {len(messages)} of {count} messages came"
             messages += reader.poll(count - len(messages), 0.2)
         return messages
+
+    def end_of(self, topic_partition: TopicPartition) -> int:
+        return self._looks().end_offset(topic_partition, Isolation.READ_UNCOMMITTED)
+
+    def stable_end_of(self, topic_partition: TopicPartition) -> int:
+        return self._looks().end_offset(topic_partition, Isolation.READ_COMMITTED)
+
+    def await_end(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Markers reach partitions after the answer to the end."""
+        deadline = Deadline(self.clock, WAIT_S)
+        while not is_so():
+            deadline.check(what)
+            deadline.sleep(0.02)
+
+    def await_position(self, group: str, topic_partition: TopicPartition, position: int) -> None:
+        """Kafka answers a commit before it writes the group's marker; until then the group has its old
+        position, or none.
+        """
+        wanted = {topic_partition: position}
+        self.await_end(
+            f"position {position} of {group}",
+            lambda: self._looks().committed_offsets(group, [topic_partition]) == wanted,
+        )
+
+    def _looks(self) -> Admin:
+        """One client for all looks of a wait: each new one costs threads until the test ends."""
+        if self._looking is None:
+            self._looking = self.admin()
+        return self._looking
 
     def stop_fetching(self, reader: PartitionReader, topic_partition: TopicPartition) -> None:
         """The client reads nothing more of the partition, without a word. The in-memory one cannot stop."""
@@ -110,7 +143,7 @@ class KafkaCluster:
 
     def wait_partitions(self, topic: str, partitions: int) -> TopicState:
         """The controller answers before every broker's metadata says so."""
-        admin, deadline_s = self.admin(), self.clock.monotonic_s() + READ_TIMEOUT_S
+        admin, deadline_s = self.admin(), self.clock.monotonic_s() + WAIT_S
         while (state := admin.topic_states([topic])[topic]).partitions != partitions:
             assert self.clock.monotonic_s() < deadline_s, f"{topic} stays at {state}"
             self.clock.sleep(0.05)
@@ -118,7 +151,7 @@ class KafkaCluster:
 
     def wait_position(self, reader: PartitionReader, topic_partition: TopicPartition, position: int) -> None:
         """Polls, expecting nothing, until the reader stands at `position`."""
-        deadline_s = self.clock.monotonic_s() + READ_TIMEOUT_S
+        deadline_s = self.clock.monotonic_s() + WAIT_S
         while reader.position(topic_partition) != position:
             assert self.clock.monotonic_s() < deadline_s, (
                 f"reader stays at {reader.position(topic_partition)}"
@@ -129,7 +162,7 @@ class KafkaCluster:
 def send(producer: TransactionalProducer, topic_partition: TopicPartition, *values: bytes) -> list[Delivery]:
     """Produces within an open transaction, and flushes."""
     deliveries = [producer.produce(topic_partition, value) for value in values]
-    producer.flush()
+    producer.flush(WAIT_S)
     return deliveries
 
 
@@ -137,11 +170,11 @@ def commit(producer: TransactionalProducer, topic_partition: TopicPartition, *va
     """A whole transaction; returns the delivered offsets."""
     producer.begin()
     deliveries = send(producer, topic_partition, *values)
-    producer.commit()
+    producer.commit(WAIT_S)
     return [delivery.offset for delivery in deliveries]
 
 
 def abort(producer: TransactionalProducer, topic_partition: TopicPartition, *values: bytes) -> None:
     producer.begin()
     send(producer, topic_partition, *values)
-    producer.abort()
+    producer.abort(WAIT_S)

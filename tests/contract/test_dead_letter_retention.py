@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from testing.clock import ManualClock
-from tests.contract.kafka_cluster import KafkaCluster, commit
+from tests.contract.kafka_cluster import WAIT_S, KafkaCluster, commit
+from tidemark.commit_coordinator.dead_letters import retention
 from tidemark.commit_coordinator.dead_letters.retention import retention_now
 from tidemark.commit_coordinator.opening.topic_settings import keep_settings
 from tidemark.config import TableConfigFile, load_config
@@ -37,8 +38,9 @@ def config(cluster: KafkaCluster, tmp_path: Path) -> TableConfigFile:
 
 
 def test_letters_end_by_settings_that_the_broker_takes_and_are_counted_before(
-    cluster: KafkaCluster, config: TableConfigFile
+    cluster: KafkaCluster, config: TableConfigFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(retention, "_SAMPLE_S", WAIT_S)
     letters = TopicPartition(TopicNames(cluster.unique).dead_letter, 0)
     admin = cluster.admin()
     assert retention_now(cluster.client, config, cluster.clock) == LetterRetention()
@@ -49,10 +51,10 @@ def test_letters_end_by_settings_that_the_broker_takes_and_are_counted_before(
     assert described["cleanup.policy"] == "delete"
 
     commit(cluster.producer(), letters, *[b"x" * 1_000] * 10)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     # Ten letters and the transaction's marker.
     while (end := admin.end_offset(letters, Isolation.READ_COMMITTED)) < 11:
-        assert time.monotonic() < deadline, "the transaction is not there after 60 s"
+        assert time.monotonic() < deadline, f"the transaction is not there after {WAIT_S} s"
         time.sleep(0.05)
     assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(end, 0, 0)
     # A broker tells when a letter came: what is old is asked of it, by our clock.
@@ -64,9 +66,9 @@ def test_letters_end_by_settings_that_the_broker_takes_and_are_counted_before(
 
     longer = replace(config, limits=replace(config.limits, dead_letter_retention_ms=11 * DAY_MS))
     keep_settings(longer, [each for each in topic_specs(longer) if each.name == letters.topic], admin)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     while admin.describe(letters.topic).config["retention.ms"] != str(11 * DAY_MS):
-        assert time.monotonic() < deadline, "the settings are not there after 60 s"
+        assert time.monotonic() < deadline, f"the settings are not there after {WAIT_S} s"
         time.sleep(0.1)
     admin.delete_records({letters: 4})
     assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(end - 4, 0, 4)

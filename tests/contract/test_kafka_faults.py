@@ -12,8 +12,8 @@ import pytest
 
 from testing.kafka import ClientRequest, EndFault, MessageFault, RequestFault
 from tests.contract.fault_cluster import FaultCluster
-from tests.contract.kafka_cluster import send
-from tidemark.stream_runtime.kafka.errors import FencedError, KafkaError, ProducerFatalError
+from tests.contract.kafka_cluster import WAIT_S, send
+from tidemark.stream_runtime.kafka.errors import AbortableError, FencedError, KafkaError, ProducerFatalError
 from tidemark.stream_runtime.kafka.ledger_transaction import (
     LedgerStep,
     LedgerTransaction,
@@ -29,6 +29,7 @@ COMMITTED, ABORTED, UNKNOWN = TransactionOutcome
 PATIENT = (25.0, 25.0)
 NO_FLUSH_TWICE = (0.6, 0.8)
 NO_END_TWICE = (20.0, 0.8)
+_HASTY_TRIES = 5
 
 
 class Scene:
@@ -45,7 +46,7 @@ class Scene:
 
     def hasty_producer(self) -> TransactionalProducer:
         producer = self.cluster.hasty.producer(self.name)
-        producer.init()
+        producer.init(WAIT_S)
         return producer
 
     def run(
@@ -148,6 +149,7 @@ def test_late_end_of_a_replaced_producer_is_powerless(scene: Scene, commits: boo
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("step", [LedgerStep.BATCHES, LedgerStep.ENTRY])
+@pytest.mark.usefixtures("unhurried_ends")
 def test_late_end_that_nobody_noticed_is_never_named(scene: Scene, commits: bool, step: LedgerStep):
     cluster, producer = scene.cluster, scene.producer()
     first(scene, producer, EndFault.DUPLICATED_LATE_UNNOTICED, commits)
@@ -194,6 +196,9 @@ def test_unanswered_commit_is_unknown_and_the_ledger_tells_after_a_new_init(scen
     result = scene.run(producer, b"one", timeouts_s=NO_END_TWICE)
     assert result.outcome is UNKNOWN
     assert result.replace_producer
+    if fault is EndFault.LOST_ANSWER:
+        # The message and its marker: a successor that inits before the request has come aborts it.
+        scene.cluster.await_end("the commit", lambda: scene.cluster.stable_end_of(scene.data) == 2)
     scene.producer()
     assert scene.cluster.deliver_late_ends() == 0
     scene.check(*([b"one"] if fault is EndFault.LOST_ANSWER else []))
@@ -304,7 +309,7 @@ def test_repeated_registration_goes_on_and_replaces_the_producer(scene: Scene, r
     result = scene.run(producer, b"one", consumed=7)
     assert result.outcome is COMMITTED
     assert result.replace_producer
-    assert scene.cluster.admin().committed_offsets(scene.group, [scene.source]) == {scene.source: 7}
+    scene.cluster.await_position(scene.group, scene.source, 7)
     scene.check(b"one")
 
 
@@ -340,10 +345,13 @@ def test_repeated_init_gives_a_producer_that_works(scene: Scene):
 
 @pytest.mark.parametrize("step", [LedgerStep.BATCHES, LedgerStep.ENTRY, LedgerStep.COMMIT])
 def test_transaction_that_ran_out_of_time_is_fenced_and_holds_nobody_back(scene: Scene, step: LedgerStep):
-    producer = scene.hasty_producer()
     expired = at(step, lambda: scene.cluster.expire_transactions(scene.ledger))
-    result = scene.run(producer, b"one", expired)
-    assert result.outcome is not COMMITTED
+    for _ in range(_HASTY_TRIES):
+        result = scene.run(scene.hasty_producer(), b"one", expired)
+        assert result.outcome is not COMMITTED
+        # Its messages have no more time than the transaction: a pause may end it by one of them.
+        if not isinstance(result.error, AbortableError):
+            break
     assert isinstance(result.error, FencedError), result.error
     assert result.replace_producer
     scene.check()
@@ -357,9 +365,9 @@ def test_zombie_that_wakes_up_is_fenced_before_anything_of_it_counts(scene: Scen
     assert scene.run(scene.producer(), b"two").outcome is COMMITTED
     zombie.produce(scene.ledger, b"entry one")
     with pytest.raises(KafkaError):
-        zombie.flush(1.0)
+        zombie.flush(WAIT_S)
     with pytest.raises(FencedError):
-        zombie.commit(1.0)
+        zombie.commit(WAIT_S)
     scene.check(b"two")
 
 

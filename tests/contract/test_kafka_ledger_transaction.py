@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.contract.kafka_cluster import READ_TIMEOUT_S, KafkaCluster, commit
+from tests.contract.kafka_cluster import WAIT_S, KafkaCluster, commit
 from tidemark.stream_runtime.kafka.errors import FencedError, MessageTooLargeError, MissingTopicError
 from tidemark.stream_runtime.kafka.ledger_transaction import (
     LedgerStep,
@@ -21,13 +21,14 @@ def entry_of(offsets: Sequence[int]) -> bytes:
     return b"entry " + b",".join(b"%d" % offset for offset in offsets)
 
 
+@pytest.mark.usefixtures("unhurried_ends")
 def test_entry_names_the_offsets_that_its_batches_have(cluster: KafkaCluster):
     ledger, topic = cluster.partition(), cluster.topic(partitions=2)
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition(topic, 0)]
     producer = cluster.producer()
     commit(producer, partitions[0], b"earlier")
     steps: list[LedgerStep] = []
-    run = LedgerTransaction(producer, ledger, reached=steps.append).run
+    run = LedgerTransaction(producer, ledger, WAIT_S, WAIT_S, reached=steps.append).run
     headers = (("v", b"1"),)
     result = run(
         b"begun",
@@ -51,14 +52,10 @@ def test_entry_names_the_offsets_that_its_batches_have(cluster: KafkaCluster):
 def test_consumed_positions_go_with_the_entry(cluster: KafkaCluster):
     ledger, source = cluster.partition(), cluster.partition()
     group = f"{cluster.unique}-ledger"
-    transaction = LedgerTransaction(cluster.producer(), ledger)
+    transaction = LedgerTransaction(cluster.producer(), ledger, WAIT_S, WAIT_S)
     result = transaction.run(b"begun", [], entry_of, consumed={source: 5}, group=group)
     assert result.outcome is TransactionOutcome.COMMITTED
-    # Kafka answers the commit before it writes the group's marker; until then the group has no position.
-    admin, deadline_s = cluster.admin(), cluster.clock.monotonic_s() + READ_TIMEOUT_S
-    while (committed := admin.committed_offsets(group, [source])) != {source: 5}:
-        assert cluster.clock.monotonic_s() < deadline_s, f"the group stays at {committed}"
-        cluster.clock.sleep(0.05)
+    cluster.await_position(group, source, 5)
 
 
 def test_refused_batch_aborts_and_the_next_producer_goes_on(cluster: KafkaCluster):
@@ -67,11 +64,15 @@ def test_refused_batch_aborts_and_the_next_producer_goes_on(cluster: KafkaCluste
     name = cluster.transactional_id()
     noise = bytes((number * number * 31 + (number >> 5) * 17) & 255 for number in range(5_000))
     batches = [OutgoingMessage(small, noise)]
-    result = LedgerTransaction(cluster.producer(name), ledger).run(b"begun", batches, entry_of)
+    result = LedgerTransaction(cluster.producer(name), ledger, WAIT_S, WAIT_S).run(
+        b"begun", batches, entry_of
+    )
     assert result.outcome is TransactionOutcome.ABORTED
     assert isinstance(result.error, MessageTooLargeError)
     assert result.replace_producer
-    again = LedgerTransaction(cluster.producer(name), ledger).run(b"begun again", [], entry_of)
+    again = LedgerTransaction(cluster.producer(name), ledger, WAIT_S, WAIT_S).run(
+        b"begun again", [], entry_of
+    )
     assert again.outcome is TransactionOutcome.COMMITTED
     reader = cluster.reader()
     reader.assign({ledger: 0})
@@ -80,7 +81,7 @@ def test_refused_batch_aborts_and_the_next_producer_goes_on(cluster: KafkaCluste
 
 def test_missing_ledger_aborts(cluster: KafkaCluster):
     nowhere = TopicPartition(f"{cluster.unique}-no-ledger", 0)
-    result = LedgerTransaction(cluster.producer(), nowhere).run(b"begun", [], entry_of)
+    result = LedgerTransaction(cluster.producer(), nowhere, WAIT_S, WAIT_S).run(b"begun", [], entry_of)
     assert result.outcome is TransactionOutcome.ABORTED
     assert isinstance(result.error, MissingTopicError)
 
@@ -92,7 +93,7 @@ def test_entry_that_cannot_be_built_aborts_and_raises(cluster: KafkaCluster):
     def fail(offsets: Sequence[int]) -> bytes:
         raise LookupError("no schema")
 
-    transaction = LedgerTransaction(producer, ledger)
+    transaction = LedgerTransaction(producer, ledger, WAIT_S, WAIT_S)
     with pytest.raises(LookupError, match="no schema"):
         transaction.run(b"begun", [OutgoingMessage(data, b"x")], fail)
     assert transaction.run(b"begun", [], entry_of).outcome is TransactionOutcome.COMMITTED
@@ -111,7 +112,7 @@ def test_fenced_at_any_step_is_reported_and_nothing_of_it_stays(cluster: KafkaCl
         if reached is step:
             cluster.producer(name)
 
-    transaction = LedgerTransaction(old, ledger, reached=usurp)
+    transaction = LedgerTransaction(old, ledger, WAIT_S, WAIT_S, reached=usurp)
     result = transaction.run(b"begun", [OutgoingMessage(data, b"zombie")], entry_of)
     certain = step in (LedgerStep.BEGUN, LedgerStep.BATCHES)
     assert result.outcome is (TransactionOutcome.ABORTED if certain else TransactionOutcome.UNKNOWN)
@@ -120,7 +121,8 @@ def test_fenced_at_any_step_is_reported_and_nothing_of_it_stays(cluster: KafkaCl
     assert result.replace_producer
     offset = cluster.producer(name)
     assert (
-        LedgerTransaction(offset, ledger).run(b"begun", [], entry_of).outcome is TransactionOutcome.COMMITTED
+        LedgerTransaction(offset, ledger, WAIT_S, WAIT_S).run(b"begun", [], entry_of).outcome
+        is TransactionOutcome.COMMITTED
     )
     reader = cluster.reader()
     reader.assign({ledger: 0})

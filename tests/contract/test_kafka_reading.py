@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from tests.contract.kafka_cluster import KafkaCluster, abort, commit, send
+from tests.contract.kafka_cluster import WAIT_S, KafkaCluster, abort, commit, send
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.confluent import silence
 from tidemark.stream_runtime.kafka.ports import (
@@ -112,7 +112,7 @@ def test_poll_gives_no_more_than_asked(cluster: KafkaCluster):
     reader.assign({tp: 0})
     sizes: list[int] = []
     while sum(sizes) < 10:
-        sizes.append(len(reader.poll(4, 5.0)))
+        sizes.append(len(reader.poll(4, WAIT_S)))
         assert 0 < sizes[-1] <= 4
     assert sum(sizes) == 10
 

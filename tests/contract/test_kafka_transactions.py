@@ -17,6 +17,7 @@ from tidemark.stream_runtime.kafka.ports import (
 from tidemark.stream_runtime.kafka.producer_state import ProducerStateError
 
 
+@pytest.mark.usefixtures("unhurried_ends")
 def test_committed_messages_arrive_with_their_delivered_offsets(cluster: KafkaCluster):
     tp = cluster.partition()
     producer = cluster.producer()
@@ -34,7 +35,8 @@ def test_marker_takes_an_offset(cluster: KafkaCluster):
     producer = cluster.producer()
     assert commit(producer, tp, b"a") == [0]
     assert commit(producer, tp, b"b") == [2]
-    assert cluster.admin().end_offset(tp, Isolation.READ_UNCOMMITTED) == 4
+    cluster.await_end("the second marker", lambda: cluster.end_of(tp) >= 4)
+    assert cluster.end_of(tp) == 4
 
 
 def test_key_headers_null_value_and_time_survive(cluster: KafkaCluster):
@@ -100,9 +102,9 @@ def test_open_transaction_hides_what_is_behind_it(cluster: KafkaCluster):
     reader = cluster.reader()
     reader.assign({tp: 0})
     assert reader.poll(10, 0.5) == []
-    admin = cluster.admin()
-    assert admin.end_offset(tp, Isolation.READ_COMMITTED) == 0
-    assert admin.end_offset(tp, Isolation.READ_UNCOMMITTED) == 3
+    cluster.await_end("the marker", lambda: cluster.end_of(tp) >= 3)
+    assert cluster.stable_end_of(tp) == 0
+    assert cluster.end_of(tp) == 3
     slow.commit()
     assert [message.value for message in cluster.read_until(reader, 2)] == [b"open", b"committed"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.contract.kafka_cluster import KafkaCluster
+from tests.contract.kafka_cluster import WAIT_S, KafkaCluster
 from tidemark.epoch_protocol.entries import (
     BatchShuffled,
     Consumed,
@@ -42,7 +42,8 @@ class Lane:
             return encode_entry(entry)
 
         consumed: dict[TopicPartition, int] | None = None if position is None else {self.source: position}
-        result = LedgerTransaction(producer, self.ledger).run(begun, [], build, consumed, self.group)
+        transaction = LedgerTransaction(producer, self.ledger, WAIT_S, WAIT_S)
+        result = transaction.run(begun, [], build, consumed, self.group)
         assert result.outcome is TransactionOutcome.COMMITTED, result.error
         return result
 
@@ -67,7 +68,7 @@ class Lane:
         )
         reader.start()
         try:
-            applied = reader.catch_up(15.0)
+            applied = reader.catch_up(WAIT_S)
             self.next = reader.fold.state.shuffle_lanes[self.name].next
             return [each.verdict for each in applied if isinstance(each.entry, BatchShuffled)]
         finally:
@@ -83,7 +84,7 @@ def test_zombie_of_another_slot_with_valid_group_metadata_commits_and_does_not_c
     lane.publish(owner, 1, lane.shuffled(1, new_term, 10, 30), position=30)
     # The broker takes it all: nobody fenced this id, and metadata without membership is always valid.
     lane.publish(zombie, 0, lane.shuffled(0, old_term, 10, 20), position=20)
-    assert cluster.admin().committed_offsets(lane.group, [lane.source]) == {lane.source: 20}
+    cluster.await_position(lane.group, lane.source, 20)
     assert lane.verdicts() == [Verdict.COUNTS, Verdict.COUNTS, Verdict.STALE_TERM]
     # The group's offsets went back; the ledger's position, which is the one of record, did not.
     assert lane.next == 30
