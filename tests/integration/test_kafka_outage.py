@@ -57,7 +57,7 @@ def test_killed_broker_at_commit_gives_unknown_and_the_ledger_tells_after_it_is_
         if step == "commit":
             own_kafka.kill()
 
-    transaction = LedgerTransaction(producer, LEDGER, commit_timeout_s=2.0, reached=kill_at_commit)
+    transaction = LedgerTransaction(producer, LEDGER, _WAIT_S, 2.0, kill_at_commit)
     second = transaction.run(b"begun 2", [OutgoingMessage(DATA, b"2")], lambda _: b"entry 2")
     assert second.outcome is TransactionOutcome.UNKNOWN
     assert second.replace_producer

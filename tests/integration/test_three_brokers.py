@@ -45,6 +45,7 @@ _log = logging.getLogger("tidemark.test")
 
 COMMITTED, ABORTED, UNKNOWN = TransactionOutcome
 _GOING_ON_S = 180.0
+_PATIENCE_S = 120.0
 
 
 class Cluster:
@@ -130,7 +131,7 @@ class Scene:
         self.name = f"slot-{unique}"
         self.ledger, self.data = (TopicPartition(f"{role}-{unique}", 0) for role in ("ledger", "data"))
         section = {"bootstrap.servers": proxy.bootstrap_servers}
-        self.client = ConfluentKafkaClient(section, transaction_timeout_ms=10_000)
+        self.client = ConfluentKafkaClient(section, transaction_timeout_ms=int(_PATIENCE_S * 1000))
         admin = self.client.admin()
         admin.create_topics([TopicSpec(tp.topic, 1) for tp in (self.ledger, self.data)])
         admin.close()
@@ -153,8 +154,11 @@ class Scene:
             admin = self.client.admin()
         return admin
 
-    def run(self, value: bytes, reached: Callable[[str], None] = lambda _: None) -> TransactionResult:
-        transaction = LedgerTransaction(self.producer, self.ledger, reached=reached)
+    def run(
+        self, value: bytes, reached: Callable[[str], None] = lambda _: None, timeout_s: float = 10.0
+    ) -> TransactionResult:
+        """`timeout_s` is for a flush and for an end: short where a broker is away."""
+        transaction = LedgerTransaction(self.producer, self.ledger, timeout_s, timeout_s, reached)
         messages = [OutgoingMessage(self.data, value)]
         result = transaction.run(b"begun " + value, messages, lambda _: b"entry " + value)
         if result.outcome is COMMITTED:
@@ -245,7 +249,7 @@ def test_brokers_that_die_in_turn_cost_seconds_and_nothing_else(
     flowing.start()
     names = flowing.table.names
     scene = Scene(proxy)
-    assert scene.run(b"zero").outcome is COMMITTED
+    assert scene.run(b"zero", timeout_s=_PATIENCE_S).outcome is COMMITTED
     admin = scene.client.admin()
     end = admin.end_offset(scene.ledger, Isolation.READ_UNCOMMITTED)
     kills: list[tuple[bytes, str, Callable[[], int]]] = [
@@ -290,7 +294,7 @@ def test_late_commit_at_a_coordinator_that_was_frozen_and_replaced_has_no_effect
     cluster: Cluster, proxy: KafkaProxy
 ):
     scene = Scene(proxy)
-    assert scene.run(b"one").outcome is COMMITTED
+    assert scene.run(b"one", timeout_s=_PATIENCE_S).outcome is COMMITTED
     node = cluster.coordinator(scene.name)
     late = proxy.on(Api.END_TXN, Fault.HOLD_AND_CUT, transactional_id=scene.name)
     started_s = time.monotonic()
@@ -313,7 +317,7 @@ def test_late_commit_at_a_coordinator_that_was_frozen_and_replaced_has_no_effect
             time.monotonic() - started_s,
         )
         assert cluster.coordinator(scene.name) != node
-        assert scene.run(b"four", at("entry", thaw_and_release)).outcome is COMMITTED
+        assert scene.run(b"four", at("entry", thaw_and_release), _PATIENCE_S).outcome is COMMITTED
     finally:
         cluster.thaw(node)
     _log.info("the old coordinator, thawed, answered %s to the late commit", codes)
