@@ -90,7 +90,7 @@ BEGUN_PARTITIONED = BEGUN_WITH_STATS[:-1] + b',"kind":"partitioned"}'
 PASSING = {"freed-lock", "left-lock", "adopt-", "command-", "terms", "ended", "store", "schemas"}
 PASSING |= {"index-rebuild.json", "index-at-rest"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
-YOUNGER = {"input-earliest.json"}
+YOUNGER = {"input-earliest.json", "rewind-owed"}
 """What tables have since the recordings were made; a table without it is served as before."""
 PARTITIONED = {"lane-function"}
 """Of a table with a partitioned record index: recordings are older."""

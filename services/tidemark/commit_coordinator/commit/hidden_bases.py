@@ -32,9 +32,11 @@ from tidemark.hudi_format.metadata_table.archived_bases import (
 )
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.publication.port import Term
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.timeline import ArchivedInstant, Timeline
 
-REWIND_OWED: Final = ".hoodie/.aux/tidemark/rewind-owed"
+REWIND_OWED: Final = join_path(ROOT, "rewind-owed")
 _AT_ONCE: Final = 100
 _log = logging.getLogger("tidemark.coordinator")
 
