@@ -14,6 +14,7 @@ from tests.fuzz.target import Target
 from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.verification.verdict import VerdictFile
 from tidemark.hudi_format.commit.markers import list_markers
+from tidemark.hudi_format.errors import CorruptFileError, CutOffFileError
 from tidemark.hudi_format.index_definitions import read_index_definitions, record_index_kind
 from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.table_config import read_table_config
@@ -65,9 +66,28 @@ def _properties(storage: InMemoryStorage, path: str) -> int:
 
 
 def _definitions(storage: InMemoryStorage, path: str) -> int:
-    found = read_index_definitions(storage)
+    """Hudi writes the file in place: one that may be cut off is to be read again, and no other one."""
+    try:
+        found = read_index_definitions(storage)
+    except CutOffFileError as error:
+        if _is_open(storage.read(path).decode("utf-8", "replace")):
+            raise CorruptFileError(str(error)) from error
+        raise
     record_index_kind(found)
     return len(found)
+
+
+def _is_open(text: str) -> bool:
+    """Whether nothing has begun, or a letter, a string, an object or a list has, and has not ended."""
+    depth, in_string, escaped = 0, False, False
+    for letter in text:
+        if in_string:
+            in_string = escaped or letter != '"'
+            escaped = letter == "\\" and not escaped
+        else:
+            in_string = letter == '"'
+            depth += (letter in "{[") - (letter in "}]")
+    return in_string or depth > 0 or not text.strip() or text.endswith("\ufffd")
 
 
 def _markers(storage: InMemoryStorage, path: str) -> int:

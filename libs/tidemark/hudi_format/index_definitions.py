@@ -65,12 +65,21 @@ def _parsed(data: bytes) -> Any:
     try:
         return parsed_json(data, INDEX_DEFINITIONS_PATH, "the list of index definitions")
     except CorruptFileError as error:
-        if not isinstance(error.__cause__, (json.JSONDecodeError, UnicodeDecodeError)):
+        if not _ends_in_the_middle(error.__cause__):
             raise
         raise CutOffFileError(
             f"{error}. It has {len(data)} bytes: another engine writes it now, or died in it. If it stays "
             'so, put the whole file back (docs/failure-walkthrough.md, "When the list of indexes is cut off")'
         ) from error
+
+
+def _ends_in_the_middle(error: BaseException | None) -> bool:
+    """Whether what was wrong is that there is no more. A text that has no end is told by its beginning."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.reason == "unexpected end of data"
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
 
 
 def index_definitions_file(definitions: Mapping[str, Mapping[str, Any]]) -> bytes:
