@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from testing.memory_storage import InMemoryStorage
+from tests.replaced_groups import replace_commit
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.slices import FileSlice
@@ -56,15 +57,7 @@ def clustering_plan(*file_ids: str) -> bytes:
 
 
 def replaces(*file_ids: str) -> bytes:
-    record = {
-        "partitionToWriteStats": {},
-        "compacted": False,
-        "extraMetadata": {},
-        "version": 1,
-        "operationType": "CLUSTER",
-        "partitionToReplaceFileIds": {"p": list(file_ids)},
-    }
-    return encode_container("replace-commit-metadata", record)
+    return replace_commit({"p": file_ids}, "CLUSTER")
 
 
 def commit(storage: InMemoryStorage, n: int, action: Action = Action.COMMIT, content: bytes = b"") -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from testing.clock import ManualClock
+from tests.replaced_groups import replace_commit
 from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
 from tidemark.epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, IndexOp
 from tidemark.epoch_protocol.seen import Known
@@ -30,7 +31,6 @@ from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.hudi_format.timeline import load_timeline
-from tidemark.hudi_format.timeline.avro_container import encode_container
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tidemark.hudi_format.timeline.identity import judged_instants
 from tidemark.index_assigner.domain.locations import Locations
@@ -121,15 +121,7 @@ class DataTable(IndexedTable):
     ) -> None:
         """Another engine's replacecommit, which leaves the group's index entries where they are."""
         requested, completion = self.times.next(), self.times.next()
-        record = {
-            "partitionToWriteStats": {},
-            "compacted": False,
-            "extraMetadata": {},
-            "version": 1,
-            "operationType": operation,
-            "partitionToReplaceFileIds": {"p": [file_id(group)]},
-        }
-        content = encode_container("replace-commit-metadata", record)
+        content = replace_commit({"p": [file_id(group)]}, operation)
         if archived:
             write_archive(self.storage, [(requested, completion, "replacecommit", content)])
             for each in self.storage.list("p"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.replaced_groups import replace_commit
 from tests.unit.table_files import existing_table, new_table, orders
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
 from tidemark.hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits
@@ -27,7 +28,6 @@ from tidemark.hudi_format.replaced_rows import ReplacedRows
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import load_timeline
-from tidemark.hudi_format.timeline.avro_container import encode_container
 from tidemark.table_verification import remembering
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.remembering import verify_and_remember
@@ -282,16 +282,9 @@ def dropped_nothing(damage: Damage) -> str:
     complete_delta_commit(
         Unfenced(storage), inflight, damage.times.next(), delta_commit_metadata(instant, [files])
     )
-    record = {
-        "partitionToWriteStats": {},
-        "compacted": False,
-        "extraMetadata": {},
-        "version": 1,
-        "operationType": "DELETE_PARTITION",
-        "partitionToReplaceFileIds": {"nowhere": ["00000000-0000-0000-0000-000000000000-0"]},
-    }
+    content = replace_commit({"nowhere": ["00000000-0000-0000-0000-000000000000-0"]})
     name = f"{instant}_{damage.times.next()}.replacecommit"
-    storage.create(f".hoodie/timeline/{name}", encode_container("replace-commit-metadata", record))
+    storage.create(f".hoodie/timeline/{name}", content)
     return name
 
 

@@ -5,7 +5,6 @@ that archives at the same time, and what has to stay.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
+from tests.replaced_groups import replace_commit
 from tests.service_actions import DiedError
 from tests.unit.commit_coordinator.table_services.story import Story
 from tidemark.commit_coordinator.errors import ActionLostError
@@ -55,7 +55,6 @@ from tidemark.hudi_format.timeline import (
     Timeline,
     load_timeline,
 )
-from tidemark.hudi_format.timeline.avro_container import encode_container
 
 ARCHIVE = ServiceKind.ARCHIVE
 COMPACTIONS = (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA)
@@ -230,7 +229,7 @@ def test_a_replacecommit_stays_until_neither_a_folder_nor_the_metadata_table_has
     folder = story.storage.names("eu")
     file_id = next(name for name in folder if name.endswith(".parquet")).partition("_")[0]
     replacing = Instant("20300101000000000", Action.REPLACE_COMMIT, State.COMPLETED, "20300101000000001")
-    content = replace_commit("eu", [file_id])
+    content = replace_commit({"eu": [file_id]})
     story.storage.create(instant_path(replacing), content)
     assert not handler._is_gone(story.storage, replacing)
     for name in folder:
@@ -265,23 +264,11 @@ def drop_partition(story: Story, partition: str) -> str:
     parsed = (parse_data_file(name) for name in storage.names(partition))
     groups = sorted({each.file_id for each in parsed if each is not None})
     completed = Instant(instant, Action.REPLACE_COMMIT, State.COMPLETED, instants.next())
-    storage.create(instant_path(completed), replace_commit(partition, groups))
+    storage.create(instant_path(completed), replace_commit({partition: groups}))
     for key in gone:
         del story.live[key]
     story.clock.advance(1.0)
     return instant
-
-
-def replace_commit(partition: str, groups: Sequence[str]) -> bytes:
-    record = {
-        "partitionToWriteStats": {},
-        "compacted": False,
-        "extraMetadata": {},
-        "version": 1,
-        "operationType": "DELETE_PARTITION",
-        "partitionToReplaceFileIds": {partition: list(groups)},
-    }
-    return encode_container("replace-commit-metadata", record)
 
 
 def test_a_replacecommit_is_archived_once_its_groups_are_cleaned(story: Story) -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 
+from tests.replaced_groups import replace_commit
 from tests.unit.hudi_format.doubles import ManualClock
 from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
-from tidemark.hudi_format.timeline.avro_container import encode_container
 
 
 def replace(
@@ -19,15 +19,7 @@ def replace(
     table.storage.create(f".hoodie/timeline/{instant}.replacecommit.requested", b"")
     table.storage.create(f".hoodie/timeline/{instant}.replacecommit.inflight", b"")
     table.metadata_commit(instant, dict.fromkeys(keys))
-    record = {
-        "partitionToWriteStats": {},
-        "compacted": False,
-        "extraMetadata": {},
-        "version": 1,
-        "operationType": operation,
-        "partitionToReplaceFileIds": {"p": [file_id(each) for each in groups]},
-    }
-    content = encode_container("replace-commit-metadata", record)
+    content = replace_commit({"p": [file_id(each) for each in groups]}, operation)
     table.storage.create(f".hoodie/timeline/{instant}_{table.times.next()}.replacecommit", content)
     return instant
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.interop.partitioned_writer import PartitionedWriter
+from tests.replaced_groups import replace_commit
 from tests.unit.table_files import new_partitioned_table, orders
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
-from tidemark.hudi_format.timeline.avro_container import encode_container
 
 
 @pytest.fixture
@@ -33,14 +33,6 @@ def replaced(writer: PartitionedWriter, path: str, keys: list[str], is_right: bo
     """
     storage, is_there = writer.table.storage, _groups(writer, path)
     instant = writer.commit_rows(orders(), [(path, key) for key in keys])
-    record = {
-        "partitionToWriteStats": {},
-        "compacted": False,
-        "extraMetadata": {},
-        "version": 1,
-        "operationType": "DELETE_PARTITION",
-        "partitionToReplaceFileIds": {path: is_there if is_right else ["another"]},
-    }
     commit = load_timeline(storage).find(instant)
     assert commit is not None
     folder = ".hoodie/timeline"
@@ -48,7 +40,7 @@ def replaced(writer: PartitionedWriter, path: str, keys: list[str], is_right: bo
     for suffix in ("requested", "inflight"):
         storage.delete(f"{folder}/{instant}.deltacommit.{suffix}")
         storage.create(f"{folder}/{instant}.replacecommit.{suffix}", b"")
-    content = encode_container("replace-commit-metadata", record)
+    content = replace_commit({path: is_there if is_right else ["another"]})
     storage.create(f"{folder}/{instant}_{commit.completion}.replacecommit", content)
     return instant
 
