@@ -77,7 +77,7 @@ class MadeRows:
         self, storage: LocalStorage, number: int, group: RecordLocation, instant: str
     ) -> WriteStat:
         partition, file_id = group
-        _, rows = self._workload.partition_rows(number)
+        rows = self._workload.partition_rows(number)
         name = str(BaseFileName(file_id, _TOKEN, instant, "parquet"))
         stored = attach_meta_columns(rows, rows["id"], partition, instant, number, name)
         content = write_base_file(stored, self._schema)

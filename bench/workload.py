@@ -71,10 +71,9 @@ class Workload:
         for first in range(0, self.region_of.size, CHUNK_ROWS):
             yield self._rows(np.arange(first, min(first + CHUNK_ROWS, self.region_of.size), dtype=np.int64))
 
-    def partition_rows(self, partition: int) -> tuple[Numbers, pa.Table]:
-        """All rows of a partition and the numbers of their keys."""
-        numbers = np.flatnonzero(self.region_of == partition).astype(np.int64)
-        return numbers, self._rows(numbers)
+    def partition_rows(self, partition: int) -> pa.Table:
+        """All rows of a partition."""
+        return self._rows(np.flatnonzero(self.region_of == partition).astype(np.int64))
 
     def batch(self, size: int, move_share: float = 0.0) -> pa.Table:
         """The next batch of `size` upserts in random order; `move_share` of its updates change partition."""

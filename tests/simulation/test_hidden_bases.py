@@ -88,3 +88,17 @@ def test_a_term_that_begins_with_an_epoch_without_rows_puts_files_back(
         path.step()
     assert hidden.done == ["put back", "another life"]
     assert (path.state().committed.epoch, path.state().tagged) == (0, [])
+
+
+def test_a_rewind_that_is_owed_is_made_where_the_build_was_archived_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hidden_bases, "newest_build", lambda _: "")
+    path = second_written(tmp_path)
+    path.storage.create(REWIND_OWED, b"20260101000000000")
+    path.crash()
+    tag_anew(path, 1)
+    path.run_until_idle()
+    assert (path.state().generation, path.state().committed.epoch) == (1, 2)
+    assert not path.storage.exists(REWIND_OWED)
+    check_end(path)

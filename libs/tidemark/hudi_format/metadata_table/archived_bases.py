@@ -14,19 +14,20 @@ engine has compacted a shard of the index without its base file by then (`compac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from operator import attrgetter
 
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError
-from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
+from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.metadata_table.index_life import LIFE_PATH, partition_build
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
     RECORD_INDEX_FOLDER,
     RECORD_INDEX_PARTITION,
 )
 from tidemark.hudi_format.metadata_table.partitions_in_use import partition_files
-from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.metadata_table.validity import InstantValidity, base_files
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import (
@@ -79,7 +80,7 @@ def hidden_bases(storage: Storage, *, also_half: bool) -> list[ArchivedInstant]:
     if archive.is_empty():
         return []
     validity, whole = _validity(storage), _whole(storage)
-    there = {base.instant for names in partition_files(storage).values() for base in _base_files(names)}
+    there = {base.instant for names in partition_files(storage).values() for base in base_files(names)}
     lacking = {
         instant
         for instant in there
@@ -116,11 +117,13 @@ def compacted_without(storage: Storage, build: str) -> list[str]:
         return []
     validity = _validity(storage)
     groups: dict[str, list[BaseFileName]] = {}
-    for base in _base_files(storage.names(RECORD_INDEX_FOLDER)):
+    for base in base_files(storage.names(RECORD_INDEX_FOLDER)):
         groups.setdefault(base.file_id, []).append(base)
     found: list[str] = []
     for bases in groups.values():
-        before = max((base for base in bases if base.instant < build), key=_instant_of, default=None)
+        before = max(
+            (base for base in bases if base.instant < build), key=attrgetter("instant"), default=None
+        )
         after = [base for base in bases if base.instant > build and validity.is_valid_base(base.instant)]
         if before is not None and not validity.is_valid_base(before.instant):
             found += map(str, after)
@@ -129,17 +132,6 @@ def compacted_without(storage: Storage, build: str) -> list[str]:
 
 def _validity(storage: Storage) -> InstantValidity:
     return InstantValidity(load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT))
-
-
-def _base_files(names: Iterable[str]) -> Iterator[BaseFileName]:
-    for name in names:
-        parsed = parse_data_file(name)
-        if isinstance(parsed, BaseFileName):
-            yield parsed
-
-
-def _instant_of(base: BaseFileName) -> str:
-    return base.instant
 
 
 def _put_back(storage: Storage, row: ArchivedInstant) -> None:

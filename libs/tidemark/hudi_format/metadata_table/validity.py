@@ -67,11 +67,8 @@ class InstantValidity:
         return archived or self.is_valid(instant)
 
     def bases(self, names: Iterable[str]) -> Iterator[BaseFileName]:
-        """The base files that count, of the names in a partition's folder. Names of logs are not parsed."""
-        for name in names:
-            parsed = None if _LOG in name else parse_data_file(name)
-            if isinstance(parsed, BaseFileName) and self.is_valid_base(parsed.instant):
-                yield parsed
+        """The base files that count, of the names in a partition's folder."""
+        return (base for base in base_files(names) if self.is_valid_base(base.instant))
 
     def shows(self, file_name: str) -> bool:
         """Whether a file of the metadata table counts. A name that is no base or log file does not."""
@@ -105,3 +102,13 @@ class InstantValidity:
         return frozenset(
             instant.requested for instant in self.metadata.instants if instant.action in SERVICE_ACTIONS
         )
+
+
+def base_files(names: Iterable[str]) -> Iterator[BaseFileName]:
+    """Those of the names in a partition's folder that are base files, whether they count or not. Names of
+    logs are not parsed.
+    """
+    for name in names:
+        parsed = None if _LOG in name else parse_data_file(name)
+        if isinstance(parsed, BaseFileName):
+            yield parsed

@@ -90,7 +90,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         timelines = load_timelines(context.storage)
         config = check_commits(context, timelines)
         difference = _refuse_outdated(context, timelines)
-        context.hidden_bases.check(context.publishing, timelines.metadata, context.fold().state.generation)
+        refuse_hidden_bases(context, timelines)
         if leave_stats_of_others(context, timelines, difference.harmless):
             config = check_commits(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
@@ -117,8 +117,7 @@ def _look_for_hidden_bases(context: Context) -> None:
     """As a plan with rows does, in a hold of the lock of its own."""
     context.lock.acquire(context.lock_wait_ms)
     try:
-        metadata = load_timelines(context.storage).metadata
-        context.hidden_bases.check(context.publishing, metadata, context.fold().state.generation)
+        refuse_hidden_bases(context, load_timelines(context.storage))
     finally:
         give_back(context)
 
@@ -297,6 +296,11 @@ def refuse_surprises(context: Context, timelines: Timelines, own_instant: str | 
     if difference.surprises:
         raise AttemptLostError(difference.reason(), rewind=True)
     return difference
+
+
+def refuse_hidden_bases(context: Context, timelines: Timelines) -> None:
+    """As `HiddenBases.check`. Hold the table's lock."""
+    context.hidden_bases.check(context.publishing, timelines.metadata, context.fold().state.generation)
 
 
 def refuse_rolled_back(context: Context, timelines: Timelines, instant: str) -> None:

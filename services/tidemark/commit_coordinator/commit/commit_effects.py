@@ -23,6 +23,7 @@ import msgspec
 from tidemark.commit_coordinator.commit.attempt_effects import (
     give_back,
     planned_instant,
+    refuse_hidden_bases,
     refuse_rolled_back,
     refuse_surprises,
 )
@@ -86,7 +87,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         timelines = load_timelines(context.storage)
         config = check_commits(context, timelines)
         context.shards.check(timelines.metadata)
-        context.hidden_bases.check(context.publishing, timelines.metadata, context.fold().state.generation)
+        refuse_hidden_bases(context, timelines)
         difference = _check_pending(context, planned, timelines)
         if leave_stats_of_others(context, timelines, difference.harmless):
             config = check_commits(context, timelines)

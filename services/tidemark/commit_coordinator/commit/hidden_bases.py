@@ -42,10 +42,12 @@ _log = logging.getLogger("tidemark.coordinator")
 
 
 class HiddenBases:
-    """Remembers behind which build it looked. Used under the table's lock, but for `is_due`."""
+    """Remembers behind which build it looked, "" behind none. The first look of a term is for a rewind that
+    its predecessor owed, too. Used under the table's lock, but for `is_due`.
+    """
 
     def __init__(self) -> None:
-        self._looked_behind = ""
+        self._looked_behind: str | None = None
         self._waiting: tuple[str, Sequence[ArchivedInstant]] | None = None
         self._reason = ""
         self._owed_at = 0
@@ -91,18 +93,20 @@ class HiddenBases:
         if hidden or is_owed:
             by.replace(REWIND_OWED, build.encode())
             self._owed_at, self._reason = generation, _reason(build)
-            _log.warning("%s. They count again (%d compactions)", self._reason, len(hidden))
             unhide(by, hidden[:_AT_ONCE])
-            self._waiting = (build, hidden[_AT_ONCE:])
-            if self._waiting[1]:
-                raise HiddenBaseFilesError(f"{self._reason}. They are put back, {len(hidden)} to go")
+            rest = hidden[_AT_ONCE:]
+            self._waiting = (build, rest)
+            if rest:
+                raise HiddenBaseFilesError(f"{self._reason}. They are put back, {len(rest)} to go")
             renew_index_life(by)
+            _log.warning("%s. They count again", self._reason)
         self._looked_behind, self._waiting = build, None
 
 
 def _reason(build: str) -> str:
+    when = f"completed at {build}" if build else "archived since"
     return (
-        f"another engine built an index of the metadata table (completed at {build}), which hid base files "
+        f"another engine built an index of the metadata table ({when}), which hid base files "
         "of archived compactions: keys may have been looked up without them"
     )
 

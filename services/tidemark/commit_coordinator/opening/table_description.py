@@ -50,7 +50,7 @@ def describe_table(
     slices = TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names())
     holder, definitions = read_lock(storage), read_index_definitions(storage)
     kind = record_index_kind(definitions)
-    why_not, wanted = _why_not(storage, snapshot, accepted), shards or snapshot.num_shards
+    why_not, wanted = _why_not(storage, snapshot, accepted, kind), shards or snapshot.num_shards
     return {
         "name": table.name,
         "path": storage.base_uri,
@@ -137,12 +137,14 @@ def _columns(storage: Storage, table: TableConfig, timeline: Timeline) -> pa.Sch
     return None if schema is None else schema.arrow
 
 
-def _why_not(storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collection[str]) -> str | None:
+def _why_not(
+    storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collection[str], kind: IndexKind
+) -> str | None:
     """Why this release does not serve the table, None if it does. Pending writes are listed on their own."""
     try:
         pending = [instant.requested for instant in snapshot.data_timeline.pending()]
         check_servable(storage, pending, accepted)
-        if record_index_kind(read_index_definitions(storage)) is IndexKind.GLOBAL:
+        if kind is IndexKind.GLOBAL:
             check_shards(snapshot.num_shards)
     except (UnsupportedTableError, SchemaError) as error:
         return str(error)
