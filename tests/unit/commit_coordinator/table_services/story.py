@@ -63,6 +63,12 @@ class Story:
         """A coordinator begins its term."""
         self.served = ServedTable(self.path, SCHEMA, self.clock)
 
+    def forget_coordinator(self) -> Story:
+        """Removes the coordinator's own files, so that a copy of the table begins with a first term."""
+        self.storage.delete_tree(".hoodie/.aux/tidemark")
+        self.storage.delete_tree(".hoodie/lock")
+        return self
+
     def copy(self, path: Path) -> Story:
         """The same table in another folder, with a coordinator of its own."""
         shutil.copytree(self.path, path)

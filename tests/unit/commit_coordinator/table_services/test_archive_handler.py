@@ -66,9 +66,7 @@ def compacted_and_written_on(story: Story) -> Story:
     assert all(story.served.act(kind) for kind in COMPACTIONS)
     story.commit((1, 5))
     story.commit((6, 31), deletes=(9,))
-    story.storage.delete_tree(".hoodie/.aux/tidemark")
-    story.storage.delete_tree(".hoodie/lock")
-    return story
+    return story.forget_coordinator()
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,16 @@ from typing import Any, cast
 
 import pytest
 
+from tests.unit.commit_coordinator.table_services.archived_bases import (
+    BUILT,
+    assert_instants_are_whole,
+    build_of_another_index,
+    updated_alone,
+)
 from tests.unit.commit_coordinator.table_services.story import Story
 from tests.unit.commit_coordinator.table_services.test_archive_handler import (
-    ARCHIVE,
     active,
     compacted_and_written_on,
-)
-from tests.unit.commit_coordinator.table_services.test_indexes_beside_archival import (
-    BUILT,
-    build_of_another_index,
 )
 from tidemark.commit_coordinator.commit import hidden_bases as looked
 from tidemark.commit_coordinator.commit.hidden_bases import REWIND_OWED, HiddenBases
@@ -44,21 +45,9 @@ def archived_bases(tmp_path_factory: pytest.TempPathFactory) -> Story:
     story = compacted_and_written_on(Story(base / "made").copy(base / "t")).copy(base / "archived")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archivals, "under_slices", lambda *_: set())
-        for _ in range(3):
-            story.commit((1, 5))
-            story.commit((3, 4))
-            assert story.served.act(ServiceKind.COMPACT_INDEX)
-        while story.served.act(ARCHIVE):
-            pass
+        updated_alone(story)
     story.check()
-    return without_coordinator(story)
-
-
-def without_coordinator(story: Story) -> Story:
-    """A copy of the table begins with a first term."""
-    story.storage.delete_tree(".hoodie/.aux/tidemark")
-    story.storage.delete_tree(".hoodie/lock")
-    return story
+    return story.forget_coordinator()
 
 
 @pytest.fixture
@@ -95,10 +84,7 @@ def check(story: Story, bases: HiddenBases, generation: int, term: Any = None) -
 def assert_whole(story: Story) -> None:
     """Readers find all, and each instant has its three files."""
     story.check()
-    assert load_timeline(story.storage, METADATA_TABLE_ROOT).pending() == ()
-    names = story.storage.names(f"{METADATA_TABLE_ROOT}/timeline")
-    times = [requested_in(name) for name in names if name[0].isdigit()]
-    assert {times.count(time) for time in times} == {3}
+    assert_instants_are_whole(story.storage)
     assert hidden_bases(story.storage, also_half=True) == []
     assert not story.storage.exists(REWIND_OWED)
 
@@ -220,7 +206,7 @@ def test_a_successor_of_one_that_died_while_it_put_files_back_rewinds_as_well(
     hidden: Story, tmp_path: Path
 ) -> None:
     deaths, is_whole = 0, False
-    without_coordinator(hidden)
+    hidden.forget_coordinator()
     while not is_whole:
         story = hidden.copy(tmp_path / f"died-{deaths}")
         bases, term = HiddenBases(), DyingTerm(story.served.term, deaths)

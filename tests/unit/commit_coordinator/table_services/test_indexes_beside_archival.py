@@ -11,6 +11,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from tests.unit.commit_coordinator.table_services.archived_bases import (
+    BUILT,
+    assert_instants_are_whole,
+    build_of_another_index,
+    updated_alone,
+)
 from tests.unit.commit_coordinator.table_services.story import Story
 from tests.unit.commit_coordinator.table_services.test_archive_handler import (
     ARCHIVE,
@@ -35,8 +41,6 @@ from tidemark.hudi_format.timeline import (
     Timeline,
     load_timeline,
 )
-from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from tidemark.hudi_format.timeline.instant import requested_in
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +52,6 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Story:
 @pytest.fixture
 def story(compacted: Story, tmp_path: Path) -> Story:
     return compacted.copy(tmp_path / "t")
-
-
-BUILT = "00000000000000005"
-
-
-def build_of_another_index(story: Story, instant: str = BUILT, completion: str = "20200101000000000") -> None:
-    """What a writer leaves on the metadata table's timeline that adds an index: the timeline begins there."""
-    built = Instant(instant, Action.DELTA_COMMIT, State.COMPLETED, completion)
-    states = ("deltacommit.requested", "deltacommit.inflight")
-    for name in (*(f"{built.requested}.{state}" for state in states), built.file_name):
-        content = encode_commit_metadata(CommitMetadata())
-        story.storage.create(f"{METADATA_TABLE_ROOT}/timeline/{name}", content)
 
 
 def test_another_index_may_be_added_behind_our_archival(story: Story) -> None:
@@ -106,18 +98,12 @@ def test_our_own_build_of_an_index_keeps_base_files_whose_instants_are_archived(
 ) -> None:
     """Rows are updated alone for so long that the compaction of the record index went to the archive."""
     monkeypatch.setattr(archivals, "under_slices", lambda *_: set())
-    for _ in range(3):
-        story.commit((1, 5))
-        story.commit((3, 4))
-        assert story.served.act(ServiceKind.COMPACT_INDEX)
-    while story.served.act(ARCHIVE):
-        pass
+    updated_alone(story)
     storage, before = story.storage, active(story, METADATA_TABLE_ROOT)
     names = storage.names(RECORD_INDEX_FOLDER)
     assert not any(instant in name for name in names if ".hfile" in name for instant in before)
     build = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
-    storage.delete_tree(".hoodie/.aux/tidemark")
-    storage.delete_tree(".hoodie/lock")
+    story.forget_coordinator()
     died = story.copy(tmp_path / "died")
     story.serve()
     put_back_bases(died.storage, build)
@@ -166,15 +152,9 @@ def test_a_build_that_is_killed_while_it_puts_several_instants_back_is_repeated(
         story.commit((n,))
         story.commit((n + 1_000,) if shard_of(n + 1_000) == shard_of(n) else (n,))
         assert story.served.act(ServiceKind.COMPACT_INDEX)
-    for _ in range(3):
-        story.commit((1, 5))
-        story.commit((3, 4))
-        assert story.served.act(ServiceKind.COMPACT_INDEX)
-    while story.served.act(ARCHIVE):
-        pass
+    updated_alone(story)
     build = next_build_instant(load_timeline(story.storage, METADATA_TABLE_ROOT))
-    story.storage.delete_tree(".hoodie/.aux/tidemark")
-    story.storage.delete_tree(".hoodie/lock")
+    story.forget_coordinator()
     files, is_whole = 0, False
     while not is_whole:
         died = story.copy(tmp_path / f"died-{files}")
@@ -184,11 +164,7 @@ def test_a_build_that_is_killed_while_it_puts_several_instants_back_is_repeated(
         died.check_readers()
         complete_build(died.storage, build, died.writer._instants.next())
         died.check()
-        timeline = load_timeline(died.storage, METADATA_TABLE_ROOT)
-        assert timeline.pending() == ()
-        names = died.storage.names(f"{METADATA_TABLE_ROOT}/timeline")
-        times = [requested_in(name) for name in names if name[0].isdigit()]
-        assert {times.count(time) for time in times} == {3}, "each has its three files"
+        assert_instants_are_whole(died.storage)
         files += 1
     assert files > 6, "two instants at least were put back"
 

@@ -69,9 +69,7 @@ def written_on(tmp_path_factory: pytest.TempPathFactory) -> tuple[Story, str, Ke
         assert all(story.served.act(kind) for kind in COMPACTIONS)
     story.commit((3, 42))
     story.later()
-    story.storage.delete_tree(".hoodie/.aux/tidemark")
-    story.storage.delete_tree(".hoodie/lock")
-    return story, saved, kept
+    return story.forget_coordinator(), saved, kept
 
 
 @pytest.mark.parametrize("kind", [*CLEANS, ARCHIVE])
