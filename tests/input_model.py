@@ -5,7 +5,7 @@ alone, and streams that make it hard.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -130,16 +130,48 @@ class RandomStream:
         return {"id": key, "region": region, "ts": ts, "name": f"{key}@{ts}/{self._ts}", "amount": amount}
 
 
+class StayingStream(RandomStream):
+    """No key moves: all its rows are in one region, and every delete has fields to name it by. `put` says in
+    which region the rows of a key are that comes.
+    """
+
+    def __init__(self, seed: int, keys: int, regions: int = 5) -> None:
+        super().__init__(seed, keys, regions)
+        self._placed: dict[str, str] = {}
+
+    def put(self, key: str, region: str) -> None:
+        self._placed[key] = region
+
+    def region_of(self, key: str) -> str:
+        return self._placed.get(key) or f"region-{sum(key.encode()) % self._regions}"
+
+    def events(self, count: int) -> Iterator[Event]:
+        for event in super().events(count):
+            if isinstance(event, Delete) and not event.typed:
+                event = Delete(event.key, self._ts, typed=True)
+            yield event
+
+    def row(self, key: str, ts: int) -> Row:
+        return {**super().row(key, ts), "region": self.region_of(key)}
+
+
 def messages(
-    events: Iterable[Event], partitions: int, key: str = "id"
+    events: Iterable[Event],
+    partitions: int,
+    key: str = "id",
+    region_of: Callable[[str], str] | None = None,
 ) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
-    """Kafka keys and values per input partition; all events of a record key are in one partition."""
+    """Kafka keys and values per input partition; all events of a record key are in one partition.
+    ``region_of``: deletes name the region of their key.
+    """
     parts: dict[int, list[tuple[bytes | None, bytes | None]]] = {number: [] for number in range(partitions)}
     for event in events:
         if isinstance(event, Upsert):
             name, document = str(event.row[key]), event.row
         else:
             name, document = event.key, {key: event.key, "ts": event.at, DELETE_FIELD: True}
+            if region_of is not None:
+                document["region"] = region_of(event.key)
         has_value = isinstance(event, Upsert) or event.typed
         value = json.dumps(document).encode() if has_value else None
         kafka_key = None if isinstance(event, Upsert) and event.keyless else name.encode()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.input_model import Delete, Event, Row, Upsert
+from tests.input_model import Event, Row, Upsert
 from tests.interop.operated_table import OperatedTable
 from tests.interop.ruled_table import look
 from tidemark.hudi_format.model import instant_to_ms
@@ -33,7 +33,7 @@ def clustering_across_an_epoch(table: OperatedTable) -> None:
         assert set(look(path).clustered) == planned
     rows, above = table.table.stream.row, table.above()
     ours = [Upsert({**rows(key, above), "region": CLUSTERED}) for key in table.touched[:3]]
-    table.send([*ours, *(Delete(key) for key in table.touched[3:])])
+    table.send([*ours, *(table.gone(key) for key in table.touched[3:])])
     pipeline.wait("a clustering that commits wait for", lambda: _waits_for_a_clustering(table))
     table.spark.clustering("execute", CLUSTERED)
     assert planned <= look(path).replaced.keys()

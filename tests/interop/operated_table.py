@@ -10,11 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.input_model import Delete, Event, Row, Upsert, messages
+from tests.input_model import Delete, Event, Row, StayingStream, Upsert
 from tests.interop.judge import HudiJudge
-from tests.interop.piped_table import ARROW, PARTITIONS, PipedTable
+from tests.interop.operated_index import PartitionedIndex, TableIndex
+from tests.interop.piped_table import ARROW, PipedTable
 from tests.interop.ruled_table import look
-from tests.interop.spark_operations import FAILS_BEFORE_COMMIT, SMALL_FILES, SparkOperations
+from tests.interop.spark_operations import (
+    FAILS_BEFORE_COMMIT,
+    SMALL_FILES,
+    SparkOperations,
+)
 from tests.interop.verdict import assert_same_rows, assert_table_holds, assert_verify_agrees
 
 BATCH = 60
@@ -25,8 +30,11 @@ NOTE = pa.field("note", pa.string())
 class OperatedTable:
     """``touched``: keys that the operation was about, which our next epoch changes again."""
 
-    def __init__(self, judge: HudiJudge, table: PipedTable, spark: SparkOperations) -> None:
+    def __init__(
+        self, judge: HudiJudge, table: PipedTable, spark: SparkOperations, index: TableIndex | None = None
+    ) -> None:
         self.judge, self.table, self.spark = judge, table, spark
+        self.index = index or TableIndex()
         self.model = table.model
         self.touched: list[str] = []
         self._schema = ARROW
@@ -48,7 +56,7 @@ class OperatedTable:
 
     def send(self, events: Sequence[Event]) -> None:
         """To the input, and to the model."""
-        self._send(events)
+        self.table.send(events)
         self.model.apply(events)
 
     def meanwhile(self) -> None:
@@ -61,7 +69,7 @@ class OperatedTable:
         """Tagged and planned, its instant on the timeline; written after this, on top of what Spark did."""
         pipeline, events = self.table.pipeline, self.events()
         pipeline.stop("writer")
-        self._send(events)
+        self.table.send(events)
         pipeline.wait("a planned epoch", lambda: bool(pipeline.status()["in_flight"]["instant"]))
         self._in_flight = events
         yield
@@ -83,7 +91,8 @@ class OperatedTable:
 
     def agrees_with_everybody(self) -> None:
         """Spark by both ways of listing, hudi-rs, the record index as Spark reads it."""
-        assert_table_holds(self.judge, self.table.path, self.expected())
+        is_partitioned = isinstance(self.index, PartitionedIndex)
+        assert_table_holds(self.judge, self.table.path, self.expected(), is_partitioned=is_partitioned)
 
     def expected(self) -> list[Row]:
         """The model's rows with the columns that the table has."""
@@ -95,17 +104,19 @@ class OperatedTable:
         events: list[Event] = [
             Upsert({**self.table.stream.row(keys[0], above), "region": self._region_of(keys[0])}),
             Delete(keys[1], above, typed=True),
-            Delete(keys[2]),
+            self.gone(keys[2]),
         ]
         regions = {self._region_of(key) for key in self.touched} or {"region-1"}
         return [*events, *(Upsert(row) for region in sorted(regions) for row in self.fresh(region, 2))]
 
+    def gone(self, key: str) -> Delete:
+        """By a null value, where that says which row is meant."""
+        is_named = isinstance(self.table.stream, StayingStream)
+        return Delete(key, self.above(), typed=True) if is_named else Delete(key)
+
     def events(self) -> list[Event]:
         """The next of the stream."""
         return list(self.table.stream.events(BATCH))
-
-    def _send(self, events: Sequence[Event]) -> None:
-        self.table.pipeline.feed_partitions(messages(events, PARTITIONS))
 
     # ------------------------------------------------------------ rows
 
@@ -124,10 +135,15 @@ class OperatedTable:
     def fresh(self, region: str, count: int = 3) -> list[Row]:
         """Rows of keys that nobody had before."""
         self._serial += 1
-        names = (f"fresh-{self._serial}-{n}" for n in range(count))
+        names = [f"fresh-{self._serial}-{n}" for n in range(count)]
+        if isinstance(self.table.stream, StayingStream):
+            for name in names:
+                self.table.stream.put(name, region)
         return [{**self.table.stream.row(name, self.above()), "region": region} for name in names]
 
     def _region_of(self, key: str) -> str:
+        if isinstance(self.table.stream, StayingStream):
+            return self.table.stream.region_of(key)
         return str(self.model.rows[key]["region"]) if key in self.model.rows else "region-1"
 
     def _as_table(self, rows: Sequence[Row]) -> pa.Table:
@@ -191,6 +207,25 @@ class OperatedTable:
         self.upsert(rows, **SMALL_FILES)
         assert look(self.table.path).groups.keys() == groups.keys()
 
+    def insert(self) -> None:
+        self._inserted("insert")
+
+    def bulk_insert(self) -> None:
+        self._inserted("bulk_insert")
+
+    def _inserted(self, operation: str) -> None:
+        """Of new keys: Hudi does not look whether there are rows of them."""
+        rows = [*self.fresh("region-1"), *self.fresh("region-2"), *self.fresh(f"region-of-{operation}")]
+        self.touched = [row["id"] for row in rows]
+        self.spark.write(self._as_table(rows), operation)
+        self.model.apply([Upsert(row) for row in rows])
+
+    def merge_into(self) -> None:
+        self.touched = self.some(6)
+        rows = [*self.changed(self.touched), *self.fresh("region-2")]
+        self.spark.merge(self._as_table(rows))
+        self.model.apply([Upsert(row) for row in rows])
+
     def add_column(self) -> None:
         self._schema = self._schema.append(NOTE) if NOTE.name not in self._schema.names else self._schema
         self.touched = self.some(6)
@@ -220,11 +255,18 @@ class OperatedTable:
 
     def insert_overwrite(self) -> None:
         """Of compacted file groups: of others Hudi leaves index entries behind (`test_left_entries`)."""
+        self._overwritten("insert_overwrite", self.some(10_000, "region-3"))
+
+    def insert_overwrite_table(self) -> None:
+        """As `insert_overwrite`."""
+        self._overwritten("insert_overwrite_table", self.some(10_000))
+
+    def _overwritten(self, operation: str, gone: Sequence[str]) -> None:
         self.compacted()
         rows = self.fresh("region-3")
-        self.touched = [row["id"] for row in rows]
-        self.forget(self.some(10_000, "region-3"))
-        self.spark.write(self._as_table(rows), "insert_overwrite")
+        self.touched = [*(row["id"] for row in rows), *gone[:3]]
+        self.forget(gone)
+        self.spark.write(self._as_table(rows), operation)
         self.model.apply([Upsert(row) for row in rows])
 
     def delete_partition(self) -> None:
@@ -296,6 +338,7 @@ class OperatedTable:
         assert not left & look(self.table.path).timeline.instants.keys()
 
     def restore(self) -> None:
+        """Where it drops a secondary index, Spark's next write builds one anew."""
         kept = self.newest()
         self.spark.savepoint(kept)
         with self.taken_back():
@@ -304,6 +347,8 @@ class OperatedTable:
             self.upsert(self.fresh("region-of-nobody"))
             self.spark.restore(kept)
         self.spark.delete_savepoint(kept)
+        if not self.index.is_kept(self):
+            self.update()
 
     def archive(self) -> None:
         """The metadata table is compacted first: without that Hudi archives nothing. The table is compacted

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tests.input_model import SCHEMA, Event, InputModel, RandomStream, Row, Upsert, messages
+from tests.input_model import SCHEMA, Event, InputModel, RandomStream, Row, StayingStream, Upsert, messages
 from tests.interop.judge import HudiJudge
 from tests.pipeline import Pipeline
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
@@ -22,12 +22,14 @@ PARTITIONS: Final = 2
 
 
 class PipedTable:
-    """One pipeline with its model and stream."""
+    """One pipeline with its model and stream. ``stays``: no key moves, and a delete names its partition."""
 
-    def __init__(self, pipeline: Pipeline, model: InputModel, seed: int = 1, keys: int = 400) -> None:
+    def __init__(
+        self, pipeline: Pipeline, model: InputModel, seed: int = 1, keys: int = 400, *, stays: bool = False
+    ) -> None:
         self.pipeline = pipeline
         self.model = model
-        self.stream = RandomStream(seed, keys)
+        self.stream = StayingStream(seed, keys) if stays else RandomStream(seed, keys)
         self.fed: list[Row] = []
 
     @property
@@ -38,9 +40,14 @@ class PipedTable:
         """Feeds, waits for the commit, returns its completion time."""
         self.fed += [event.row for event in events if isinstance(event, Upsert)]
         self.model.apply(events)
-        self.pipeline.feed_partitions(messages(events, PARTITIONS))
+        self.send(events)
         self.pipeline.flush()
         return str(self.pipeline.status()["last_commit"]["completion"])
+
+    def send(self, events: Sequence[Event]) -> None:
+        """To the input alone."""
+        region_of = self.stream.region_of if isinstance(self.stream, StayingStream) else None
+        self.pipeline.feed_partitions(messages(events, PARTITIONS, region_of=region_of))
 
     def epochs(self, count: int, size: int = 700) -> str:
         for _ in range(count):

@@ -20,7 +20,7 @@ from tests.interop.hudi_options import (
     GLOBAL_RECORD_INDEX,
     SMALL_FILTERS,
     SMALL_PARALLELISM,
-    existing_table_options,
+    own_options,
 )
 from tests.interop.judge import HudiJudge, Rows
 
@@ -36,15 +36,22 @@ _NO_METADATA_COMPACTION: Final = {"hoodie.metadata.compact.max.delta.commits": "
 
 
 class SparkOperations:
-    """``settings``: lock and concurrency, for a table that others write. The table has a name in the
+    """``settings``: lock and concurrency, for a table that others write. ``index``: the options of its record
+    index. The table has a name in the
     session's catalog while this lives; `close` forgets it. ``ahead_hours``: how far the clock that Hudi's
     instants come from is ahead of the machine's.
     """
 
-    def __init__(self, judge: HudiJudge, table: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        judge: HudiJudge,
+        table: Path,
+        settings: Mapping[str, str],
+        index: Mapping[str, str] = GLOBAL_RECORD_INDEX,
+    ) -> None:
         self._judge, self._spark, self.table = judge, judge.spark, table
         self._name = f"operated_{next(_SERIAL)}"
-        self._settings = {**GLOBAL_RECORD_INDEX, **settings}
+        self._settings = {**index, **settings}
         self.ahead_hours = 0
         self._spark.sql(f"create table {self._name} using hudi location '{table}'")
 
@@ -77,7 +84,7 @@ class SparkOperations:
 
     def write(self, rows: pa.Table, operation: str, **more: str) -> None:
         """One write with the table's own settings: upsert, delete, insert_overwrite …"""
-        options = {**existing_table_options(self.table), **self._settings, **_NO_SERVICES, **more}
+        options = {**own_options(self.table), **self._settings, **_NO_SERVICES, **more}
         self._judge._write(self.table, rows, operation, options)
 
     @contextmanager
@@ -117,6 +124,16 @@ class SparkOperations:
         """DELETE_PARTITION; ``like`` gives the columns."""
         options = {"hoodie.datasource.write.partitions.to.delete": partition}
         self.write(like.slice(0, 0), "delete_partition", **options)
+
+    def merge(self, rows: pa.Table) -> None:
+        """MERGE INTO: rows whose key is there change, others are inserted."""
+        source = f"{self._name}_source"
+        self._judge.frame_of(rows).createOrReplaceTempView(source)
+        with self._set({**SMALL_PARALLELISM, **SMALL_FILTERS, **self._settings, **_NO_SERVICES}):
+            self._spark.sql(
+                f"merge into {self._name} t using {source} s on t.id = s.id "
+                "when matched then update set * when not matched then insert *"
+            )
 
     # ------------------------------------------------------------ secondary indexes
 
@@ -185,8 +202,11 @@ class SparkOperations:
 
     def _with_options(self, procedure: str, options: Mapping[str, str], **arguments: Any) -> Rows:
         settings = {**SMALL_PARALLELISM, **SMALL_FILTERS, **self._settings, **_NO_SERVICES, **options}
-        listed = ",".join(f"{key}={value}" for key, value in settings.items())
-        return self._called(procedure, {**arguments, "options": listed})
+        # The options of a procedure are parted by commas, as columns in a list are.
+        lists = {key: value for key, value in settings.items() if "," in value}
+        listed = ",".join(f"{key}={value}" for key, value in settings.items() if key not in lists)
+        with self._set(lists):
+            return self._called(procedure, {**arguments, "options": listed})
 
     def _in_session(self, procedure: str, options: Mapping[str, str], **arguments: Any) -> Rows:
         with self._set({**self._settings, **options}):

@@ -87,7 +87,7 @@ def test_entries_that_hudi_took_from_rows_that_moved_stop_us_by_name(
 
         pipeline = table.table.pipeline
         events = [Upsert({**table.table.stream.row(key, above + 1), "region": "region-0"}) for key in moved]
-        table._send(events)
+        table.table.send(events)
         said = "took the index entries of 3 keys"
         pipeline.wait("a halt", lambda: said in (pipeline.status()["coordinator"]["halted"] or ""))
         pipeline.stop()

@@ -88,7 +88,7 @@ def test_we_wait_while_a_restore_left_the_record_index_behind(
 
         pipeline, above = table.table.pipeline, table.above()
         events = [Upsert(table.table.stream.row(key, above)) for key in (*deleted, *others)]
-        table._send(events)
+        table.table.send(events)
         pipeline.wait("a halt", lambda: "double keys" in (pipeline.status()["coordinator"]["halted"] or ""))
         pipeline.stop()
         build_index_anew(table)
@@ -130,7 +130,7 @@ def test_a_restore_that_takes_nothing_back_stops_us_where_the_shards_change_alon
         restore_of_nothing(table, **HUDIS_OWN_COUNTS)
         pipeline, above = table.table.pipeline, table.above()
         events = [Upsert(table.table.stream.row(key, above)) for key in table.some(6)]
-        table._send(events)
+        table.table.send(events)
         said = "has 10 shards, and Tidemark's topics are made for 4"
         pipeline.wait("a halt", lambda: said in (pipeline.status()["coordinator"]["halted"] or ""))
         pipeline.stop()

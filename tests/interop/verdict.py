@@ -60,6 +60,19 @@ def _assert_index_is(judge: HudiJudge, table: Path, rows: Rows, verify: bool) ->
         assert_verify_agrees(table, len(live))
 
 
+def assert_partitioned_index_is(judge: HudiJudge, table: Path, rows: Rows) -> None:
+    """As `assert_record_index_is_data`, where the index has each key by its partition. `rows`: all live ones,
+    with meta columns.
+    """
+    live = {
+        (row["_hoodie_partition_path"], row["_hoodie_record_key"]): row["_hoodie_file_name"].split("_")[0]
+        for row in rows
+    }
+    assert len(live) == len(rows), f"{table}: a row is there twice"
+    indexed = judge.partitioned_index(table)
+    assert indexed == live, f"{table}: they differ in {sorted(set(indexed.items()) ^ set(live.items()))[:4]}"
+
+
 def assert_verify_agrees(table: Path, rows: int) -> None:
     """A run that goes on from the one before finds nothing, and a full one finds nothing either."""
     storage = LocalStorage(table)
@@ -72,7 +85,12 @@ def assert_verify_agrees(table: Path, rows: int) -> None:
 
 
 def assert_table_holds(
-    judge: HudiJudge, table: Path, expected: Sequence[Mapping[str, Any]], *, hudi_rs: bool = True
+    judge: HudiJudge,
+    table: Path,
+    expected: Sequence[Mapping[str, Any]],
+    *,
+    hudi_rs: bool = True,
+    is_partitioned: bool = False,
 ) -> None:
     """Spark, by metadata table and by listing, and hudi-rs see `expected`; the record index is the data.
 
@@ -83,7 +101,11 @@ def assert_table_holds(
     assert_same_rows(judge.snapshot(table, metadata=False), expected, "Spark snapshot by listing")
     if hudi_rs:
         assert_same_rows(hudi_rs_snapshot(table), expected, "hudi-rs snapshot")
-    _assert_index_is(judge, table, rows, verify=True)
+    if is_partitioned:
+        assert_partitioned_index_is(judge, table, rows)
+        assert_verify_agrees(table, len(rows))
+    else:
+        _assert_index_is(judge, table, rows, verify=True)
 
 
 def hudi_rs_snapshot(table: Path, columns: Sequence[str] | None = None, as_of: str | None = None) -> Rows:
