@@ -16,6 +16,8 @@ import pytest
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.folded_entries import FoldedEntries
+from tidemark.hudi_format.metadata_table.index_history import IndexHistory, newest_index_build
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import TableSchema
@@ -109,3 +111,17 @@ def test_replaced_and_planned_groups_of_a_table_that_spark_clustered(tmp_path: P
     assert {partition for partition, _ in view.clustering} == {"eu"}
     assert not view.replaced.keys() & view.clustering.keys()
     assert not any(map(view.takes_inserts, [*view.replaced, *view.clustering]))
+
+
+def test_a_log_compaction_of_spark_took_no_entry_of_a_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of its log files deletes a key, and no row moved. The check reads what its commit wrote."""
+    table = SparkTable("log_compacted", tmp_path)
+    data, metadata = table.snapshot.data_timeline, table.snapshot.metadata_timeline
+    folded = data.completed(Action.LOG_COMPACTION)
+    history = IndexHistory(table.storage, metadata, newest_index_build(table.storage, metadata))
+    assert folded
+    assert all(history.changed_by(each.requested) is not None for each in folded)
+    FoldedEntries(table.storage).check(data, metadata)
+    assert not caplog.records

@@ -338,17 +338,15 @@ class OperatedTable:
         assert not left & look(self.table.path).timeline.instants.keys()
 
     def restore(self) -> None:
-        """Where it drops a secondary index, Spark's next write builds one anew. In a partitioned record index
-        no partition begins: of one that it takes back Hudi leaves the first files there
-        (docs/partitioned-index.md).
+        """Where it drops a secondary index, Spark's next write builds one anew. Of the partition that it
+        takes back Hudi leaves the first files in a partitioned record index.
         """
-        region = "region-1" if isinstance(self.index, PartitionedIndex) else "region-of-nobody"
         kept = self.newest()
         self.spark.savepoint(kept)
         with self.taken_back():
             self.delete()
             self._updated_in_place()
-            self.upsert(self.fresh(region))
+            self.upsert(self.fresh("region-of-nobody"))
             self.spark.restore(kept)
         self.spark.delete_savepoint(kept)
         if not self.index.is_kept(self):

@@ -6,6 +6,7 @@ entries of keys go that moved elsewhere since: we stop by name until the index i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,18 @@ from tests.interop.test_operations_beside_us import IN_MAKE_OPERATIONS, operated
 from tests.interop.test_restored_tables import build_index_anew, rows_after_sparks_upsert
 from tests.interop.verdict import assert_same_rows
 from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.timeline import Action, load_timeline
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 REGION = "region-2"
+LOG_COMPACTION = {
+    "hoodie.log.compaction.enable": "true",
+    "hoodie.log.compaction.inline": "true",
+    "hoodie.log.compaction.blocks.threshold": "2",
+}
 
 
 def left_entries(table: OperatedTable) -> int:
@@ -69,8 +76,21 @@ def test_keys_whose_entries_hudi_left_behind_come_again(
         table.agrees_with_everybody()
 
 
+def drop(table: OperatedTable) -> None:
+    table.spark.delete_partition(REGION, table._as_table(table.forget(table.some(10_000, REGION))))
+
+
+def fold(table: OperatedTable) -> None:
+    """A log compaction of the region's file groups, by a write into them."""
+    kept = table.some(3, REGION)
+    for options in ({}, LOG_COMPACTION):
+        table.upsert(table.changed(kept), **options)
+    assert load_timeline(LocalStorage(table.table.path)).completed(Action.LOG_COMPACTION)
+
+
+@pytest.mark.parametrize("taken_by", [drop, pytest.param(fold, marks=IN_MAKE_OPERATIONS)])
 def test_entries_that_hudi_took_from_rows_that_moved_stop_us_by_name(
-    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path
+    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path, taken_by: Callable[[OperatedTable], None]
 ) -> None:
     """The base files of the partition have the keys still, a log file says that they are gone."""
     with operated(judge, kafka, tmp_path / "ours", "merge_on_read", "ts") as table:
@@ -78,7 +98,7 @@ def test_entries_that_hudi_took_from_rows_that_moved_stop_us_by_name(
         moved = table.some(3, REGION)
         above = table.above()
         table.commit([Upsert({**table.table.stream.row(key, above), "region": "region-0"}) for key in moved])
-        table.spark.delete_partition(REGION, table._as_table(table.forget(table.some(10_000, REGION))))
+        taken_by(table)
 
         found = verify_table(LocalStorage(table.table.path), lambda _: None).findings
         assert found.counts[Kind.ROW_WITHOUT_ENTRY] == len(moved)

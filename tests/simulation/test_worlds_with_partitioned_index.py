@@ -70,6 +70,37 @@ round
 round
 """
 
+# The other engine takes the commit back that began d3. What it leaves there hides nothing, and both engines
+# write into the partition afterwards.
+RESTORED = """
+setup type=mor shards=2 lanes=2 inputs=1 assigners=1 interval_ms=0 index=partitioned units=1
+round
+feed up k0 d0 1
+hurry
+round
+round
+round
+round
+foreign insert d1
+round
+foreign savepoint
+foreign insert d3
+round
+foreign restore
+round
+feed up k1 d3 2
+hurry
+round
+round
+round
+round
+round
+round
+foreign insert d3
+round
+round
+"""
+
 
 @pytest.mark.parametrize("seed", [WITH_SERVICES, *FOUND_A_BUG])
 def test_every_guarantee_holds(seed: int) -> None:
@@ -89,6 +120,13 @@ def test_partitions_that_both_engines_begin_and_a_coordinator_that_dies() -> Non
         "part of the index closed by least use",
     ):
         assert outcome.reached.get(state), state
+
+
+def test_a_partition_that_a_restore_took_back_is_begun_anew() -> None:
+    outcome = run_script(parse(RESTORED))
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    assert outcome.reached["our commit after a foreign restore"]
+    assert not any("left out" in line for line in outcome.log), outcome.log
 
 
 def test_some_seeds_of_a_run_of_all_kinds_have_such_tables_without_services() -> None:

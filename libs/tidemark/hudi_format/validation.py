@@ -17,6 +17,7 @@ from tidemark.hudi_format.index_definitions import (
     read_index_definitions,
     record_index_kind,
 )
+from tidemark.hudi_format.metadata_table.folded_entries import FoldedEntries
 from tidemark.hudi_format.metadata_table.missing_index import check_files, check_folder
 from tidemark.hudi_format.metadata_table.other_indexes import NEEDED, other_index_problems
 from tidemark.hudi_format.metadata_table.own_stats import (
@@ -114,6 +115,7 @@ def check_servable(
     metadata = load_timeline(storage, METADATA_TABLE_ROOT)
     check_index_is_of_the_rows(storage, timeline, metadata)
     ReplacedEntries(storage).check(timeline, metadata)
+    FoldedEntries(storage).check(timeline, metadata)
     table_schema(storage, config, timeline)
     return config
 

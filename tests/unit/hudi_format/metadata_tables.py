@@ -144,6 +144,14 @@ class IndexedTable:
     def shard_of(self, key: str) -> int:
         return int(record_index_shard([key], self.shards)[0])
 
+    def build_anew(self, metadata: bytes = b"") -> None:
+        """A bootstrap of some index, under the name of the one before; `metadata`: its commit's content."""
+        for built in load_timeline(self.storage, METADATA_TABLE_ROOT).completed():
+            if built.requested == "00000000000000001":
+                name = f"{METADATA_TABLE_ROOT}/timeline/{built.requested}_{{}}.{built.action.value}"
+                self.storage.delete(name.format(built.completion))
+                self.storage.create(name.format(self.times.next()), metadata)
+
     def schedule_compaction(self) -> Instant:
         requested = create_requested(
             Unfenced(self.storage), self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT

@@ -170,6 +170,27 @@ def hidden_groups(names: Iterable[str], counts: Callable[[str], bool]) -> dict[s
     return hidden
 
 
+def left_groups(names: Iterable[str], is_known: Callable[[str], bool]) -> list[MetadataLogFile]:
+    """The files of groups that commits began which were undone since: all files of a group in which each is
+    of an instant that no timeline has. ``names``: of all files in the folder, listed before the timelines
+    were. ``is_known``: whether a timeline has the instant, or had it.
+
+    Hudi's rollback and restore delete the log files that the undone commit names. With the first file of each
+    group they do not, and behind that file Hudi sees nothing of what later commits write into the group.
+    """
+    groups: dict[str, list[BaseFileName | LogFileName]] = {}
+    for name in names:
+        parsed = parse_data_file(name)
+        if parsed is not None:
+            groups.setdefault(parsed.file_id, []).append(parsed)
+    return [
+        _log(str(file), 0)
+        for file_id in sorted(groups)
+        if all(isinstance(file, LogFileName) and not is_known(file.instant) for file in groups[file_id])
+        for file in groups[file_id]
+    ]
+
+
 def packed_begun(files: Sequence[BegunFile]) -> bytes:
     """The files as one text of bytes, b"" without any. Each log file with entries has the schema of the
     metadata table's records in it twice, 9 of its 10 kB where it has few: together they take a tenth.

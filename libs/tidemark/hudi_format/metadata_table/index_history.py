@@ -8,6 +8,7 @@ the answer is None, never a part of it: all files of all commits that belong to 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 from tidemark.hudi_format.commit.instants import instant_path
@@ -49,9 +50,14 @@ class IndexHistory:
         self._active = {instant.requested: str(instant.completion) for instant in metadata.completed()}
         self._written: dict[str, Files] = {}
 
-    def changed_by(self, requested: str) -> list[tuple[ShardSnapshot, ShardSnapshot]] | None:
+    def changed_by(
+        self, requested: str, *, but_later: bool = False
+    ) -> list[tuple[ShardSnapshot, ShardSnapshot]] | None:
         """For each shard that the commit changed: the shard before the commit, and the commit's changes as a
         shard of their own. None: not all of the files exist any more.
+
+        ``but_later``: the shard before is without changes of commits that were requested later and completed
+        earlier. They stand above this commit's, because entries merge by requested times.
 
         Raises CorruptFileError, and FileMissingError where a file was cleaned meanwhile: list again.
         """
@@ -64,6 +70,9 @@ class IndexHistory:
             before = self._slice_before(file_id, completion)
             if before is None or not names <= self._names.get(file_id, frozenset()):
                 return None
+            if but_later:
+                older = tuple(name for name in before.log_files if instant_of(name) < requested)
+                before = replace(before, log_files=older)
             changes = FileSlice(RECORD_INDEX_PARTITION, file_id, None, requested, tuple(sorted(names)))
             shards.append((self._shard(before), self._shard(changes)))
         return shards

@@ -114,7 +114,9 @@ class ReplacedEntries:
                 f"Run `tidemark verify`: where rows and index agree it says so in {CHECKED_INDEX}, and "
                 f"Tidemark goes on. Where they do not: {INDEX_REMEDY[0].lower()}{INDEX_REMEDY[1:]}",
             )
-        elsewhere = [entry for before, changes in changed for entry in _taken(before, changes, replaced)]
+        elsewhere = [
+            entry for before, changes in changed for entry in taken_entries(before, changes, replaced)
+        ]
         gone = self._rows.gone(data) if elsewhere else frozenset()
         taken = [key for key, group in elsewhere if group not in gone]
         if taken:
@@ -125,7 +127,9 @@ class ReplacedEntries:
             )
 
 
-def _taken(before: ShardSnapshot, changes: ShardSnapshot, replaced: Groups) -> list[tuple[str, FileGroupId]]:
+def taken_entries(
+    before: ShardSnapshot, changes: ShardSnapshot, replaced: Groups = frozenset()
+) -> list[tuple[str, FileGroupId]]:
     """(key, file group) of each deleted entry that named a file group which is not in ``replaced``."""
     changed = changes.log_changes()
     keys = changed.keys.filter(pa.array(changed.location_ids < 0)).sort()

@@ -15,7 +15,11 @@ from __future__ import annotations
 import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
-from tidemark.commit_coordinator.commit.begun_partitions import forget_prepared, take_back_voided
+from tidemark.commit_coordinator.commit.begun_partitions import (
+    delete_left_groups,
+    forget_prepared,
+    take_back_voided,
+)
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.index_at_rest import refuse_during_rest
 from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
@@ -48,7 +52,7 @@ from tidemark.hudi_format.commit.instants import create_inflight, create_request
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
-from tidemark.hudi_format.publication.tickets import NotBefore, Settled
+from tidemark.hudi_format.publication.tickets import NotBefore
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.timeline import Instant, State, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
@@ -62,10 +66,9 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
 
     Raises AttemptLostError when the awaited clustering is still pending, while a command that makes an index
     asks for rest, and (with rewind) when another writer committed something that no rewind has taken into
-    account; DivergedError when another writer
-    undid our last commit; UnsupportedTableError when another writer changed the table's indexes, properties
-    or schema in a way that is not served, built the record index anew with another number of shards, or
-    restored the table without its record index.
+    account; DivergedError when another writer undid our last commit; UnsupportedTableError when another
+    writer changed the table's indexes, properties or schema in a way that is not served, built the record
+    index anew with another number of shards, or restored the table without its record index.
     """
     if not action.has_rows:
         # Epochs without rows check for other writers' commits as well: dropping a delete of an unknown key
@@ -91,6 +94,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         config = check_commits(context, timelines)
         difference = _refuse_outdated(context, timelines)
         refuse_hidden_bases(context, timelines)
+        delete_left_groups(context, timelines)
         if leave_stats_of_others(context, timelines, difference.harmless):
             config = check_commits(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
@@ -194,7 +198,7 @@ def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, i
     """
     waiting: dict[VoidedAttempt, int] = {}
     for voided in action.voided:
-        settled = _close(context, voided)
+        settled = context.publishing.close_attempt(voided.epoch, voided.attempt)
         if isinstance(settled, NotBefore):
             waiting[voided] = settled.ms
             continue
@@ -202,10 +206,6 @@ def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, i
             _roll_back(context, voided.instant)
         context.hit(CoordinatorFailpoint.AFTER_ROLLED_BACK)
     return waiting
-
-
-def _close(context: Context, voided: VoidedAttempt) -> Settled | NotBefore:
-    return context.publishing.close_attempt(voided.epoch, voided.attempt)
 
 
 def rewind(context: Context, action: RewindLanes) -> None:
@@ -282,10 +282,12 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> TimelineLook:
 
 
 def _check_entries(context: Context, timelines: Timelines) -> None:
-    """Checks the index after other engines' replacecommits, and stores at once which of them were right.
+    """Checks the index after other engines' log compactions and replacecommits, and stores at once which of
+    the latter were right.
 
     Later it could not be checked again: the files that show it are compacted, cleaned and archived.
     """
+    context.folded_entries.check(timelines.data, timelines.metadata)
     context.replaced_entries.check(timelines.data, timelines.metadata)
     context.replaced_entries.keep(context.publishing)
 

@@ -12,12 +12,13 @@ the first time. `hudi_format.metadata_table.begun_groups` has the rules, and why
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Final
 
 from tidemark.commit_coordinator.commit.commit_metadata import metadata_content
 from tidemark.commit_coordinator.commit.context import Context, PreparedCommit, Report
-from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.hudi_format.errors import TimelineConflictError
@@ -25,6 +26,7 @@ from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, par
 from tidemark.hudi_format.metadata_table.begun_groups import (
     begun_by,
     check_not_begun,
+    left_groups,
     prepare_begun,
     take_back_begun,
 )
@@ -34,10 +36,11 @@ from tidemark.hudi_format.metadata_table.partitions.record_index import (
     escape_partition,
     parse_record_index_file_id,
 )
-from tidemark.hudi_format.timeline import Timeline
+from tidemark.hudi_format.timeline import Action, Timeline
 
 _MANY: Final = 256
 """Log files of a commit in the metadata table: the content of one with so many takes 10 ms and more."""
+_log = logging.getLogger("tidemark.coordinator")
 
 
 def refuse_begun(context: Context, planned: EpochPlanned, timelines: Timelines, report: Report) -> None:
@@ -146,3 +149,31 @@ def take_back_voided(context: Context) -> None:
     for instant in voided:
         if files := begun_by(names, instant):
             take_back_begun(context.publishing, files)
+
+
+def delete_left_groups(context: Context, timelines: Timelines) -> None:
+    """Deletes groups of which nothing is left but files of commits that were undone: no epoch could begin
+    them, and no write of Hudi's could go into them. Hold the table's lock.
+
+    Lists the index's folder at the first plan of a term and behind each rollback and restore. Does nothing
+    with a global index, whose groups no commit begins.
+    """
+    undone = timelines.data.completed(Action.ROLLBACK, Action.RESTORE)
+    newest = max((str(undo.completion) for undo in undone), default="")
+    if not context.table.partition_shards or context.undone_until == newest:
+        return
+    names = context.storage.names(RECORD_INDEX_FOLDER)
+    # Another engine may begin a write at any time. Listed behind the files, the timelines have the instants
+    # of all that are there.
+    now = load_timelines(context.storage)
+    known = [now.data, now.metadata]
+    left = left_groups(names, lambda at: any(of.contains(at) or of.is_archived(at) for of in known))
+    if left:
+        take_back_begun(context.publishing, left)
+        _log.warning(
+            "%d files of the record index were left by commits that were undone, and are deleted: no writer "
+            "could use their file groups. The first is %s",
+            len(left),
+            left[0].path,
+        )
+    context.undone_until = newest

@@ -18,6 +18,7 @@ from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.hudi_format.metadata_table.begun_groups import BegunFile
+from tidemark.hudi_format.metadata_table.folded_entries import FoldedEntries
 from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
@@ -131,7 +132,8 @@ class Context:
     the stats that were last taken out of the table in this term, for people; ``indexes_taken_out``: by name
     the other indexes, which nobody built, until a commit finds them listed again. ``unfinished``: which index
     the last commit waited for. ``rest``: what a command that makes an index asked for last.
-    ``prepared``: what is done already of the next commit.
+    ``prepared``: what is done already of the next commit. ``undone_until``: when the last rollback or restore
+    was completed behind which left file groups were looked for, None before the first look.
     """
 
     table: TableFacts
@@ -150,11 +152,13 @@ class Context:
     unfinished: UnfinishedIndex | None = None
     rest: AskedRest | None = None
     prepared: PreparedCommit | None = None
+    undone_until: str | None = None
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)
     hidden_bases: HiddenBases = field(default_factory=HiddenBases)
     replaced_entries: ReplacedEntries = field(init=False)
+    folded_entries: FoldedEntries = field(init=False)
     stats: StatsLayouts = field(init=False)
     indexes: IndexLayouts = field(init=False)
 
@@ -162,6 +166,7 @@ class Context:
         self.steps = StepTimes(self.clock)
         self.rollbacks = Rollbacks(self.storage)
         self.replaced_entries = ReplacedEntries(self.storage)
+        self.folded_entries = FoldedEntries(self.storage)
         self.shards = IndexShards(
             self.storage, self.table.num_shards, is_partitioned=bool(self.table.partition_shards)
         )

@@ -21,7 +21,11 @@ from tests.simulation.world.checkers.table import Merged
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
 from tests.simulation.world.foreign.listed_indexes import LISTED, named_in
-from tests.simulation.world.foreign.partitioned_entries import begin_groups, partition_logs
+from tests.simulation.world.foreign.partitioned_entries import (
+    begin_groups,
+    is_first_of_group,
+    partition_logs,
+)
 from tests.simulation.world.foreign.secondary_entries import changed_logs
 from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
@@ -356,14 +360,18 @@ class Bench:
         document = {**decode(content), "partitionToReplaceFileIds": write.replaced}
         return encode_container("replace-commit-metadata", document)
 
-    def metadata_files_of(self, instant: str) -> list[str]:
-        """Paths of the metadata table's files that an instant wrote."""
+    def metadata_files_of(self, instant: str, *, without_first: bool = False) -> list[str]:
+        """Paths of the metadata table's files that an instant wrote; ``without_first``: but for the first
+        files of groups of a partitioned record index, which no commit names.
+        """
         found = []
         for partition in (*METADATA_PARTITIONS, COLUMN_STATS.name, NAME):
             folder = f".hoodie/metadata/{partition}"
             for name in self.storage.file_names(folder):
                 file = parse_data_file(name)
-                if file is not None and file.instant == instant:
+                if file is None or file.instant != instant:
+                    continue
+                if not (without_first and is_first_of_group(name)):
                     found.append(join_path(folder, name))
         return found
 

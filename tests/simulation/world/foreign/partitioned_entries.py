@@ -40,6 +40,11 @@ def groups_there(storage: Any) -> dict[str, int]:
     return shards_of({file.file_id for file in found})
 
 
+def is_first_of_group(name: str) -> bool:
+    """Whether a file has the name of those with which the groups of a partition begin."""
+    return name.startswith(".record-index-") and name.endswith(f"_{_FIRST}")
+
+
 def begin_groups(storage: Any, instant: str, new: Collection[str], shards: int) -> list[MetadataLogFile]:
     """The first files of the groups of partitions that are new, published."""
     data = empty_log(instant)

@@ -158,8 +158,9 @@ class Restoring:
                 self._dropped()
 
     def _restore_metadata(self, look: Look, savepoint: str) -> None:
-        """A restore of the metadata table: what it got after the savepoint goes, that of cleans, too. Then a
-        deltacommit of an instant that the data timeline never has says what `files` lacks.
+        """A restore of the metadata table: what it got after the savepoint goes, that of cleans, too, but for
+        the first files of groups of a partitioned record index. Then a deltacommit of an instant that the
+        data timeline never has says what `files` lacks.
         """
         bench, storage, metadata = self._bench, self._bench.storage, look.metadata.hudi
         restore, targets = bench.instant(look), written_after(metadata, savepoint)
@@ -167,7 +168,7 @@ class Restoring:
         instants.request(storage, restore, "restore", plan, instants.METADATA)
         instants.start(storage, restore, "restore", root=instants.METADATA)
         for target in targets:
-            for path in bench.metadata_files_of(target.requested):
+            for path in bench.metadata_files_of(target.requested, without_first=True):
                 storage.delete(path)
                 storage.sync_dir(path.rpartition("/")[0])
             instants.delete(storage, target.requested, instants.METADATA)

@@ -13,6 +13,7 @@ from tidemark.hudi_format.metadata_table.begun_groups import (
     CommitLogs,
     check_not_begun,
     hidden_groups,
+    left_groups,
     prepare_begun,
     take_back_begun,
 )
@@ -82,3 +83,18 @@ def test_a_group_that_begins_with_a_file_that_does_not_count_is_hidden(
 ) -> None:
     found = hidden_groups([*names, ".hoodie_partition_metadata"], lambda instant: instant == T2)
     assert found == ({"record-index-eu-0000-0": names[0]} if hidden else {})
+
+
+def test_left_groups_are_those_in_which_no_file_is_of_an_instant_that_a_timeline_has() -> None:
+    """Of `us` the commit was undone, of `asia` another one came first or later, `eu` is compacted."""
+    left = [f".record-index-us-0000-0_{T1}.log.1_0-0-0", f".record-index-us-0000-0_{T3}.log.1_0-0-0"]
+    others = [
+        f".record-index-asia-0000-0_{T1}.log.1_0-0-0",
+        f".record-index-asia-0000-0_{T2}.log.1_0-7-7",
+        f".record-index-eu-0000-0_{T3}.log.1_0-7-7",
+        f"record-index-eu-0000-0_0-0-0_{T1}.hfile",
+    ]
+    found = left_groups([*others, *left, ".hoodie_partition_metadata"], lambda instant: instant == T2)
+    assert [log.name for log in found] == left
+    assert {log.path for log in found} == {f"{RECORD_INDEX_FOLDER}/{name}" for name in left}
+    assert left_groups([*others, *left], lambda _: True) == []

@@ -271,15 +271,6 @@ def test_what_is_not_kept_yet_is_judged_again_where_one_was_taken_back() -> None
     assert believed(table) == names(table)
 
 
-def build_anew(table: IndexedTable, metadata: bytes) -> None:
-    """A bootstrap of some index, under the name of the one before."""
-    for each in load_timeline(table.storage, METADATA_TABLE_ROOT).completed():
-        if each.requested == "00000000000000001":
-            name = f"{METADATA_TABLE_ROOT}/timeline/{each.requested}_{{}}.{each.action.value}"
-            table.storage.delete(name.format(each.completion))
-            table.storage.create(name.format(table.times.next()), metadata)
-
-
 @pytest.mark.parametrize("archived", [False, True], ids=["active", "archived"])
 @pytest.mark.parametrize("partition", ["record_index", "column_stats", ""])
 def test_only_the_record_index_that_was_built_anew_is_right(partition: str, archived: bool) -> None:
@@ -288,7 +279,7 @@ def test_only_the_record_index_that_was_built_anew_is_right(partition: str, arch
     clean_index(table, until=instant)
     stat = WriteStat(file_id="f", path=f"{partition}/f", partition_path=partition)
     stats = {partition: (stat,)} if partition else {}
-    build_anew(table, encode_commit_metadata(CommitMetadata(write_stats=stats)))
+    table.build_anew(encode_commit_metadata(CommitMetadata(write_stats=stats)))
     if archived:
         archive_index(table, instant)
     if partition == "column_stats":
@@ -306,7 +297,7 @@ def test_what_is_older_than_the_build_of_the_index_says_nothing_of_it() -> None:
         table.storage.create(
             f"{RECORD_INDEX_FOLDER}/.record-index-{shard:04d}-0_00000000000000001.log.1_0-0-0", b""
         )
-    build_anew(table, encode_commit_metadata(CommitMetadata()))
+    table.build_anew(encode_commit_metadata(CommitMetadata()))
     table.commit({"k": 1})
     replace(table, [1], ["k"])
     check(table)
