@@ -23,6 +23,7 @@ from tests.simulation.scripted_tagger import SHARDS, Row
 from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.index_definitions import read_index_definitions
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
+from tidemark.hudi_format.metadata_table.secondary_admission import made_by_writes
 from tidemark.hudi_format.table_config import TableType, read_table_config
 
 pytestmark = [
@@ -48,6 +49,7 @@ class SparksTown(Town):
         self._judge, self._in_a_write = judge, in_a_write
         self._made: dict[str, Row] = {}
         self.adopted: dict[str, Any] = {}
+        self.warned_of: list[str] = []
         super().__init__(folder / "t", table_type)
         self.clock.advance(time.time() - self.clock.now_ms() / 1_000)
         self.model = dict(self._made)
@@ -67,6 +69,7 @@ class SparksTown(Town):
             spark.create_index("by_city", "city")
             spark.close()
         judge.upsert(path, changed, IN_A_WRITE if self._in_a_write else None)
+        self.warned_of = made_by_writes(self.storage)
         self.adopted = tidemark_says(write_config(path.parent, table_type, self.schema), "table", "adopt")
 
     def _rows(self, numbers: Sequence[int], ts: int) -> pa.Table:
@@ -91,12 +94,16 @@ def test_spark_finds_rows_by_its_own_index_that_was_adopted(
     assert (told["partition"], told["column"], told["anew"]) == (name, "city", False)
     # What a write made misses its own rows.
     assert (told["missing"] > 0) == in_a_write, told
+    assert life.warned_of == ([name] if in_a_write else [])
+    assert made_by_writes(life.storage) == []
     asked = Asked(judge, life, ("city",))
     asked.finds("adopted")
     life.epochs_of_ours(4)
     asked.finds("epochs")
-    asked.upserts("s0", "s1", **COMPACTS_INDEX)
+    # Its writer still has the options that made the index.
+    asked.upserts("s0", "s1", **COMPACTS_INDEX, **(IN_A_WRITE if in_a_write else {}))
     asked.finds("Spark's upsert behind its compaction of the index")
+    assert made_by_writes(life.storage) == []
     life.epochs_of_ours(2)
     asked.finds("epochs behind it")
     asked.spark.close()

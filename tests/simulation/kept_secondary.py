@@ -49,12 +49,12 @@ def switch_on(storage: Storage, groups: int, column: str = "v", at: str | None =
     update_properties(storage, {keys.METADATA_PARTITIONS: ",".join(sorted(listed))})
 
 
-def define(storage: Storage, column: str) -> None:
-    """Sets the column of the definition."""
+def define(storage: Storage, column: str, function: str = "identity") -> None:
+    """Sets the column of the definition. `function`: "" where a write made the index on its way."""
     definition = {
         "indexName": NAME,
         "indexType": "secondary_index",
-        "indexFunction": "identity",
+        "indexFunction": function,
         "sourceFields": [column],
         "indexOptions": {},
         "version": "V2",

@@ -14,7 +14,6 @@ from prometheus_client import generate_latest
 
 from testing.clock import ManualClock
 from tests.simulation.commit_path import CommitPath, MemoryWorker
-from tests.simulation.kept_secondary import NAME, switch_on
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import first_epoch
 from tests.simulation.scripted_tagger import SHARDS, TABLE
@@ -42,7 +41,6 @@ from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.config import Address, load_config
 from tidemark.config.run_file import RunFile
 from tidemark.epoch_protocol.entries import Stage, TransactionBegun, encode_entry
-from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_writer.tasks import run_task
@@ -270,30 +268,6 @@ def test_stats_that_were_taken_out_are_told_for_an_hour(path: CommitPath, minute
     options = "Give it the options that `tidemark table describe` prints"
     assert all(text.endswith(options) for text in found)
     assert bool(found) is warned
-
-
-@pytest.mark.parametrize(("hours", "warned"), [(23, True), (25, False)])
-def test_an_index_that_was_taken_out_is_told_for_a_day(path: CommitPath, hours: int, warned: bool) -> None:
-    path.step_coordinator()
-    at_ms = path.clock.now_ms() - hours * 3_600_000
-    told = told_of_indexes(path, [TakenOut("secondary_index_by_city", "nobody builds it", at_ms)])
-    assert told == (["secondary_index_by_city: nobody builds it"] if warned else [])
-
-
-def test_an_index_that_is_made_again_is_not_told_although_nothing_is_committed(path: CommitPath) -> None:
-    path.step_coordinator()
-    at_ms = path.clock.now_ms()
-    out = [TakenOut(name, "nobody builds it", at_ms) for name in (NAME, "bloom_filters")]
-    assert told_of_indexes(path, out) == [f"{NAME}: nobody builds it", "bloom_filters: nobody builds it"]
-    switch_on(path.storage, 2)
-    assert told_of_indexes(path, out) == ["bloom_filters: nobody builds it"]
-    path.storage.delete(PROPERTIES_PATH)
-    assert len(told_of_indexes(path, out)) == 2, "what the table has now is not known"
-
-
-def told_of_indexes(path: CommitPath, out: Sequence[TakenOut]) -> list[str]:
-    found = taken(path, Observed(), indexes_taken_out=out).warnings
-    return [each.text for each in found if each.kind is WarningKind.INDEX_TAKEN_OUT]
 
 
 def test_fields_that_records_are_taken_without_are_named_by_topic(path: CommitPath) -> None:

@@ -25,10 +25,12 @@ from tidemark.hudi_format.storage.base import Storage
 
 INDEX_DEFINITIONS_PATH: Final = ".hoodie/.index_defs/index.json"
 RECORD_INDEX: Final = "record_index"
+SECONDARY_INDEX: Final = "secondary_index"
 COLUMN_STATS: Final = "column_stats"
 # Hudi indexes these meta columns in every table that has column stats.
 STATS_META_COLUMNS: Final = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
 _TOP_KEY: Final = "indexDefinitions"
+_OF_COLUMN: Final = "identity"
 
 
 class IndexKind(StrEnum):
@@ -132,12 +134,25 @@ def secondary_index_definition(partition: str, column: str) -> dict[str, Any]:
     """The definition of the secondary index of a column, as Hudi's CREATE INDEX writes it."""
     return {
         "indexName": partition,
-        "indexType": "secondary_index",
-        "indexFunction": "identity",
+        "indexType": SECONDARY_INDEX,
+        "indexFunction": _OF_COLUMN,
         "sourceFields": [column],
         "indexOptions": {},
         "version": "V2",
     }
+
+
+def is_made_by_a_write(definition: Mapping[str, Any]) -> bool:
+    """Whether a write of Hudi's made this secondary index on its way
+    (`hoodie.metadata.index.secondary.column`): it names no function, and CREATE INDEX names one. Hudi 1.2.0
+    leaves the rows of that write's own commit out of such an index.
+    """
+    return definition.get("indexType") == SECONDARY_INDEX and not definition.get("indexFunction")
+
+
+def compared_with_rows(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The definition as CREATE INDEX would have made it, for an index that was compared with all rows."""
+    return {**definition, "indexFunction": _OF_COLUMN}
 
 
 def stats_columns(definitions: Mapping[str, Mapping[str, Any]]) -> list[str]:

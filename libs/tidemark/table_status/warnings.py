@@ -36,6 +36,8 @@ class WarningKind(StrEnum):
     """Another writer switched column or partition stats on; they were taken out of the table again."""
     INDEX_TAKEN_OUT = "index-taken-out"
     """An index that another writer began, or dropped in a restore, was built by nobody; it was taken out."""
+    INDEX_MADE_BY_A_WRITE = "index-made-by-a-write"
+    """Another writer made a secondary index on its way: rows of that write are not in it."""
     OTHER_STATS = "other-stats"
     """The table keeps column stats of other columns than `table.index.column_stats` names, or none."""
     DROPPED_FIELDS = "dropped-fields"

@@ -12,11 +12,16 @@ from dataclasses import replace
 from typing import Final
 
 from tidemark.hudi_format.errors import IndexUnfinishedError, UnsupportedTableError
-from tidemark.hudi_format.index_definitions import IndexKind, read_index_definitions, record_index_kind
+from tidemark.hudi_format.index_definitions import (
+    IndexKind,
+    is_made_by_a_write,
+    read_index_definitions,
+    record_index_kind,
+)
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.secondary_layout import indexed_column
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.table_config import TableConfig
+from tidemark.hudi_format.table_config import TableConfig, read_table_config
 
 _ONE_ON_LOGS: Final = "Hudi's writers maintain only one secondary index of a MERGE_ON_READ table"
 
@@ -47,6 +52,16 @@ def secondary_problems(storage: Storage, config: TableConfig) -> Iterator[Unsupp
             f"the table has the secondary indexes {', '.join(sorted(listed))}, and {_ONE_ON_LOGS}",
             "Keep one of them, and drop the others with `tidemark index drop`",
         )
+
+
+def made_by_writes(storage: Storage) -> list[str]:
+    """The partition names of the listed secondary indexes that a write of another engine made on its way, and
+    that nobody has compared with the rows since: those of the write's own commit are not in them. Raises
+    CorruptFileError, OSError.
+    """
+    listed = read_table_config(storage).metadata_partitions
+    definitions = read_index_definitions(storage)
+    return sorted(name for name in listed if is_made_by_a_write(definitions.get(name, {})))
 
 
 def beside_partitioned(name: str) -> UnsupportedTableError:

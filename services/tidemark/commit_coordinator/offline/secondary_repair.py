@@ -31,6 +31,12 @@ from tidemark.hudi_format.errors import (
     HudiFormatError,
     TimelineConflictError,
 )
+from tidemark.hudi_format.index_definitions import (
+    compared_with_rows,
+    is_made_by_a_write,
+    read_index_definitions,
+    write_index_definitions,
+)
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     SecondaryChanges,
     SecondaryIndexPartition,
@@ -124,12 +130,14 @@ class SecondaryRepair(SecondaryBuild):
                 return RepairedIndex(made, is_anew=True)
             index = CreatedIndex(partition.name, column, wrong.layout.groups, wrong.rows)
             if not len(wrong.missing) and not len(wrong.extra):
+                self._confirm(by, wrong)
                 return RepairedIndex(index)
             scan.keep_changes(wrong.layout.groups)
             scan.catch_up(by.beat)
             action = Action.DELTA_COMMIT if config.is_merge_on_read else Action.COMMIT
             last = _PutRight(self, by, scan, wrong, schema, action)
             missing, extra = self.at_rest(by, partition.name, last)
+            self._confirm(by, wrong)
         return RepairedIndex(index, missing, extra)
 
     def _wrong(self, by: Command, scan: SecondaryIndexScan, partition: SecondaryIndexPartition) -> _Wrong:
@@ -169,6 +177,23 @@ class SecondaryRepair(SecondaryBuild):
                 if count > WRONG_MAX:
                     raise _TooMuchError(f"more than {WRONG_MAX} of its entries are wrong")
         return _Wrong(layout, rows.count, seen, pa.concat_arrays(missing), pa.concat_arrays(extra))
+
+    def _confirm(self, by: Command, wrong: _Wrong) -> None:
+        """Of an index that a write of Hudi's made on its way the definition says from now on what that of an
+        index made by CREATE INDEX says: it was compared with the rows (`secondary_admission.made_by_writes`).
+        """
+        name = wrong.layout.name
+        if not is_made_by_a_write(read_index_definitions(self.storage).get(name, {})):
+            return
+        with self.locked(by):
+            _, metadata = self.timelines()
+            definitions = read_index_definitions(self.storage)
+            definition = definitions.get(name, {})
+            is_the_same = newest_build(metadata) == newest_build(wrong.seen.metadata_timeline)
+            if is_the_same and is_made_by_a_write(definition):
+                by.lock.check()
+                confirmed = {**definitions, name: compared_with_rows(definition)}
+                write_index_definitions(self.storage, confirmed)
 
     def layout(self, seen: MetadataTableSnapshot, partition: SecondaryIndexPartition) -> SecondaryLayout:
         """The index as it is. Raises UnsupportedTableError where it cannot be kept."""

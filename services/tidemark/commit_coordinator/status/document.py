@@ -26,6 +26,8 @@ from tidemark.epoch_protocol.dropped_fields import DROPPED_STAT, DroppedField, d
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
+from tidemark.hudi_format.metadata_table.secondary_admission import made_by_writes
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.ledger_client.dead_letters import LetterRetention
@@ -204,6 +206,7 @@ class StatusSource:
             yield StatusWarning(WarningKind.STATS_TAKEN_OUT, text)
         for gone in self._indexes_taken_out(view):
             yield StatusWarning(WarningKind.INDEX_TAKEN_OUT, f"{gone.names}: {gone.reason}")
+        yield from _warnings(WarningKind.INDEX_MADE_BY_A_WRITE, self._made_by_writes())
         for stage in Stage:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
             if idle:
@@ -225,6 +228,18 @@ class StatusSource:
         except (OSError, HudiFormatError):
             return told
         return [gone for gone in told if gone.names not in listed]
+
+    def _made_by_writes(self) -> list[str]:
+        try:
+            names = made_by_writes(self.storage)
+        except (OSError, HudiFormatError):
+            return []  # what is wrong with these files other warnings say
+        return [
+            f"{name} was made by a write of another engine, and the rows of that write are not in it: "
+            f"queries by it lose them. `tidemark index repair {name.removeprefix(SECONDARY_PREFIX)}` "
+            "compares it with all rows and puts it right"
+            for name in names
+        ]
 
     def _unfilled(self) -> list[str]:
         names = ", ".join(self.unfilled_columns())
