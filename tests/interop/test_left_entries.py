@@ -1,7 +1,10 @@
-"""Index entries that Hudi leaves behind: it takes those of replaced file groups out by base files alone.
+"""Index entries and files that Hudi leaves behind: it takes entries of replaced file groups out by base files
+alone.
 
 Rows in log files keep theirs. We take such an entry for none; Hudi's own upsert goes where nobody reads. And
 entries of keys go that moved elsewhere since: we stop by name until the index is built anew.
+
+In a partitioned index the first files stay of groups that an undone commit began: we delete them.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ import pytest
 
 from tests.input_model import Delete, Upsert
 from tests.interop.judge import HudiJudge
+from tests.interop.operated_index import PartitionedIndex
 from tests.interop.operated_table import OperatedTable
 from tests.interop.test_operations_beside_us import IN_MAKE_OPERATIONS, operated
 from tests.interop.test_restored_tables import build_index_anew, rows_after_sparks_upsert
 from tests.interop.verdict import assert_same_rows
+from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import Action, load_timeline
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
@@ -140,5 +145,42 @@ def test_an_entry_that_was_left_behind_goes_with_the_next_partition_and_stops_no
 
         again = [Upsert({**table.table.stream.row(key, above + 1), "region": "region-0"}) for key in moved]
         table.commit(again)
+        table.goes_on()
+        table.agrees_with_everybody()
+
+
+def restore(table: OperatedTable, kept: str) -> None:
+    table.spark.restore(kept)
+    table.spark.delete_savepoint(kept)
+
+
+def roll_back(table: OperatedTable, kept: str) -> None:
+    table.spark.delete_savepoint(kept)
+    table.spark.rollback(table.newest())
+
+
+@IN_MAKE_OPERATIONS
+@pytest.mark.parametrize("undo", [restore, roll_back])
+@pytest.mark.parametrize("type_", ["merge_on_read", "copy_on_write"])
+def test_a_partition_whose_first_commit_was_undone_is_begun_anew(
+    judge: HudiJudge,
+    kafka: EmbeddedKafka,
+    tmp_path: Path,
+    type_: str,
+    undo: Callable[[OperatedTable, str], None],
+) -> None:
+    with operated(judge, kafka, tmp_path / "ours", type_, "ts", PartitionedIndex()) as table:
+        kept = table.newest()
+        table.spark.savepoint(kept)
+        fresh = table.fresh("region-of-nobody")
+        with table.taken_back():
+            table.upsert(fresh)
+            undo(table, kept)
+        folder = table.table.path / RECORD_INDEX_FOLDER
+        left = [path.name for path in folder.iterdir() if "of%2Dnobody" in path.name]
+        table.commit([Upsert(row) for row in fresh])
+        assert not [name for name in left if (folder / name).exists()]
+        table.agrees_with_everybody()
+        table.upsert([*table.changed([row["id"] for row in fresh]), *table.fresh("region-of-nobody")])
         table.goes_on()
         table.agrees_with_everybody()
