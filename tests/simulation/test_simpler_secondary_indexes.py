@@ -196,7 +196,7 @@ def test_an_index_that_appears_behind_the_plan_has_the_epoch_only_if_the_decisio
     assert path.write_open_attempt()
     switch_on(path.storage, 2, COLUMN, at=InstantGenerator(path.clock).next())
     if not compares:
-        monkeypatch.setattr(commit_effects, "refuse_other_indexes", lambda *_: None)
+        monkeypatch.setattr(commit_effects, "refuse_other_indexes", lambda *_, **__: None)
     path.run_until_idle()
     assert set(path.rows()) == {"a", "b", "c"}
     assert live(path.storage) == ({"1$a", "1$b", "1$c"} if compares else set())

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from tests.simulation.planted.coordinator_bugs import without_unfinished
 from tests.simulation.planted.mutant import Ground, planted
 from tests.simulation.world.checkers.secondary import NAME
 from tidemark.commit_coordinator.commit import kept_indexes, served_table, unfinished_index
 from tidemark.commit_coordinator.offline import index_command
-from tidemark.hudi_format import validation
 from tidemark.hudi_format.file_group.value_changes import (
     RowsChanged,
     ValueChanges,
@@ -59,8 +58,7 @@ def entries_of_a_dropped_index_go_on(ground: Ground) -> None:
         return tuple(last)
 
     ground.replace(kept_indexes, "secondary_layouts", layouts)
-    checks = partial(validation.check_still_servable, unfinished=True)
-    ground.replace(served_table, "check_still_servable", checks)
+    ground.replace(served_table, "check_still_servable", without_unfinished)
 
 
 @planted("G6")

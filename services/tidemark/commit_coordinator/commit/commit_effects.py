@@ -38,13 +38,13 @@ from tidemark.commit_coordinator.commit.begun_partitions import (
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.kept_indexes import refuse_other_indexes
-from tidemark.commit_coordinator.commit.served_table import leave_stats_of_others
+from tidemark.commit_coordinator.commit.served_table import check_served, leave_stats_of_others
 from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.stored_report import read_report, report_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook
-from tidemark.commit_coordinator.commit.unfinished_index import check_commits
+from tidemark.commit_coordinator.commit.unfinished_index import begun_since, check_commits
 from tidemark.commit_coordinator.domain.actions import Decide, Finish
 from tidemark.commit_coordinator.errors import AttemptLostError, DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -133,7 +133,7 @@ def finish(context: Context, action: Finish) -> Report:
     timelines = load_timelines(context.storage)
     completed_at = timelines.completed_at(planned.instant)
     if completed_at is None:
-        if not _check_standing(context, planned, decided, timelines, report):
+        if not _check_standing(context, action, timelines, report):
             _publish_files(context, planned, report)
             logs = _metadata_commit(context, planned, decided, report)
             report = msgspec.structs.replace(report, metadata_logs=tuple(logs))
@@ -186,9 +186,7 @@ def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines
     return refuse_surprises(context, timelines, planned.instant)
 
 
-def _check_standing(
-    context: Context, planned: EpochPlanned, decided: CommitDecided, timelines: Timelines, report: Report
-) -> bool:
+def _check_standing(context: Context, action: Finish, timelines: Timelines, report: Report) -> bool:
     """Repeats the checks of step 1 before files are published; returns whether step 3 is done already.
 
     The decision was made under the lock. If another writer has completed something since, the lock was lost.
@@ -202,6 +200,7 @@ def _check_standing(
     A completed file of our instant at the decided time is ours, whatever its bytes are: another version of
     Tidemark may have written it.
     """
+    planned, decided = action.planned, action.decided
     assert planned.instant is not None
     if timelines.data.is_archived(planned.instant):
         raise DivergedError(
@@ -209,8 +208,8 @@ def _check_standing(
             f"start without being in its archive: nobody can tell whether it was committed. {_WAY_OUT}"
         )
     newer = timelines.newer_than(decided.metadata_completion, planned.instant)
-    lost = _why_lost(context, planned, timelines, newer, report)
     begun = timelines.metadata.find(planned.instant)
+    lost = _why_lost(context, action, timelines, newer, report)
     if begun is None or not begun.is_completed:
         if lost is not None or newer:
             raise _lost_with_the_lock(lost, newer)
@@ -229,22 +228,36 @@ def _check_standing(
 
 
 def _why_lost(
-    context: Context, planned: EpochPlanned, timelines: Timelines, newer: Sequence[str], report: Report
+    context: Context, action: Finish, timelines: Timelines, newer: Sequence[str], report: Report
 ) -> AttemptLostError | None:
-    """Why the checks of step 1 fail now, or None. ``newer``: other writers' newer file names."""
+    """Why the checks of step 1 fail now, or None. ``newer``: other writers' newer file names.
+
+    An index that another writer has not finished is no reason here unless its build began since the decision
+    (`unfinished_index`), and behind step 3 one that is gone is none.
+    """
+    planned = action.planned
     try:
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
         refuse_begun(context, planned, timelines, report)
+        if build := begun_since(context, timelines, action.decided):
+            raise AttemptLostError(f"another writer began to build an index ({build})", rewind=False)
         if newer or planned.column_stats is not None or planned.secondary:
-            config = check_commits(context, timelines)
+            config = check_served(context, unfinished=True)
             context.shards.check(timelines.metadata)
-            refuse_other_indexes(planned, context.indexes.current(config, timelines))
+            kept = context.indexes.current(config, timelines)
+            refuse_other_indexes(planned, kept, may_be_gone=_is_in_metadata(timelines, planned))
     except AttemptLostError as error:
         return error
     except UnsupportedTableError as error:
         return AttemptLostError(str(error), rewind=True)
     return None
+
+
+def _is_in_metadata(timelines: Timelines, planned: EpochPlanned) -> bool:
+    """Whether step 3 is done."""
+    begun = timelines.metadata.find(planned.instant or "")
+    return begun is not None and begun.is_completed
 
 
 def _lost_with_the_lock(lost: AttemptLostError | None, newer: Sequence[str]) -> AttemptLostError:

@@ -17,6 +17,7 @@ voids the attempt.)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from tidemark.commit_coordinator.commit.table_state import Timelines
@@ -106,18 +107,25 @@ class IndexLayouts:
         return KeptIndexes(self._stats.current(config, timelines), secondary, partitioned)
 
 
-def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes) -> None:
+def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes, *, may_be_gone: bool = False) -> None:
     """Raises AttemptLostError when the table keeps other indexes now than when the epoch was planned.
 
-    Without a rewind: no key moved, and the same transactions are written anew.
+    Without a rewind: no key moved, and the same transactions are written anew. ``may_be_gone``: those that
+    are gone are no reason. Nobody reads them, and nothing of the epoch is to be written into them any more.
     """
-    if kept.column_stats != planned.column_stats:
+    stats, secondary = kept.column_stats, kept.entries
+    if may_be_gone:
+        stats = planned.column_stats if stats is None else stats
+        there = {index.name for index in secondary}
+        secondary = [*secondary, *(index for index in planned.secondary if index.name not in there)]
+        secondary.sort(key=attrgetter("name"))
+    if stats != planned.column_stats:
         raise AttemptLostError(
             f"the table's column stats were changed: {_told(planned.column_stats)} when the epoch was "
             f"planned, {_told(kept.column_stats)} now",
             rewind=False,
         )
-    if kept.entries != planned.secondary:
+    if secondary != planned.secondary:
         raise AttemptLostError(
             f"the table's secondary indexes were changed: {_listed(planned.secondary)} when the epoch was "
             f"planned, {_listed(kept.entries)} now",

@@ -53,15 +53,17 @@ def _breaks_stats(context: Context, timelines: Timelines, requested: str, column
     return f"made texts of {', '.join(texts)}" if texts else ""
 
 
-def check_served(context: Context) -> TableConfig:
+def check_served(context: Context, unfinished: bool = False) -> TableConfig:
     """Checks the table, and takes out stats that are not ours: what we commit would not be in them, and
     readers would miss its rows. Returns the configuration as it is then. Hold the table's lock.
 
     Not ours are stats that another writer switched on, also at the start of a write that has not ended, those
     of which it changed the columns, and partition_stats always. Raises UnsupportedTableError for everything
-    else that is not served, and changes nothing then.
+    else that is not served, and changes nothing then. ``unfinished``: an index that another writer has not
+    finished is no reason.
     """
-    checked = check_still_servable(context.storage, context.table.accepted_properties, without_stats)
+    accepted = context.table.accepted_properties
+    checked = check_still_servable(context.storage, accepted, without_stats, unfinished=unfinished)
     config = parse_table_config(checked.properties)
     if foreign_stats(context.storage, config) is None:
         return config

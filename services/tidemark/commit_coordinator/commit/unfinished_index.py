@@ -22,6 +22,14 @@ moves its folder away, and leaves its definition. Spark's next write builds it a
 of the lock. Who never writes again never builds it, so it is taken out as well. `status` then tells what to
 do, until the index is there again or this coordinator is replaced, a day at most.
 
+A definition that comes once an epoch is decided changes nothing for that epoch. CREATE INDEX writes it
+without the table's lock, which the epoch keeps until its data commit, also where its coordinator dies; it
+takes the lock before it chooses what to read. So it builds behind the epoch. Example: the epoch is in the
+metadata table at 10:00, and the coordinator dies. CREATE INDEX writes the definition at 10:01 and waits. A
+successor makes the data commit at 10:02, the index is built with it, and the next epoch waits. Only where the
+lock was lost may a build have begun in between (`begun_since`): then the decision is taken back, or nobody
+can go on.
+
 Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
 Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is
 decided at 10:01, its entries would be in no index: it is void. The index is listed at 10:05, and the epoch is
@@ -31,12 +39,14 @@ planned again with its entries.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context, TakenOut, UnfinishedIndex
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.epoch_protocol.entries import CommitDecided
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import IndexUnfinishedError
 from tidemark.hudi_format.index_definitions import (
@@ -48,9 +58,10 @@ from tidemark.hudi_format.index_definitions import (
 from tidemark.hudi_format.metadata_table.other_indexes import NEEDED
 from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, disown_stats
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
+from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.table_config import TableConfig, read_table_config, without_partitions
 from tidemark.hudi_format.table_repairs import replace_properties
-from tidemark.hudi_format.timeline import Action, Instant, State
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State
 
 NOBODY_BUILDS_S: Final = 120
 _log: Final = logging.getLogger("tidemark.coordinator")
@@ -71,6 +82,37 @@ def check_commits(context: Context, timelines: Timelines) -> TableConfig:
     for name in context.indexes_taken_out.keys() & config.metadata_partitions:
         del context.indexes_taken_out[name]
     return config
+
+
+def begun_since(context: Context, timelines: Timelines, decided: CommitDecided) -> str:
+    """The first pending file of a build of an index that began since the decision, "" when there is none.
+
+    By the times of files: clocks of writers may be hours apart. Within the same tick of the storage's clock
+    it counts as begun since: before the decision there was no definition, with which each build begins.
+    """
+    pending = [(found, DATA_ROOT) for found in timelines.data.pending(Action.INDEXING)]
+    pending += [
+        (found, METADATA_TABLE_ROOT)
+        for found in timelines.metadata.pending()
+        if is_bootstrap_instant(found.requested)
+    ]
+    if not pending:
+        return ""
+    decided_ms = context.publishing.written_ms(decided.statuses_path) or 0
+    for path in _pending_files(pending):
+        begun_ms = context.publishing.written_ms(path)
+        if begun_ms is not None and begun_ms >= decided_ms:
+            return path
+    return ""
+
+
+def _pending_files(instants: Iterable[tuple[Instant, str]]) -> list[str]:
+    """The requested and the inflight file of each instant, of which the latter may not be there."""
+    return [
+        instant_path(Instant(found.requested, found.action, state), root)
+        for found, root in instants
+        for state in (State.REQUESTED, State.INFLIGHT)
+    ]
 
 
 def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
@@ -95,11 +137,7 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
 
 def _may_be_building(context: Context, timelines: Timelines) -> bool:
     """Whether another engine began to build an index, and has not had the time for it yet."""
-    files = [
-        instant_path(Instant(found.requested, found.action, state))
-        for found in timelines.data.pending(Action.INDEXING)
-        for state in (State.REQUESTED, State.INFLIGHT)
-    ]
+    files = _pending_files((found, DATA_ROOT) for found in timelines.data.pending(Action.INDEXING))
     since_ms = context.file_time_ms() - context.index_build_ms if files else 0
     begun_ms = map(context.publishing.written_ms, files)
     return any(begun is not None and begun > since_ms for begun in begun_ms)
