@@ -76,8 +76,10 @@ PLANNED_WITH_STATS = (
 PLANNED_WITH_INDEXES = PLANNED_WITH_STATS[:-1] + (
     b',"secondary":[{"name":"secondary_index_city","column":"city","groups":4}]}'
 )
+"""The same of a version that tells builds of a secondary index apart."""
+PLANNED_WITH_BUILDS = PLANNED_WITH_INDEXES.replace(b'"groups":4}', b'"groups":4,"build":"43-1796101564714"}')
 """The same of a table with a partitioned record index."""
-PLANNED_PARTITIONED = PLANNED_WITH_INDEXES[:-1] + (b',"partitioned":{"begun":2,"build":"20261127000000001"}}')
+PLANNED_PARTITIONED = PLANNED_WITH_BUILDS[:-1] + (b',"partitioned":{"begun":2,"build":"20261127000000001"}}')
 """The creation of a table with column stats; it exists for moments."""
 BEGUN_WITH_STATS = (
     b'{"definition":{"name":"t","table_type":"MERGE_ON_READ","record_key_fields":["id"],"partition_fie'
@@ -228,6 +230,9 @@ def test_an_epoch_of_a_table_with_further_indexes_is_read():
     assert decode_decision(PLANNED_WITH_STATS) == planned
     planned = msgspec.structs.replace(planned, secondary=[city])
     assert decode_decision(PLANNED_WITH_INDEXES) == planned
+    city = msgspec.structs.replace(city, build="43-1796101564714")
+    planned = msgspec.structs.replace(planned, secondary=[city])
+    assert decode_decision(PLANNED_WITH_BUILDS) == planned
     planned = msgspec.structs.replace(planned, partitioned=KeptPartitioned(2, "20261127000000001"))
     assert decode_decision(PLANNED_PARTITIONED) == planned
     assert encode_entry(planned) == PLANNED_PARTITIONED

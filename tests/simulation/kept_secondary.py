@@ -38,6 +38,10 @@ def switch_on(storage: Storage, groups: int, column: str = "v", at: str | None =
     for group in range(groups):
         name = str(LogFileName(f"secondary-index-by-value-{group:04d}-0", instant, 1, "0-0-0"))
         storage.create(join_path(FOLDER, name), empty_log(instant))
+    storage.create(
+        join_path(FOLDER, ".hoodie_partition_metadata"),
+        f"commitTime={instant}\npartitionDepth=1\n".encode(),
+    )
     by = Unfenced(storage)
     requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
     inflight = create_inflight(by, requested, root=METADATA_TABLE_ROOT)

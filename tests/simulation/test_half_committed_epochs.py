@@ -185,6 +185,15 @@ def test_an_index_that_is_dropped_stops_no_half_committed_epoch(tmp_path: Path, 
     check_end(path)
 
 
+def test_a_copy_of_the_table_with_other_times_stops_no_half_committed_epoch(tmp_path: Path) -> None:
+    """By the time of a file plan and decision tell builds of a secondary index apart."""
+    path = died(tmp_path, TableType.MERGE_ON_READ, "secondary", HALF)
+    path.storage.set_time(f"{kept_secondary.FOLDER}/.hoodie_partition_metadata")
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    check_end(path)
+
+
 def test_an_index_that_is_listed_since_the_decision_stops_a_half_committed_epoch(tmp_path: Path) -> None:
     """Nobody can tell whether it was built with the epoch's rows."""
     path = died(tmp_path, TableType.MERGE_ON_READ, "stats", HALF)

@@ -21,6 +21,7 @@ from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.kept_indexes import KeptSecondary
 from tidemark.hudi_format.errors import FencedOutError
+from tidemark.hudi_format.metadata_table.index_life import partition_life
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
@@ -107,7 +108,37 @@ def test_the_plan_names_index_column_and_groups(tmp_path: Path) -> None:
     path.step_coordinator()
     planned = path.state().planned
     assert planned is not None
-    assert planned.secondary == [KeptSecondary(NAME, "v", 3)]
+    build = partition_life(path.storage, NAME)
+    assert build
+    assert planned.secondary == [KeptSecondary(NAME, "v", 3, build)]
+
+
+@BOTH_TYPES
+def test_an_index_that_was_made_anew_since_the_plan_voids_the_attempt(
+    tmp_path: Path, table_type: TableType
+) -> None:
+    """Of the same column, with as many file groups, from the rows of before: the log files of the epoch went
+    with the folder of the former one, and its commit would name files that are not there.
+    """
+    path = with_index(tmp_path, table_type)
+    first_epoch(path)
+    path.run_until_idle()
+    second_epoch(path)
+    path.step_coordinator()
+    path.write_open_attempt()
+    planned = path.state().planned
+    assert planned is not None
+    assert logs(path.storage, str(planned.instant)) != []
+    path.clock.advance(1.0)
+    switch_on(path.storage, 2)
+    path.run_until_idle()
+    committed_at = str(path.state().committed.instant)
+    assert committed_at != planned.instant
+    assert changes(path.storage, committed_at) == {
+        ("put", "3$a"), ("put", "3$e"), ("delete", "1$a"), ("delete", "1$b"),
+    }  # fmt: skip
+    assert path.state().generation == 0, "no key moved"
+    check_end(path)
 
 
 @BOTH_TYPES

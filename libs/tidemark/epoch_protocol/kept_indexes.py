@@ -15,11 +15,14 @@ class KeptStats(msgspec.Struct, frozen=True):
 
 
 class KeptSecondary(msgspec.Struct, frozen=True):
-    """A secondary index: a commit writes entries of the column's values. ``name`` is the partition's."""
+    """A secondary index: a commit writes entries of the column's values. ``name`` is the partition's.
+    ``build``: tells one building of it from another; "" in plans of versions that did not ask.
+    """
 
     name: str
     column: str
     groups: int
+    build: str = ""
 
 
 class KeptPartitioned(msgspec.Struct, frozen=True):

@@ -19,7 +19,10 @@ from typing import Final
 
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.metadata_table.partitions.record_index import (
+    RECORD_INDEX_FOLDER,
+    RECORD_INDEX_PARTITION,
+)
 from tidemark.hudi_format.properties import parse_properties
 from tidemark.hudi_format.storage.base import Storage, join_path
 
@@ -28,7 +31,12 @@ LIFE_PATH: Final = join_path(RECORD_INDEX_FOLDER, ".hoodie_partition_metadata")
 
 def index_life(storage: Storage) -> str:
     """A name of the index as it was built; "" where that cannot be told."""
-    info = storage.stat(LIFE_PATH)
+    return partition_life(storage, RECORD_INDEX_PARTITION)
+
+
+def partition_life(storage: Storage, name: str) -> str:
+    """As `index_life`, of this partition of the metadata table."""
+    info = storage.stat(folder_path(name))
     return "" if info is None else info.version
 
 

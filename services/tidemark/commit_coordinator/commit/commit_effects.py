@@ -246,7 +246,7 @@ def _why_lost(
             config = check_served(context, unfinished=True)
             context.shards.check(timelines.metadata)
             kept = context.indexes.current(config, timelines)
-            refuse_other_indexes(planned, kept, may_be_gone=_is_in_metadata(timelines, planned))
+            refuse_other_indexes(planned, kept, is_written=_is_in_metadata(timelines, planned))
     except AttemptLostError as error:
         return error
     except UnsupportedTableError as error:

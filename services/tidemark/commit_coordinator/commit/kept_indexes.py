@@ -6,7 +6,9 @@ definition at once and completes later. The epoch's files have no records of b, 
 file that has a record of a and none of b. So the attempt is void, and is planned again with both columns.
 
 Likewise a secondary index that Spark builds from the table's slices while the epoch is written would lack the
-epoch's rows for ever, if the epoch were committed without entries for it.
+epoch's rows for ever, if the epoch were committed without entries for it. So would one that is dropped and
+made anew meanwhile, with as many file groups: the epoch's log files went with the folder of the former one.
+Name, column and groups are the same; what tells is the file that is made with the folder (`index_life`).
 
 A partitioned record index that was built anew may divide a partition into another number of file groups, and
 the epoch's entries are in those of the former number. A build that is there no more was archived: nothing was
@@ -16,15 +18,19 @@ voids the attempt.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
+
+import msgspec
 
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.kept_indexes import KeptPartitioned, KeptSecondary, KeptStats
 from tidemark.hudi_format.index_definitions import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.index_life import partition_life
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
 from tidemark.hudi_format.metadata_table.stats_layout import (
@@ -67,6 +73,8 @@ class KeptIndexes:
     stats: StatsLayout | None
     secondary: tuple[SecondaryLayout, ...]
     partitioned: KeptPartitioned | None = None
+    builds: Mapping[str, str] = field(default_factory=dict)
+    """Of each secondary index, by name: what tells one building of it from another."""
 
     @property
     def column_stats(self) -> KeptStats | None:
@@ -76,7 +84,10 @@ class KeptIndexes:
     @property
     def entries(self) -> list[KeptSecondary]:
         """The secondary indexes as a plan's entry has them."""
-        return [KeptSecondary(index.name, index.column, index.groups) for index in self.secondary]
+        return [
+            KeptSecondary(index.name, index.column, index.groups, self.builds.get(index.name, ""))
+            for index in self.secondary
+        ]
 
     def check_schema(self, schema: TableSchema) -> None:
         """Raises UnsupportedTableError for columns of which rows of this schema can have no records."""
@@ -104,20 +115,23 @@ class IndexLayouts:
         secondary = secondary_layouts(self._storage, config, validity)
         begun = self._partition_shards
         partitioned = KeptPartitioned(begun, newest_build(timelines.metadata)) if begun else None
-        return KeptIndexes(self._stats.current(config, timelines), secondary, partitioned)
+        builds = {index.name: partition_life(self._storage, index.name) for index in secondary}
+        return KeptIndexes(self._stats.current(config, timelines), secondary, partitioned, builds)
 
 
-def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes, *, may_be_gone: bool = False) -> None:
+def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes, *, is_written: bool = False) -> None:
     """Raises AttemptLostError when the table keeps other indexes now than when the epoch was planned.
 
-    Without a rewind: no key moved, and the same transactions are written anew. ``may_be_gone``: those that
-    are gone are no reason. Nobody reads them, and nothing of the epoch is to be written into them any more.
+    Without a rewind: no key moved, and the same transactions are written anew. ``is_written``: the epoch's
+    files are in the metadata table for good. Then an index that is gone is no reason, as nobody reads it, nor
+    is another time of the file that tells builds apart: a copy of the table has one.
     """
-    stats, secondary = kept.column_stats, kept.entries
-    if may_be_gone:
+    stats, secondary, before = kept.column_stats, kept.entries, planned.secondary
+    if is_written:
         stats = planned.column_stats if stats is None else stats
-        there = {index.name for index in secondary}
-        secondary = [*secondary, *(index for index in planned.secondary if index.name not in there)]
+        before = [_without_build(index) for index in planned.secondary]
+        secondary = [index for index in before if index.name not in {now.name for now in secondary}]
+        secondary += map(_without_build, kept.entries)
         secondary.sort(key=attrgetter("name"))
     if stats != planned.column_stats:
         raise AttemptLostError(
@@ -125,10 +139,10 @@ def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes, *, may_be_gon
             f"planned, {_told(kept.column_stats)} now",
             rewind=False,
         )
-    if secondary != planned.secondary:
+    if secondary != before:
         raise AttemptLostError(
             f"the table's secondary indexes were changed: {_listed(planned.secondary)} when the epoch was "
-            f"planned, {_listed(kept.entries)} now",
+            f"planned, {_listed(kept.entries)} now{_built_anew(planned.secondary, kept.entries)}",
             rewind=False,
         )
     if _is_built_since(planned.partitioned, kept.partitioned):
@@ -142,6 +156,15 @@ def _is_built_since(before: KeptPartitioned | None, now: KeptPartitioned | None)
     if before is None or now is None:
         return before is not now
     return now.build > before.build
+
+
+def _without_build(index: KeptSecondary) -> KeptSecondary:
+    return msgspec.structs.replace(index, build="")
+
+
+def _built_anew(before: list[KeptSecondary], now: list[KeptSecondary]) -> str:
+    """How they differ where the rest of the text does not show it."""
+    return ", made anew" if list(map(_without_build, before)) == list(map(_without_build, now)) else ""
 
 
 def _told(stats: KeptStats | None) -> str:

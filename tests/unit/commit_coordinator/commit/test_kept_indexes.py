@@ -8,7 +8,8 @@ import pytest
 from tidemark.commit_coordinator.commit.kept_indexes import KeptIndexes, refuse_other_indexes
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import EpochPlanned
-from tidemark.epoch_protocol.kept_indexes import KeptPartitioned
+from tidemark.epoch_protocol.kept_indexes import KeptPartitioned, KeptSecondary
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout
 
 PLANNED = EpochPlanned(0, 1, 1, 0, 9, "T1", "0", "", 0)
 
@@ -50,3 +51,39 @@ def test_an_index_of_which_the_build_was_archived_is_the_same(
     planned: KeptPartitioned | None, now: KeptPartitioned | None
 ) -> None:
     refuse(planned, now)
+
+
+INDEX = SecondaryLayout("secondary_index_city", "city", 2)
+BEFORE = msgspec.structs.replace(PLANNED, secondary=[KeptSecondary("secondary_index_city", "city", 2, "1")])
+
+
+def refuse_secondary(*now: SecondaryLayout, build: str = "1", is_written: bool = False) -> None:
+    builds = {index.name: build for index in now}
+    refuse_other_indexes(BEFORE, KeptIndexes(None, now, builds=builds), is_written=is_written)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize(
+    "now",
+    [
+        (SecondaryLayout("secondary_index_city", "town", 2),),
+        (SecondaryLayout("secondary_index_city", "city", 3),),
+        (SecondaryLayout("secondary_index_a", "a", 2), INDEX),
+    ],
+)
+def test_another_secondary_index_than_planned_is_refused(
+    now: tuple[SecondaryLayout, ...], is_written: bool
+) -> None:
+    refuse_secondary(INDEX, is_written=is_written)
+    with pytest.raises(AttemptLostError, match="secondary indexes were changed") as lost:
+        refuse_secondary(*now, is_written=is_written)
+    assert not lost.value.rewind
+
+
+def test_an_index_that_was_made_anew_or_dropped_matters_until_the_epoch_is_written_into_it() -> None:
+    with pytest.raises(AttemptLostError, match="in 2 file groups now, made anew"):
+        refuse_secondary(INDEX, build="2")
+    with pytest.raises(AttemptLostError, match="none now"):
+        refuse_secondary()
+    refuse_secondary(INDEX, build="2", is_written=True)
+    refuse_secondary(is_written=True)
