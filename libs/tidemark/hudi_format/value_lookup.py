@@ -45,7 +45,7 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import
     prefixes_of,
     split_composite_keys,
 )
-from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, layouts_as_of
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import RecordLocation, ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -124,9 +124,9 @@ def look_up_values(
     """
     for _ in range(_LOADS_MAX):
         snapshot = MetadataTableSnapshot.load(storage)
-        asked = _asked(snapshot, column, values)
-        after = _entry(token, asked)
         try:
+            asked = _asked(snapshot, column, values)
+            after = _entry(token, asked)
             return _page(snapshot, asked, after, limit)
         except FileMissingError:
             continue
@@ -139,7 +139,7 @@ def look_up_values(
 def _asked(snapshot: MetadataTableSnapshot, column: str, values: Sequence[str | None]) -> _Question:
     storage = snapshot.storage
     config = read_table_config(storage)
-    by_column = {layout.column: layout for layout in secondary_layouts(storage, config, snapshot.validity)}
+    by_column = {layout.column: layout for layout in layouts_as_of(snapshot, config)}
     layout = by_column.get(column)
     if layout is None:
         raise NotIndexedError(f"the column {column} has no secondary index; {_named(by_column)}")

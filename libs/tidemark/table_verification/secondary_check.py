@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.partitions.secondary_index_codec import split_composite_keys
-from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, layouts_as_of
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.schema import TableSchema
@@ -47,7 +47,7 @@ def check_secondary_indexes(
     Raises FileMissingError.
     """
     try:
-        layouts = secondary_layouts(snapshot.storage, config, snapshot.validity)
+        layouts = layouts_as_of(snapshot, config)
     except UnsupportedTableError as error:
         findings.add_one(Kind.SECONDARY_INDEX_WRONG, error.reason)
         return

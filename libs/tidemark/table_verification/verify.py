@@ -37,6 +37,7 @@ from tidemark.hudi_format.index_definitions import (
     read_record_index_kind,
 )
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.secondary_layout import IndexChangedError
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot, every_metadata_slice
 from tidemark.hudi_format.model import RecordLocation, shard_ids
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -142,8 +143,8 @@ def verify_table(
         snapshot = MetadataTableSnapshot.load(storage)
         try:
             result = _Run(storage, config, snapshot, say).verify(state)
-        except FileMissingError:
-            if not _moved(storage, snapshot):
+        except FileMissingError as error:
+            if not isinstance(error, IndexChangedError) and not _moved(storage, snapshot):
                 raise
             result = None
         if result is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
@@ -39,6 +40,7 @@ from tidemark.hudi_format.metadata_table.record_schema import metadata_record_sc
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableDefinition, TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, load_timeline
 from tidemark.hudi_format.timeline.archive_files import newest_version
@@ -246,3 +248,23 @@ def write_archive(
     storage.create(f"{history}/{name}", sink.getvalue())
     storage.create(f"{history}/manifest_{version + 1}", manifest)
     storage.replace(f"{history}/_version_", str(version + 1).encode())
+
+
+def change_behind_loading(
+    monkeypatch: pytest.MonkeyPatch, changes: Sequence[Callable[[], object]]
+) -> list[Callable[[], object]]:
+    """Makes one of the changes behind each loading of a snapshot, which does not show it then. Returns those
+    that are left.
+    """
+    real, left = MetadataTableSnapshot.load, list(changes)
+
+    def load(storage: Storage) -> MetadataTableSnapshot:
+        snapshot = real(storage)
+        if left:
+            with monkeypatch.context() as undone:
+                undone.setattr(MetadataTableSnapshot, "load", real)
+                left.pop(0)()
+        return snapshot
+
+    monkeypatch.setattr(MetadataTableSnapshot, "load", load)
+    return left

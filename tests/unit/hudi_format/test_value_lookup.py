@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.commit_coordinator.offline.test_offline_secondary_index import notes
+from tests.unit.hudi_format.metadata_tables import change_behind_loading
 from tests.unit.table_files import existing_table, new_table, write_config
 from tidemark.commit_coordinator.offline.secondary_index import create_index
 from tidemark.config import load_config
@@ -251,8 +252,7 @@ def test_keys_come_with_the_places_of_their_rows(storage: LocalStorage) -> None:
 
 def test_an_entry_without_a_row_has_no_place(storage: LocalStorage, tmp_path: Path) -> None:
     existing_table(tmp_path / "table").commit(notes("2026-01-02", 2, k4="x"), deletes=[("k3", None)])
-    page = rows(storage, "x")
-    assert (list(page.keys), list(page.places)) == (["k3"], [None])
+    assert (list(rows(storage, "x").keys), list(rows(storage, "x").places)) == (["k3"], [None])
 
 
 def test_a_column_without_an_index_is_told_which_have_one(storage: LocalStorage, tmp_path: Path) -> None:
@@ -276,6 +276,14 @@ def test_a_token_of_another_question_is_refused(storage: LocalStorage, tmp_path:
             look_up_values(storage, "note", [value], token, 2)
 
 
+def test_an_index_that_is_made_anew_meanwhile_is_asked_as_it_is_then(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of now were judged by the timelines of before: the answer was to drop the index."""
+    change_behind_loading(monkeypatch, 2 * [lambda: remade(tmp_path, monkeypatch, 3)])
+    assert rows(storage, "x").keys == ["k3"]
+
+
 @pytest.fixture
 def every(
     storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -289,8 +297,8 @@ def every(
 
 def remade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
     monkeypatch.setattr(secondary_index_scan, "GROUPS_MIN", groups)
-    config = load_config(tmp_path / "orders.yaml")
-    create_index(config, SystemClock(), SystemIds(), "by_note", "note", lambda text: None)
+    file = tmp_path / "orders.yaml"
+    create_index(load_config(file), SystemClock(), SystemIds(), "by_note", "note", lambda text: None)
 
 
 def pages_of(storage: LocalStorage, values: Sequence[str | None], limit: int) -> Iterator[ValuePage]:

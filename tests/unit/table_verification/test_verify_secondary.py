@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.commit_coordinator.offline.test_offline_secondary_index import notes
+from tests.unit.hudi_format.metadata_tables import change_behind_loading
 from tests.unit.table_files import existing_table, new_table, write_config
-from tidemark.commit_coordinator.offline.secondary_index import create_index, repair_index
+from tidemark.commit_coordinator.offline.secondary_index import create_index, drop_index, repair_index
 from tidemark.config import load_config
+from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import remove_index_definitions
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.value_lookup import look_up_values
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.table_verification.findings import Kind
@@ -66,6 +70,15 @@ def test_an_index_that_cannot_be_read_is_named(file: Path) -> None:
     assert found.examples == {Kind.SECONDARY_INDEX_WRONG: [f"{NAME} is in use without a definition"]}
 
 
+def test_an_index_without_its_files_is_named(file: Path) -> None:
+    storage = LocalStorage(file.parent / "table")
+    storage.delete_tree(f"{METADATA_TABLE_PATH}/{NAME}")
+    [text] = verified(file).findings.examples[Kind.SECONDARY_INDEX_WRONG]
+    assert "its file groups [] are not numbered from 0" in text
+    with pytest.raises(UnsupportedTableError, match=r"file groups \[\] are not numbered from 0"):
+        look_up_values(storage, "note", ["x"], "", 10)
+
+
 def test_an_entry_in_a_wrong_group_is_named(file: Path) -> None:
     storage = LocalStorage(file.parent / "table")
     folder = f"{METADATA_TABLE_PATH}/{NAME}"
@@ -74,3 +87,26 @@ def test_an_entry_in_a_wrong_group_is_named(file: Path) -> None:
     found = verified(file).findings
     assert set(found.counts) == {Kind.SECONDARY_INDEX_WRONG}
     assert all(" in group " in text for text in found.examples[Kind.SECONDARY_INDEX_WRONG])
+
+
+def make_anew(file: Path) -> None:
+    create_index(load_config(file), SystemClock(), SystemIds(), "by_note", "note", lambda text: None)
+
+
+def drop(file: Path) -> None:
+    drop_index(load_config(file), SystemClock(), SystemIds(), "by_note", lambda text: None)
+
+
+@pytest.mark.parametrize("change", [make_anew, drop])
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_index_that_is_made_anew_or_dropped_meanwhile_is_not_wrong(
+    file: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], times: int
+) -> None:
+    """Its files of now were judged by the timelines of before, of which none knew them: "not numbered from
+    0", twice the same text, and the advice to drop a good index.
+    """
+
+    left = [make_anew, change][-times:]
+    loaded = change_behind_loading(monkeypatch, [lambda each=each: each(file) for each in left])
+    assert verified(file).findings.counts == {}
+    assert loaded == []

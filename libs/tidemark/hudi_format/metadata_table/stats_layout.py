@@ -8,6 +8,7 @@ it reads them again, both under the table's lock.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -87,8 +88,12 @@ def partition_groups(
     """
     names = storage.names(join_path(METADATA_TABLE_PATH, partition.name))
     parsed = (parse_data_file(name) for name in names if validity.shows(name))
-    ids = {name.file_id for name in parsed if name is not None}
-    if not ids or ids != {partition.file_id(ShardId(group)) for group in range(len(ids))}:
+    return count_groups(partition, {name.file_id for name in parsed if name is not None}, remedy)
+
+
+def count_groups(partition: MetadataPartition[Any, Any], ids: Collection[str], remedy: str) -> int:
+    """The number of the partition's file groups with these ids. Raises as `partition_groups`."""
+    if not ids or set(ids) != {partition.file_id(ShardId(group)) for group in range(len(ids))}:
         raise UnsupportedTableError(
             f"{partition.name} is in use, and its file groups {sorted(ids)} are not numbered from 0", remedy
         )

@@ -42,7 +42,7 @@ from tidemark.hudi_format.metadata_table.partitions.secondary_index import (
     SecondaryIndexPartition,
 )
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
-from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, secondary_layouts
+from tidemark.hudi_format.metadata_table.secondary_layout import SecondaryLayout, layouts_as_of
 from tidemark.hudi_format.metadata_table.secondary_repair import RepairTimes, write_entries
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import ShardId
@@ -199,7 +199,7 @@ class SecondaryRepair(SecondaryBuild):
         """The index as it is. Raises UnsupportedTableError where it cannot be kept."""
         config = read_table_config(self.storage)
         listed = replace(config, metadata_partitions=config.metadata_partitions & {partition.name})
-        for layout in secondary_layouts(self.storage, listed, seen.validity):
+        for layout in layouts_as_of(seen, listed):
             return layout
         raise _TooMuchError("the table's properties do not list it")
 
