@@ -9,12 +9,12 @@ an instant back on the timeline first, in its own hold of the lock. It goes agai
 
 Other engines do not: their build hides such base files, and entries of the record index with them. A
 coordinator that finds a new build puts the instants back behind it (`hidden_bases`, `unhide`), unless another
-engine has compacted a shard of the index without its base file by then (`compacted_without`).
+engine has compacted a file group of an index without its base file by then (`compacted_without`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 
@@ -22,11 +22,12 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.metadata_table.index_life import LIFE_PATH, partition_build
+from tidemark.hudi_format.metadata_table.partitions.files import FILES
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.partitions.record_index import (
-    RECORD_INDEX_FOLDER,
     RECORD_INDEX_PARTITION,
 )
-from tidemark.hudi_format.metadata_table.partitions_in_use import partition_files
+from tidemark.hudi_format.metadata_table.partitions_in_use import partition_files, partitions_in_use
 from tidemark.hudi_format.metadata_table.validity import InstantValidity, base_files
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -107,26 +108,44 @@ def renew_index_life(by: Term) -> None:
         by.replace(LIFE_PATH, by.storage.read(LIFE_PATH))
 
 
-def compacted_without(storage: Storage, build: str) -> list[str]:
-    """Names of newer base files of the record index, of compactions that were requested after ``build``
-    (a completion time) and passed over the group's hidden base file: its entries are in none of them.
+def compacted_without(
+    storage: Storage, build: str, hidden: Sequence[ArchivedInstant]
+) -> dict[str, list[str]]:
+    """Each index of which entries are lost -> its newer base files, of compactions that were requested after
+    ``build`` (a completion time) and passed over the group's base file of ``hidden``: its entries are in none
+    of them. To be asked before `unhide`.
 
-    An index that was rebuilt since lacks nothing.
+    A record index that was rebuilt since lacks nothing. Another one that is made anew has no file of before.
     """
-    if partition_build(storage, RECORD_INDEX_PARTITION) > build:
-        return []
-    validity = _validity(storage)
+    instants, validity = {row.requested for row in hidden}, _validity(storage)
+    found: dict[str, list[str]] = {}
+    for partition in partitions_in_use(storage):
+        name = partition.name
+        if partition is FILES or (name == RECORD_INDEX_PARTITION and partition_build(storage, name) > build):
+            continue  # each commit writes to the list of files, so each compaction has its base file
+        names = storage.names(join_path(METADATA_TABLE_PATH, name))
+        if lost := _bases_without(names, build, instants, validity):
+            found[name] = lost
+    return found
+
+
+def _bases_without(
+    names: Iterable[str], build: str, hidden: Collection[str], validity: InstantValidity
+) -> list[str]:
+    """The base files of one folder that lack what a hidden one has."""
     groups: dict[str, list[BaseFileName]] = {}
-    for base in base_files(storage.names(RECORD_INDEX_FOLDER)):
+    for base in base_files(names):
         groups.setdefault(base.file_id, []).append(base)
     found: list[str] = []
     for bases in groups.values():
+        counted = [base for base in bases if validity.is_valid_base(base.instant)]
         before = max(
-            (base for base in bases if base.instant < build), key=attrgetter("instant"), default=None
+            (base for base in bases if base.instant < build and (base in counted or base.instant in hidden)),
+            key=attrgetter("instant"),
+            default=None,
         )
-        after = [base for base in bases if base.instant > build and validity.is_valid_base(base.instant)]
-        if before is not None and not validity.is_valid_base(before.instant):
-            found += map(str, after)
+        if before is not None and before not in counted:
+            found += (str(base) for base in counted if base.instant > build)
     return sorted(found)
 
 

@@ -130,8 +130,9 @@ class Context:
     ``index_build_ms``: how long another engine may build an index.
     ``view``: the last `TableView`, so that the next one reads only the plans that are new. ``taken_out``:
     the stats that were last taken out of the table in this term, for people; ``indexes_taken_out``: by name
-    the other indexes, which nobody built, until a commit finds them listed again. ``unfinished``: which index
-    the last commit waited for. ``rest``: what a command that makes an index asked for last.
+    the other indexes, which nobody built or which lack entries, until a commit finds them listed again.
+    ``unfinished``: which index the last commit waited for. ``rest``: what a command that makes an index asked
+    for last.
     ``prepared``: what is done already of the next commit. ``undone_until``: when the last rollback or restore
     was completed behind which left file groups were looked for, None before the first look.
     """
@@ -156,7 +157,7 @@ class Context:
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)
-    hidden_bases: HiddenBases = field(default_factory=HiddenBases)
+    hidden_bases: HiddenBases = field(init=False)
     replaced_entries: ReplacedEntries = field(init=False)
     folded_entries: FoldedEntries = field(init=False)
     stats: StatsLayouts = field(init=False)
@@ -165,6 +166,7 @@ class Context:
     def __post_init__(self) -> None:
         self.steps = StepTimes(self.clock)
         self.rollbacks = Rollbacks(self.storage)
+        self.hidden_bases = HiddenBases(self.note_taken_out)
         self.replaced_entries = ReplacedEntries(self.storage)
         self.folded_entries = FoldedEntries(self.storage)
         self.shards = IndexShards(
@@ -177,6 +179,10 @@ class Context:
     def storage(self) -> Storage:
         """The table's folder."""
         return self.publishing.storage
+
+    def note_taken_out(self, name: str, reason: str) -> None:
+        """An index was taken out of the table now: `status` says so until it is there again."""
+        self.indexes_taken_out[name] = TakenOut(name, reason, self.clock.now_ms())
 
     def file_time_ms(self) -> int:
         """The time now (Unix epoch), to compare times of files with (`publication.file_times`)."""

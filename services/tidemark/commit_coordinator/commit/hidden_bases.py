@@ -11,25 +11,32 @@ back from the archive, under the lock: some at a time, so that other writers wai
 Assigners may have looked keys up meanwhile: a rewind follows, and caches read the index anew. A document in
 the table says that the rewind is owed until it was made, for a successor.
 
-If another engine compacted a shard of the record index behind the build, without its base file, entries are
-lost: the table is not served until the index is rebuilt.
+If another engine compacted a file group behind the build, without its base file, entries are lost. With a
+record index that lacks some the table is not served until it is rebuilt. A secondary index is taken out, and
+so are column stats: queries would lose rows by them. `status` says so, and how they are made again. Example:
+no city changes for a month. Spark makes another index, one city changes, and Spark compacts the metadata
+table: the new base file of that group has one entry. Whoever cleans the former base file before anybody looks
+leaves nothing that could tell: `tidemark verify` finds what is missing then.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
+from tidemark.commit_coordinator.commit.taken_out_index import how_to_make, take_out_indexes
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.hudi_format.errors import HiddenBaseFilesError, UnsupportedTableError
+from tidemark.hudi_format.index_definitions import COLUMN_STATS, RECORD_INDEX
 from tidemark.hudi_format.metadata_table.archived_bases import (
     compacted_without,
     hidden_bases,
     renew_index_life,
     unhide,
 )
+from tidemark.hudi_format.metadata_table.own_stats import disown_stats
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import join_path
@@ -46,7 +53,9 @@ class HiddenBases:
     its predecessor owed, too. Used under the table's lock, but for `is_due`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str, str], None] = lambda name, reason: None) -> None:
+        """``note``: is told each index that is taken out, but for column stats, and why."""
+        self._note = note
         self._looked_behind: str | None = None
         self._waiting: tuple[str, Sequence[ArchivedInstant]] | None = None
         self._reason = ""
@@ -86,8 +95,7 @@ class HiddenBases:
         is_owed = by.storage.exists(REWIND_OWED)
         if self._waiting is None or self._waiting[0] != build:
             found = hidden_bases(by.storage, also_half=is_owed) if build else []
-            if found and (lost := compacted_without(by.storage, build)):
-                raise _entries_lost(build, lost)
+            self._leave_damaged(by, build, compacted_without(by.storage, build, found) if found else {})
             self._waiting = (build, found)
         hidden = self._waiting[1]
         if hidden or is_owed:
@@ -101,6 +109,28 @@ class HiddenBases:
             renew_index_life(by)
             _log.warning("%s. They count again", self._reason)
         self._looked_behind, self._waiting = build, None
+
+    def _leave_damaged(self, by: Term, build: str, lost: Mapping[str, Sequence[str]]) -> None:
+        """Takes out the indexes that lack entries, before the hidden files count again: then nothing would
+        tell any more. ``lost``: as `compacted_without` tells.
+        """
+        why = (
+            f"another engine made an index (completed at {build}), which hid files of this one, and "
+            "compacted it without them"
+        )
+        if COLUMN_STATS in lost:
+            disown_stats(by, why)
+        others = lost.keys() - {COLUMN_STATS, RECORD_INDEX}
+        columns = take_out_indexes(by, others) if others else {}
+        for name in sorted(others):
+            reason = (
+                f"{why} ({lost[name][0]} lacks entries): it was taken out of the table. Queries lose no "
+                f"rows, and read more files. {how_to_make(name, columns.get(name))}"
+            )
+            self._note(name, reason)
+            _log.warning("%s: %s", name, reason)
+        if RECORD_INDEX in lost:
+            raise _entries_lost(build, lost[RECORD_INDEX])
 
 
 def _reason(build: str) -> str:

@@ -42,25 +42,17 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from tidemark.commit_coordinator.commit.context import Context, TakenOut, UnfinishedIndex
+from tidemark.commit_coordinator.commit.context import Context, UnfinishedIndex
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.commit_coordinator.commit.taken_out_index import how_to_make, take_out_indexes
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import CommitDecided
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import IndexUnfinishedError
-from tidemark.hudi_format.index_definitions import (
-    COLUMN_STATS,
-    INDEX_DEFINITIONS_PATH,
-    index_definitions_file,
-    read_index_definitions,
-)
 from tidemark.hudi_format.metadata_table.other_indexes import NEEDED
-from tidemark.hudi_format.metadata_table.own_stats import STATS_PARTITIONS, disown_stats
-from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.model import is_bootstrap_instant
-from tidemark.hudi_format.table_config import TableConfig, read_table_config, without_partitions
-from tidemark.hudi_format.table_repairs import replace_properties
+from tidemark.hudi_format.table_config import TableConfig
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State
 
 NOBODY_BUILDS_S: Final = 120
@@ -126,11 +118,11 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
     if not names or waited_s < NOBODY_BUILDS_S or _may_be_building(context, timelines):
         return False
     context.lock.check()
-    columns = _take_out(context, names)
+    columns = take_out_indexes(context.publishing, names)
     context.unfinished = None
     for name in sorted(names):
         reason = _what_to_do(round(waited_s), name, columns.get(name))
-        context.indexes_taken_out[name] = TakenOut(name, reason, context.clock.now_ms())
+        context.note_taken_out(name, reason)
         _log.warning("%s: %s", name, reason)
     return True
 
@@ -145,44 +137,8 @@ def _may_be_building(context: Context, timelines: Timelines) -> bool:
 
 def _what_to_do(seconds: int, name: str, column: str | None) -> str:
     """What became of an index that nobody built, and how it comes back. ``column``: of a secondary one."""
-    told = (
+    return (
         f"unfinished for {seconds} s, and nobody builds it: it was taken out of the table. Either its "
         "builder died, or a restore by another engine dropped the index and no write built it anew. Queries "
-        "lose no rows, and read more files."
+        f"lose no rows, and read more files. {how_to_make(name, column)}"
     )
-    if column is None:
-        return f"{told} Whoever made it can make it again"
-    command = f"`tidemark index create {name.removeprefix(SECONDARY_PREFIX)} --column {column}`"
-    return (
-        f"{told} {command} makes it again where the column is a string, an int, a long, a date or a "
-        "timestamp in microseconds. Of a column of another type only Spark makes one, and the stream would "
-        "halt with it: go on without"
-    )
-
-
-def _take_out(context: Context, names: set[str]) -> dict[str, str]:
-    """Takes the indexes out of the table's properties, then out of its definitions. Returns the columns of
-    the secondary indexes among them.
-    """
-    if COLUMN_STATS in names:
-        disown_stats(context.publishing)
-    _unlist(context, names)
-    definitions = read_index_definitions(context.storage)
-    gone = names - STATS_PARTITIONS
-    kept = {name: definition for name, definition in definitions.items() if name not in gone}
-    if len(kept) < len(definitions):
-        context.publishing.replace(INDEX_DEFINITIONS_PATH, index_definitions_file(kept))
-    fields = {name: definitions[name].get("sourceFields") for name in gone & definitions.keys()}
-    return {
-        name: str(columns[0])
-        for name, columns in fields.items()
-        if name.startswith(SECONDARY_PREFIX) and columns
-    }
-
-
-def _unlist(context: Context, names: set[str]) -> None:
-    """Takes the names out of the properties that say what the table has, and what is being built."""
-    config = read_table_config(context.storage)
-    properties = without_partitions(config, names)
-    if properties != config.properties:
-        replace_properties(context.publishing, properties)

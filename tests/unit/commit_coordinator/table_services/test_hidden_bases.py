@@ -4,50 +4,40 @@ do not count any more, until a coordinator puts their instants back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.unit.commit_coordinator.table_services.archived_bases import (
     BUILT,
     assert_instants_are_whole,
+    bases_that_count,
     build_of_another_index,
-    updated_alone,
+    check_hidden,
+    rows_updated_alone,
 )
 from tests.unit.commit_coordinator.table_services.story import Story
 from tests.unit.commit_coordinator.table_services.test_archive_handler import (
     active,
-    compacted_and_written_on,
 )
 from tidemark.commit_coordinator.commit import hidden_bases as looked
 from tidemark.commit_coordinator.commit.hidden_bases import REWIND_OWED, HiddenBases
 from tidemark.commit_coordinator.errors import AttemptLostError
-from tidemark.commit_coordinator.table_services import archivals
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.errors import HiddenBaseFilesError, UnsupportedTableError
-from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.archived_bases import hidden_bases
 from tidemark.hudi_format.metadata_table.index_life import index_life
-from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.publication.tickets import Lease, Ticket
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 from tidemark.hudi_format.timeline.instant import requested_in
 
 
 @pytest.fixture(scope="module")
 def archived_bases(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Rows are updated alone for so long that the compaction of the record index went to the archive."""
-    base = tmp_path_factory.mktemp("hidden")
-    story = compacted_and_written_on(Story(base / "made").copy(base / "t")).copy(base / "archived")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archivals, "under_slices", lambda *_: set())
-        updated_alone(story)
-    story.check()
-    return story.forget_coordinator()
+    return rows_updated_alone(tmp_path_factory.mktemp("hidden"))
 
 
 @pytest.fixture
@@ -57,28 +47,6 @@ def hidden(archived_bases: Story, tmp_path: Path) -> Story:
     build_of_another_index(story, completion=story.writer._instants.next())
     assert bases_that_count(story) == 0, "the build hides them: else nothing is tested"
     return story
-
-
-def bases_that_count(story: Story) -> int:
-    """Of the shards of the record index."""
-    snapshot = MetadataTableSnapshot.load(story.storage)
-    shards = [snapshot.shard(ShardId(number)) for number in range(snapshot.num_shards)]
-    return sum(shard.base_name is not None for shard in shards)
-
-
-@contextmanager
-def locked(story: Story) -> Iterator[Term]:
-    story.served.context.lock.acquire(0)
-    try:
-        yield story.served.term
-    finally:
-        story.served.context.lock.release(story.clock.now_ms())
-
-
-def check(story: Story, bases: HiddenBases, generation: int, term: Any = None) -> None:
-    with locked(story) as own:
-        metadata = load_timeline(story.storage, METADATA_TABLE_ROOT)
-        bases.check(cast(Term, term or own), metadata, generation)
 
 
 def assert_whole(story: Story) -> None:
@@ -93,32 +61,32 @@ def test_base_files_that_a_build_hid_count_again_behind_a_rewind(hidden: Story) 
     bases, life = HiddenBases(), index_life(hidden.storage)
     for _ in range(2):
         with pytest.raises(AttemptLostError, match="another engine built an index") as lost:
-            check(hidden, bases, generation=3)
+            check_hidden(hidden, bases, generation=3)
         assert lost.value.rewind
         hidden.check()
     assert index_life(hidden.storage) != life, "what caches loaded meanwhile lacks entries"
-    check(hidden, bases, generation=4)
+    check_hidden(hidden, bases, generation=4)
     assert_whole(hidden)
     life = index_life(hidden.storage)
-    check(hidden, bases, generation=4)
-    check(hidden, HiddenBases(), generation=4)
+    check_hidden(hidden, bases, generation=4)
+    check_hidden(hidden, HiddenBases(), generation=4)
     assert index_life(hidden.storage) == life, "caches are kept where nothing was hidden"
 
 
 def test_a_successor_of_one_that_died_before_the_rewind_rewinds(hidden: Story) -> None:
     with pytest.raises(AttemptLostError):
-        check(hidden, HiddenBases(), generation=3)
+        check_hidden(hidden, HiddenBases(), generation=3)
     hidden.storage.delete_tree(".hoodie/lock")
     hidden.served.begin()
     with pytest.raises(AttemptLostError) as lost:
-        check(hidden, HiddenBases(), generation=3)
+        check_hidden(hidden, HiddenBases(), generation=3)
     assert lost.value.rewind
 
 
 def test_a_second_build_before_the_rewind_is_looked_behind_as_well(hidden: Story) -> None:
     bases, rows = HiddenBases(), hidden_bases(hidden.storage, also_half=False)
     with pytest.raises(AttemptLostError):
-        check(hidden, bases, generation=3)
+        check_hidden(hidden, bases, generation=3)
     # An archival takes both: the first build, and the instants that were put back and are in the archive.
     timeline = f"{METADATA_TABLE_ROOT}/timeline"
     gone = {BUILT, *(row.requested for row in rows)}
@@ -130,9 +98,9 @@ def test_a_second_build_before_the_rewind_is_looked_behind_as_well(hidden: Story
     assert bases_that_count(hidden) == 0
     for generation in (3, 3, 3):
         with pytest.raises(AttemptLostError):
-            check(hidden, bases, generation)
+            check_hidden(hidden, bases, generation)
         hidden.check()
-    check(hidden, bases, generation=4)
+    check_hidden(hidden, bases, generation=4)
     assert_whole(hidden)
 
 
@@ -144,10 +112,10 @@ def test_other_writers_get_the_lock_between_some_that_are_put_back(
     assert lacking > 1
     for _ in range(lacking - 1):
         with pytest.raises(HiddenBaseFilesError, match="to go"):
-            check(hidden, bases, generation=3)
+            check_hidden(hidden, bases, generation=3)
     with pytest.raises(AttemptLostError):
-        check(hidden, bases, generation=3)
-    check(hidden, bases, generation=4)
+        check_hidden(hidden, bases, generation=3)
+    check_hidden(hidden, bases, generation=4)
     assert_whole(hidden)
 
 
@@ -164,7 +132,7 @@ def test_a_table_whose_index_was_compacted_without_its_hidden_files_is_not_serve
     with pytest.raises(
         UnsupportedTableError, match=r"compacted the record index without them.*rebuild-index"
     ):
-        check(hidden, HiddenBases(), generation=3)
+        check_hidden(hidden, HiddenBases(), generation=3)
 
 
 def test_a_table_without_a_build_or_without_hidden_files_is_left_alone(
@@ -172,7 +140,7 @@ def test_a_table_without_a_build_or_without_hidden_files_is_left_alone(
 ) -> None:
     story = archived_bases.copy(tmp_path / "t")
     life, before = index_life(story.storage), active(story, METADATA_TABLE_ROOT)
-    check(story, HiddenBases(), generation=0)
+    check_hidden(story, HiddenBases(), generation=0)
     assert (index_life(story.storage), active(story, METADATA_TABLE_ROOT)) == (life, before)
 
 
@@ -212,18 +180,18 @@ def test_a_successor_of_one_that_died_while_it_put_files_back_rewinds_as_well(
         bases, term = HiddenBases(), DyingTerm(story.served.term, deaths)
         try:
             with pytest.raises(AttemptLostError):
-                check(story, bases, 0, term)
-            check(story, bases, 1, term)
+                check_hidden(story, bases, 0, term)
+            check_hidden(story, bases, 1, term)
             is_whole = True
         except OSError:
             story.storage.delete_tree(".hoodie/lock")
             story.served.begin()
             successor = HiddenBases()
             with pytest.raises(AttemptLostError) as lost:
-                check(story, successor, 1)
+                check_hidden(story, successor, 1)
             assert lost.value.rewind
             story.check()
-            check(story, successor, 2)
+            check_hidden(story, successor, 2)
         assert_whole(story)
         deaths += 1
     assert deaths > 3, "an instant has three files"
