@@ -265,7 +265,7 @@ def test_stats_that_were_taken_out_are_told_for_an_hour(path: CommitPath, minute
     assert found == [
         text for text in found if text.startswith("column_stats, partition_stats: another writer")
     ]
-    options = "Give it the options that `tidemark table describe` prints"
+    options = "Give other writers the options that `tidemark table describe` prints"
     assert all(text.endswith(options) for text in found)
     assert bool(found) is warned
 

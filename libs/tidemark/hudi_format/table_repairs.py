@@ -53,7 +53,7 @@ def take_out_stats(term: Term) -> ForeignStats | None:
     found = foreign_stats(term.storage, config)
     if found is not None:
         if METADATA_COLUMN_STATS in found.names:
-            disown_stats(term)
+            disown_stats(term, taken_out=found.reason)
         kept = ",".join(sorted(config.metadata_partitions - found.names))
         properties = {**config.properties, keys.METADATA_PARTITIONS: kept}
         replace_properties(term, properties)

@@ -24,6 +24,7 @@ STATS_PARTITIONS: Final = frozenset({COLUMN_STATS.name, "partition_stats"})
 _FOLDER_PROPERTIES: Final = folder_path(COLUMN_STATS.name)
 _COLUMNS: Final = "tidemark.columns"
 _WHY_NOT_OURS: Final = "tidemark.not-ours"
+_TAKEN_OUT: Final = "tidemark.taken-out"
 _SWITCHED_ON: Final = "another writer switched them on"
 
 
@@ -67,14 +68,25 @@ def kept_stats_columns(storage: Storage, config: TableConfig) -> list[str]:
     return [] if is_foreign else own_stats_columns(storage) or []
 
 
-def disown_stats(term: Term, why: str = "") -> None:
+def lost_stats(storage: Storage, config: TableConfig) -> str:
+    """Why column stats of ours were taken out of the table, as long as nobody made others or dropped them; ""
+    where none were. Raises CorruptFileError.
+    """
+    if COLUMN_STATS.name in config.metadata_partitions:
+        return ""
+    return folder_properties(storage, COLUMN_STATS.name).get(_TAKEN_OUT, "")
+
+
+def disown_stats(term: Term, why: str = "", taken_out: str = "") -> None:
     """Says that column stats which were ours are so no more: commits of ours will not be in them. ``why``:
-    the reason of the `ForeignStats` that they are from now on. Raises FencedOutError.
+    the reason of the `ForeignStats` that they are from now on. ``taken_out``: why they are taken out of the
+    table now, which people are told until there are others. Raises FencedOutError.
     """
     properties = folder_properties(term.storage, COLUMN_STATS.name)
     known = {properties.pop(name, None) for name in (_COLUMNS, _WHY_NOT_OURS)}
     if known != {None}:
-        more = {_WHY_NOT_OURS: why} if why else {}
+        said = {_WHY_NOT_OURS: why, _TAKEN_OUT: taken_out}
+        more = {name: reason for name, reason in said.items() if reason}
         text = format_properties({**properties, **more}, "partition metadata")
         term.replace(_FOLDER_PROPERTIES, text.encode("ascii"))
 

@@ -26,6 +26,8 @@ from tidemark.epoch_protocol.dropped_fields import DROPPED_STAT, DroppedField, d
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.index_definitions import COLUMN_STATS
+from tidemark.hudi_format.metadata_table.own_stats import lost_stats
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SECONDARY_PREFIX
 from tidemark.hudi_format.metadata_table.secondary_admission import made_by_writes
 from tidemark.hudi_format.storage.base import Storage
@@ -56,6 +58,10 @@ from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 _FIELDS_SHOWN: Final = 20
 _TAKEN_OUT_MS: Final = 3_600_000
+_MAKE_STATS: Final = (
+    "`tidemark index create --column-stats` with their columns makes them again from the rows, "
+    "`tidemark table adopt --drop-stats` does without them."
+)
 """For so long a warning tells of stats that were taken out."""
 _INDEX_TAKEN_OUT_MS: Final = 24 * _TAKEN_OUT_MS
 """… and of an index, which somebody has to make again, unless it is there by then."""
@@ -198,12 +204,7 @@ class StatusSource:
         for why in (view.lock_held, view.awaited):
             if why:
                 yield StatusWarning(WarningKind.COMMITS_WAIT, f"commits wait: {why}")
-        if view.taken_out is not None and view.at_ms - view.taken_out.at_ms < _TAKEN_OUT_MS:
-            text = (
-                f"{view.taken_out.names}: {view.taken_out.reason}, and they were taken out of the "
-                "table again. Give it the options that `tidemark table describe` prints"
-            )
-            yield StatusWarning(WarningKind.STATS_TAKEN_OUT, text)
+        yield from _warnings(WarningKind.STATS_TAKEN_OUT, self._stats_taken_out(view))
         for gone in self._indexes_taken_out(view):
             yield StatusWarning(WarningKind.INDEX_TAKEN_OUT, f"{gone.names}: {gone.reason}")
         yield from _warnings(WarningKind.INDEX_MADE_BY_A_WRITE, self._made_by_writes())
@@ -217,6 +218,27 @@ class StatusSource:
         if view.planned_epoch is not None and not self.writer_asked():
             text = "no writer has asked for work yet: start one, or wait until its Spark is up"
             yield StatusWarning(WarningKind.NO_WRITER, text)
+
+    def _stats_taken_out(self, view: CoordinatorView) -> list[str]:
+        """Those that others made are told for an hour. Column stats that were ours somebody wanted: they are
+        told until there are others, also by a coordinator that did not take them out.
+        """
+        try:
+            lost = lost_stats(self.storage, read_table_config(self.storage))
+        except (OSError, HudiFormatError):
+            lost = ""  # what is wrong with these files other warnings say
+        told = view.taken_out
+        if told is not None and view.at_ms - told.at_ms < _TAKEN_OUT_MS:
+            names, reason = told.names, told.reason
+        elif lost:
+            names, reason = COLUMN_STATS, lost
+        else:
+            return []
+        again = f" {_MAKE_STATS}" if lost else ""
+        return [
+            f"{names}: {reason}, and they were taken out of the table again.{again} Give other writers the "
+            "options that `tidemark table describe` prints"
+        ]
 
     def _indexes_taken_out(self, view: CoordinatorView) -> list[TakenOut]:
         """Those that the table does not list again. The table is asked, since an idle one has no commit that
