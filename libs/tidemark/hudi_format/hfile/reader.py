@@ -9,18 +9,17 @@ for either of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import islice
-from typing import Protocol
+from functools import cached_property, lru_cache, partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, damage_in
+from tidemark.hudi_format.errors import CorruptFileError, damage_in
 from tidemark.hudi_format.hfile.block_search import BlockSearch
 from tidemark.hudi_format.hfile.index import IndexEntry, check_ranges, read_non_root_index, read_root_index
 from tidemark.hudi_format.hfile.key_values import KeyValues, decode_blocks, decode_entries, find_values
@@ -36,16 +35,17 @@ from tidemark.hudi_format.hfile.layout import (
     read_protobuf_varint,
     unpack_payload,
 )
+from tidemark.hudi_format.hfile.sources import BytesSource, FileSource, Source
 from tidemark.hudi_format.storage.base import Storage
 
-_TAIL_BYTES = 64 * 1024
 _READ_AHEAD_BYTES = 8 * 1024 * 1024
 _RUN_BYTES = 1024 * 1024
 # Blocks that nobody asked for are read as well where they lie between others and are smaller than a further
 # read costs.
 _GAP_BYTES = 128 * 1024
-# So many blocks are inflated by one thread at a time, and the next ones are read meanwhile.
-_BLOCKS_AT_ONCE = 16
+# So many bytes are inflated by one thread at a time, and the next ones are read meanwhile: 16 blocks of
+# 64 KiB, or one of 1 MiB, as Hudi writes them.
+_INFLATED_AT_ONCE = 1024 * 1024
 _AHEAD = 4
 _INDEX_LEVELS_MAX = 8
 
@@ -74,47 +74,12 @@ class FoundValues:
     blocks_read: int
 
 
-class _Source(Protocol):
-    size: int
-
-    def read(self, offset: int, length: int) -> bytes: ...
-
-
-class _Bytes:
-    def __init__(self, data: bytes | memoryview) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def read(self, offset: int, length: int) -> bytes:
-        return bytes(self._data[offset : offset + length])
-
-
-class _File:
-    """A file whose tail is kept in memory: there are the trailer and, in most files, the index."""
-
-    def __init__(self, storage: Storage, path: str) -> None:
-        info = storage.stat(path)
-        if info is None:
-            raise FileMissingError(
-                f"{path}: the HFile is not there (any more): reload the metadata table's timeline"
-            )
-        self._storage, self._path, self.size = storage, path, info.size
-        self._tail_start = max(0, info.size - _TAIL_BYTES)
-        self._tail = storage.read_range(path, self._tail_start, info.size - self._tail_start)
-
-    def read(self, offset: int, length: int) -> bytes:
-        if offset >= self._tail_start:
-            begin = offset - self._tail_start
-            return self._tail[begin : begin + length]
-        return self._storage.read_range(self._path, offset, length)
-
-
 class HFileReader:
     """Reads one HFile. `entry_count` and `codec` come from the trailer; blocks are numbered from 0 in key
     order.
     """
 
-    def __init__(self, source: _Source, name: str) -> None:
+    def __init__(self, source: Source, name: str) -> None:
         self._source = source
         self.name = name
         offset = source.size - TRAILER_BYTES
@@ -127,12 +92,12 @@ class HFileReader:
     @classmethod
     def open(cls, storage: Storage, path: str) -> HFileReader:
         """Opens a file. Raises FileMissingError when it is gone, CorruptFileError when it is no HFile."""
-        return cls(_File(storage, path), path)
+        return cls(FileSource(storage, path), path)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, name: str) -> HFileReader:
         """Opens an HFile in memory; errors call it `name`. Raises CorruptFileError when it is no HFile."""
-        return cls(_Bytes(data), name)
+        return cls(BytesSource(data), name)
 
     @property
     def entry_count(self) -> int:
@@ -169,11 +134,18 @@ class HFileReader:
                 for _, pair in read_protobuf_fields(payload[position : position + size])
                 if isinstance(pair, bytes)
             ]
-            return {_text(pair.get(1, b"")): _raw(pair.get(2, b"")) for pair in pairs}
+            return {_text(pair.get(1, b"")): _one_of_equal(_raw(pair.get(2, b""))) for pair in pairs}
         except (IndexError, UnicodeDecodeError) as error:
             raise CorruptFileError(
                 f"{self.name}: the file info at offset {offset} is not readable: {error}"
             ) from error
+
+    def forget_tail(self) -> None:
+        """Frees the tail of the file, which is in memory since it was opened, and keeps the parsed index and
+        the file info. For a reader that is kept for long.
+        """
+        _ = self._blocks, self.file_info
+        self._source.forget_tail()
 
     @property
     def schema(self) -> str:
@@ -304,15 +276,19 @@ class HFileReader:
         return bytes(keys.cast(pa.binary())[-1].as_py()) if len(keys) else self._blocks[number].key
 
     def _payloads(self, numbers: Sequence[int], inflating: Executor | None = None) -> Iterator[bytes]:
-        stored = self._chunks(numbers)
-        if inflating is None or len(numbers) <= _BLOCKS_AT_ONCE:
-            for number, data in stored:
-                yield self._payload(self._blocks[number], data)
+        if inflating is None:
+            yield from self._inflated(self._chunks(numbers))
+            return
+        parts = self._parts(numbers)
+        first = next(parts, [])
+        if len(first) == len(numbers):
+            # A thread would do what the caller can do as soon.
+            yield from self._inflated(first)
             return
         under_way = deque[Future[list[bytes]]]()
         try:
-            while some := list(islice(stored, _BLOCKS_AT_ONCE)):
-                under_way.append(inflating.submit(self._inflated, some))
+            for some in chain([first], parts):
+                under_way.append(inflating.submit(self._inflated_part, some))
                 if len(under_way) > _AHEAD:
                     yield from under_way.popleft().result()
             while under_way:
@@ -321,8 +297,25 @@ class HFileReader:
             for future in under_way:
                 future.cancel()
 
-    def _inflated(self, stored: Sequence[tuple[int, bytes]]) -> list[bytes]:
-        return [self._payload(self._blocks[number], data) for number, data in stored]
+    def _parts(self, numbers: Sequence[int]) -> Iterator[list[tuple[int, bytes]]]:
+        """These blocks as they lie in the file, so many at a time as one thread inflates."""
+        some, size = list[tuple[int, bytes]](), 0
+        for number, data in self._chunks(numbers):
+            some.append((number, data))
+            header = BlockHeader.unpack(data, self.name, self._blocks[number].offset)
+            size += max(header.uncompressed_size, len(data))
+            if size >= _INFLATED_AT_ONCE:
+                yield some
+                some, size = [], 0
+        if some:
+            yield some
+
+    def _inflated_part(self, stored: Sequence[tuple[int, bytes]]) -> list[bytes]:
+        return list(self._inflated(stored))
+
+    def _inflated(self, stored: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+        for number, data in stored:
+            yield self._payload(self._blocks[number], data)
 
     def _chunks(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """(number, bytes) of each of these blocks; neighbouring ones, and those with small gaps between them,
@@ -341,6 +334,8 @@ class HFileReader:
             for number in numbers[at:end]:
                 entry = self._blocks[number]
                 yield number, chunk[entry.offset - begin : entry.offset - begin + entry.size]
+            # Not beside the next one.
+            del chunk
             at = end
 
     def read_all(self) -> KeyValues:
@@ -374,6 +369,12 @@ class HFileReader:
             )
         data = self._source.read(offset, HEADER_BYTES + header.on_disk_size)
         return header, unpack_payload(data, header, self._trailer.codec, self.name, offset)
+
+
+@lru_cache(maxsize=256)
+def _one_of_equal(value: bytes) -> bytes:
+    """One object for all equal ones: thousands of readers have the same schema of some KiB."""
+    return value
 
 
 def _text(value: int | bytes) -> str:

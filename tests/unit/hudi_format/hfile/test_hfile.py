@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tracemalloc
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -285,3 +288,49 @@ def test_a_file_is_read_by_blocks_from_storage(tmp_path: Path) -> None:
 def test_a_missing_file_is_missing_not_empty() -> None:
     with pytest.raises(FileMissingError):
         HFileReader.open(InMemoryStorage(), "gone.hfile")
+
+
+class AtOnce(Executor):
+    """Threads that have inflated everything before anybody asks: the most that can be held."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+@pytest.mark.parametrize("value_bytes", [1 << 20, 300])
+def test_inflated_blocks_are_held_by_their_bytes_however_large_blocks_are(value_bytes: int) -> None:
+    """Blocks that Hudi wrote have 1 MiB, our own 64 KiB. No key is found: what is held are blocks alone."""
+    count = (48 << 20) // value_bytes
+    names = [f"{number:09d}" for number in range(count)]
+    values = pa.array([bytes(value_bytes)] * count, pa.binary())
+    reader = HFileReader.from_bytes(write_hfile(pa.array(names), values, SCHEMA), "t")
+    assert reader.block_count > 40
+    asked = pa.array([f"{first.decode()}-" for first in reader.first_keys.to_pylist()])
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        found = reader.find(asked, AtOnce())
+        most = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert (found.blocks_read, len(found.positions)) == (reader.block_count, 0)
+    assert most < 10 << 20, f"{most >> 20} MiB at once"
+
+
+def test_threads_inflate_a_file_of_few_large_blocks() -> None:
+    """Eight blocks of 1 MiB are as much work as 128 of 64 KiB."""
+    names = [f"{number:09d}" for number in range(8)]
+    values = pa.array([bytes(1 << 20)] * 8, pa.binary())
+    reader = HFileReader.from_bytes(write_hfile(pa.array(names), values, SCHEMA), "t")
+    submitted: list[Any] = []
+
+    class Counting(AtOnce):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            submitted.append(args)
+            return super().submit(fn, *args, **kwargs)
+
+    found = reader.find(pa.array(names), Counting())
+    assert sorted(found.positions.tolist()) == list(range(8))
+    assert len(submitted) == 8
