@@ -9,6 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.index_assigner.index_world import MANY, Assigner, DataTable, memory_folder
+from tidemark.index_assigner.index import due_loads
+
+
+@pytest.fixture(autouse=True)
+def small_shards_get_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of tests have few keys."""
+    monkeypatch.setattr(due_loads, "_ENTRIES_MIN", 0)
 
 
 @pytest.fixture

@@ -97,6 +97,15 @@ class ShardSnapshot:
         """Reader of the base file; None where the shard has log files only."""
         return None if self.file_slice.base_file is None else self.open_base()
 
+    def forget_tail(self) -> None:
+        """Frees what the reader of the base file keeps beside its index, if there is a reader."""
+        if (base := self.__dict__.get("base")) is not None:
+            base.forget_tail()
+
+    def forget_base(self) -> None:
+        """Frees the reader of the base file with its index; the file is opened again when it is needed."""
+        self.__dict__.pop("base", None)
+
     def open_base(self) -> HFileReader:
         """A reader of the base file of its own, for another thread. The shard must have a base file."""
         assert self.file_slice.base_file is not None

@@ -164,8 +164,7 @@ class Copies:
 
     def was_read(self, shard: OpenShard, keys: pa.StringArray) -> None:
         """Counts keys that were looked up in the base file of a shard without a copy."""
-        base = shard.snapshot.base
-        if base is None or not base.block_count or shard.number in self._copies:
+        if shard.number in self._copies or (base := shard.snapshot.base) is None or not base.block_count:
             return
         self._entries[shard.number] = base.entry_count
         if shard.number not in self._ranges:

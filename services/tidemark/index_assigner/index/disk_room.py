@@ -24,8 +24,6 @@ _LEFT_FREE: Final = 8
 class DiskRoom:
     """The room of one assigner. Who decides asks for the limit once, and keeps to it while files are deleted:
     a file system may take a moment to count their bytes as free.
-
-    ``published``: bytes of the run files that are whole, as measured last.
     """
 
     def __init__(
@@ -33,16 +31,11 @@ class DiskRoom:
     ) -> None:
         """``loading``: bytes of the run file that is being written."""
         self._rocks, self._folder, self._limits, self._loading = rocks, folder, limits, loading
-        self.measure()
-
-    def measure(self) -> None:
-        """Measures the run files anew, because one was made or has left."""
-        self.published = self._folder.disk_bytes()
 
     @property
     def run_bytes(self) -> int:
         """Bytes of all run files, of the one being written as well."""
-        return self.published + self._loading()
+        return self._folder.disk_bytes() + self._loading()
 
     def limit(self) -> int:
         """Bytes that RocksDB and all run files may take by what the disk has now."""
@@ -55,7 +48,7 @@ class DiskRoom:
 
     def free(self, limit: int) -> int:
         """Bytes that runs may take beside those that there are; below 0: they take more than their share."""
-        return share_of_runs(limit) - self._rocks.disk_bytes() - self.published
+        return share_of_runs(limit) - self._rocks.disk_bytes() - self._folder.disk_bytes()
 
     def spare(self, limit: int) -> int:
         """What is no run's share: it is for promotions and RocksDB's compactions."""

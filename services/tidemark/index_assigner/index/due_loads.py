@@ -10,6 +10,9 @@ from tidemark.index_assigner.index.open_shard import OpenShard
 
 # A shard is loaded once look-ups have read more than this share of its blocks.
 _READ_SHARE: Final = 0.02
+# Fewer entries lie in eight blocks or less, or in one that Hudi wrote. Reading these again costs less than a
+# run file that is written, synced and mapped: a partitioned index may have thousands of such units.
+_ENTRIES_MIN: Final = 4_000
 
 
 class DueLoads:
@@ -37,9 +40,14 @@ class DueLoads:
         return list(self._due.values())
 
     def was_read(self, shard: OpenShard, blocks: int) -> None:
-        """Counts blocks of the shard's base file that a look-up has read."""
+        """Counts blocks of the shard's base file that a look-up has read. A small shard is loaded only where
+        it is asked for.
+        """
         shard.was_read(blocks)
-        if shard.blocks_read > shard.snapshot.block_count * _READ_SHARE and shard.may_load:
+        base = shard.snapshot.base
+        if base is None or base.entry_count < _ENTRIES_MIN or not shard.may_load:
+            return
+        if shard.blocks_read > base.block_count * _READ_SHARE:
             self._due[shard.number] = shard
 
     def wanted(self) -> set[ShardId]:

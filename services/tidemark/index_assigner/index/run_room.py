@@ -28,7 +28,6 @@ class RunRoom:
         """Deletes a file."""
         self._folder.remove(name)
         self._used.pop(name, None)
-        self._disk.measure()
 
     def of(self, needed: int, limit: int) -> int | None:
         """Bytes that a copy may take which needs so many; None when there are fewer. Copies of shards that
@@ -61,7 +60,6 @@ class RunRoom:
         if not self._folder.damaged():
             return False
         self._folder.remove_damaged()
-        self._disk.measure()
         return True
 
     def evict(self, limit: int) -> bool:
@@ -80,7 +78,6 @@ class RunRoom:
         for name in self._copies.evict(table, among, size):
             self.remove(name)
             self.evicted += 1
-        self._disk.measure()
         return True
 
     def _evict_closed(self) -> bool:

@@ -80,8 +80,8 @@ class RunTier:
         self.end_load([number])
         of_changes = self.changes.open(number, life, change)
         own = run_name(number, life)
-        for name in self._folder.names():
-            if shard_of(name) == number and name not in (own, of_changes):
+        for name in self._folder.names_of(number):
+            if name not in (own, of_changes):
                 self._room.remove(name)
         if self._copies.name(number) != own:
             self._copies.unmap(number)
@@ -110,9 +110,8 @@ class RunTier:
         """Deletes the shard's runs: its life has ended. Look-ups may wait for the runs of the next one."""
         self._is_waited_for = True
         self._unmap([number])
-        for name in self._folder.names():
-            if shard_of(name) == number:
-                self._room.remove(name)
+        for name in self._folder.names_of(number):
+            self._room.remove(name)
 
     def end_load(self, numbers: Iterable[ShardId] | None = None) -> None:
         """Gives the load up if it is of one of these shards (None: of any)."""
@@ -179,6 +178,7 @@ class RunTier:
         """Loads all of these shards that have no run, whatever look-ups read of them."""
         for shard in shards:
             self._due.want(shard, self._is_served(shard))
+            shard.snapshot.forget_tail()
         self._plan_in = 0
 
     def load_on(self) -> None:
@@ -239,7 +239,6 @@ class RunTier:
             self.changes.failed(shard, load.error)
         else:
             self.changes.publish(shard, load)
-        self.disk.measure()
 
     def _publish(self, shard: OpenShard, load: Load) -> None:
         # RocksDB first: after a loss of power a run must not be ahead of the entries that lie over it.
@@ -261,7 +260,16 @@ class RunTier:
             self._failed(shard, refused)
         elif is_mapped:
             self.loaded += 1
+            self._forget_base(shard)
             _log.info("shard %d: %d entries are in a run file", shard.number, load.entries)
+
+    def _forget_base(self, shard: OpenShard) -> None:
+        """Closes the reader of the base file, which a whole copy needs no more. Units of several lanes share
+        one: it stays while another of them is due, since its load begins where no missing file is expected.
+        """
+        is_due = any(due.snapshot is shard.snapshot for due in self._due.shards())
+        if self._copies.is_whole(shard.number) and not is_due:
+            shard.snapshot.forget_base()
 
     def _map(self, number: ShardId, life: str) -> bool:
         """Maps the copy of this life, if there is one that is whole. Raises RunRefusedError."""
@@ -269,7 +277,6 @@ class RunTier:
         is_mapped = bool(self._folder.size(name)) and self._copies.map(number, life)
         if is_mapped:
             self._room.was_used(name)
-        self.disk.measure()
         return is_mapped
 
     def _failed(self, shard: OpenShard, error: Exception) -> None:
@@ -289,7 +296,7 @@ class RunTier:
     def _start_next(self) -> None:
         """Loads the shard of which most was read; without room on the disk the ranges that are worth most."""
         shard = self._due.next()
-        if shard.snapshot.base is None or self._copies.is_whole(shard.number) or not shard.may_load:
+        if self._copies.is_whole(shard.number) or shard.snapshot.base is None or not shard.may_load:
             self._due.begun(shard.number)
             return
         room = self._room.of(copy_bytes(shard), self.disk.limit())

@@ -104,6 +104,7 @@ class ShardStore:
             self.forget(number)
             shard = self._opened(number, fresh, snapshot, shown)
         self._runs.opened(shard)
+        fresh.forget_tail()
         return shard
 
     def _opened(
@@ -239,6 +240,8 @@ class ShardStore:
         try:
             found = base.find(keys, self._runs.inflating)
             located[found.positions] = self._values.locations(found.values, base.schema, base.name)
+            # Thousands of units may be open.
+            base.forget_tail()
         except CorruptFileError:
             shard.snapshot.check_base()
             raise

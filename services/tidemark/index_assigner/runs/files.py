@@ -17,6 +17,7 @@ import errno
 import mmap
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -54,7 +55,11 @@ def shard_of(name: str) -> ShardId:
 
 
 class RunFolder:
-    """The folder of the run files of one assigner. Whoever uses it holds the lock of `state.path`."""
+    """The folder of the run files of one assigner. Whoever uses it holds the lock of `state.path`.
+
+    It is listed and measured once. A partitioned index has a file for each of thousands of units, and each
+    opening and publication asks for names and sizes.
+    """
 
     def __init__(self, path: Path) -> None:
         """Makes the folder, and deletes what was not published before the last process ended."""
@@ -62,6 +67,23 @@ class RunFolder:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for part in path.glob(f"*{PART_SUFFIX}"):
             part.unlink()
+        self._published: dict[str, int] = {}
+        self._published_bytes = 0
+        self._of_shard: defaultdict[str, set[str]] = defaultdict(set)
+        for file in path.glob(f"*{RUN_SUFFIX}"):
+            self._measure(file.name.removesuffix(RUN_SUFFIX))
+        aside = {file.name.removesuffix(ASIDE_SUFFIX): _taken(file) for file in path.glob(f"*{ASIDE_SUFFIX}")}
+        self._aside = {name: taken or 0 for name, taken in aside.items()}
+
+    def _measure(self, name: str) -> None:
+        """Takes note of what a published file takes on the disk now, or that it is gone."""
+        taken = _taken(self.path / f"{name}{RUN_SUFFIX}")
+        self._published_bytes += (taken or 0) - self._published.pop(name, 0)
+        if taken is None:
+            self._of_shard[name[:_SHARD_DIGITS]].discard(name)
+        else:
+            self._published[name] = taken
+            self._of_shard[name[:_SHARD_DIGITS]].add(name)
 
     def create(self, name: str) -> BinaryIO:
         """A new file under its temporary name, open for writing."""
@@ -76,6 +98,7 @@ class RunFolder:
     def publish(self, name: str) -> None:
         """Gives a finished file its final name, durably."""
         os.replace(self.path / f"{name}{PART_SUFFIX}", self.path / f"{name}{RUN_SUFFIX}")
+        self._measure(name)
         self._sync()
 
     def give_up(self, file: BinaryIO, name: str) -> None:
@@ -92,6 +115,7 @@ class RunFolder:
     def remove(self, name: str) -> None:
         """Deletes a published file; nothing happens where there is none."""
         (self.path / f"{name}{RUN_SUFFIX}").unlink(missing_ok=True)
+        self._measure(name)
 
     def punch(self, name: str, ranges: Sequence[tuple[int, int]]) -> bool:
         """Gives the whole pages in these ranges [begin, end) of a published file back to the disk. False: its
@@ -112,6 +136,7 @@ class RunFolder:
             return False
         finally:
             os.close(descriptor)
+            self._measure(name)
         return True
 
     def set_aside(self, name: str) -> None:
@@ -119,20 +144,31 @@ class RunFolder:
         file = self.path / f"{name}{RUN_SUFFIX}"
         if file.exists():
             os.replace(file, self.path / f"{name}{ASIDE_SUFFIX}")
+            self._aside[name] = self._published.get(name, 0)
+            self._measure(name)
             self._sync()
 
     def remove_damaged(self) -> None:
         """Deletes the files that were set aside."""
-        for file in self.path.glob(f"*{ASIDE_SUFFIX}"):
-            file.unlink(missing_ok=True)
+        for name in self._aside:
+            (self.path / f"{name}{ASIDE_SUFFIX}").unlink(missing_ok=True)
+        self._aside.clear()
 
     def names(self) -> list[str]:
         """The names of published files, without their ending."""
-        return sorted(file.name.removesuffix(RUN_SUFFIX) for file in self.path.glob(f"*{RUN_SUFFIX}"))
+        return sorted(self._published)
+
+    def names_of(self, shard: ShardId) -> list[str]:
+        """Those of one shard."""
+        return sorted(self._of_shard.get(f"{shard:0{_SHARD_DIGITS}d}", ()))
 
     def damaged(self) -> list[str]:
-        """The names of files that were set aside, without their ending."""
-        return sorted(file.name.removesuffix(ASIDE_SUFFIX) for file in self.path.glob(f"*{ASIDE_SUFFIX}"))
+        """The names of files that were set aside, without their ending. Whoever looked at one may delete
+        it.
+        """
+        there = {name for name in self._aside if (self.path / f"{name}{ASIDE_SUFFIX}").exists()}
+        self._aside = {name: taken for name, taken in self._aside.items() if name in there}
+        return sorted(there)
 
     def size(self, name: str) -> int:
         """Bytes of a published file, 0 where there is none."""
@@ -143,11 +179,11 @@ class RunFolder:
 
     def disk_bytes(self) -> int:
         """Bytes that published files and damaged ones take on the disk, holes left out."""
-        return sum(map(_taken, [*self.path.glob(f"*{RUN_SUFFIX}"), *self.path.glob(f"*{ASIDE_SUFFIX}")]))
+        return self._published_bytes + sum(self._aside.values())
 
     def taken_bytes(self, names: Iterable[str]) -> int:
         """Bytes that these published files take on the disk, holes left out."""
-        return sum(_taken(self.path / f"{name}{RUN_SUFFIX}") for name in names)
+        return sum(self._published.get(name, 0) for name in names)
 
     def free_bytes(self) -> int:
         """Bytes that are free on the disk for this process's user; `sys.maxsize` where the file system does
@@ -177,11 +213,12 @@ class RunFolder:
             os.close(descriptor)
 
 
-def _taken(file: Path) -> int:
+def _taken(file: Path) -> int | None:
+    """Bytes on the disk; None: the file is gone."""
     try:
         stat = file.stat()
     except FileNotFoundError:
-        return 0
+        return None
     return min(stat.st_size, stat.st_blocks * _SECTOR)
 
 
