@@ -86,6 +86,7 @@ def assign_work(context: StageContext) -> StageWork:
                 clock,
                 ordered,
                 context.awaited_index.waiting,
+                context.stop,
             ),
             placement=placement,
             tagger=BatchTagger(index, locations, placement, clock, ordered, ttl_ms, partitioned),

@@ -11,8 +11,10 @@ Rows of transactions that were rewound, or never counted, are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final
 
 from tidemark.epoch_protocol.entries import Produced, Topic
@@ -20,7 +22,8 @@ from tidemark.epoch_protocol.lanes import assign_lane
 from tidemark.epoch_protocol.seen import Known
 from tidemark.epoch_protocol.state import CountedTagged, FoldState
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
-from tidemark.index_assigner.index.errors import SnapshotBehindError
+from tidemark.index_assigner.assign.opening_chunks import OpeningChunks
+from tidemark.index_assigner.index.errors import IndexStopsError, SnapshotBehindError
 from tidemark.index_assigner.index.ports import KeyIndex
 from tidemark.ledger_client.named_batches import NamedBatch, NamedRange, collect_named, covering_range
 from tidemark.ledger_client.own_messages import header_of, rows_of
@@ -30,7 +33,6 @@ from tidemark.stream_runtime.kafka.errors import OffsetOutOfRangeError
 from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
 from tidemark.stream_runtime.retry import Deadline
 
-_CHUNK_RECORDS: Final = 200_000
 _POLL_MESSAGES_MAX: Final = 500
 _READ_TIMEOUT_S: Final = 30.0
 _LOADS_MAX: Final = 5
@@ -49,9 +51,12 @@ class LaneOpener:
         clock: Clock,
         ordered: bool,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        stop: threading.Event | None = None,
     ) -> None:
-        """``waiting``: in its block the lanes' shards are filled or caught up."""
-        self._waiting = waiting
+        """``waiting``: in its block the lanes' shards are filled or caught up. ``stop``: is set when the
+        process is told to end.
+        """
+        self._waiting, self._stop = waiting, stop or threading.Event()
         self._index = index
         self._client = client
         self._topics = topics
@@ -60,20 +65,24 @@ class LaneOpener:
         self._ordered = ordered
         self._ranges = client.range_reader()
         self._admin = client.admin()
+        self._chunks = OpeningChunks()
 
     def open(self, lanes: Sequence[int], state: FoldState) -> None:
         """Opens the lanes: afterwards each answers as its former owner would, given ``state``.
 
         Raises errors of kind RETRYABLE or CONFLICT when it is not possible now: call again, with the fold's
         state of that time. Raises IncompleteRangeError, OffsetOutOfRangeError when batches that a counting
-        entry names are torn or gone, IndexRebuiltError when the number of shards changed.
+        entry names are torn or gone, IndexRebuiltError when the number of shards changed, IndexStopsError
+        between two reads when the process is told to end.
         """
         with self._waiting():
             self._open_shards(lanes, state.known())
         for lane in lanes:
             if self._ordered:
                 self._load_tombstones(lane, state)
-            for chunk in _chunks(state.tagged, lane):
+            self._chunks = OpeningChunks()
+            for chunk in self._chunks.of(state.tagged, partial(_rows, lane)):
+                self._check_stop()
                 self._load_counted(lane, chunk)
 
     def close(self) -> None:
@@ -81,11 +90,16 @@ class LaneOpener:
         self._ranges.close()
         self._admin.close()
 
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise IndexStopsError("the assigner ends: it opens no lanes any more")
+
     def _open_shards(self, lanes: Sequence[int], known: Known) -> None:
         for attempt in range(1, _LOADS_MAX + 1):
             snapshot = self._load_snapshot()
             try:
                 for lane in lanes:
+                    self._check_stop()
                     self._index.open_lane(lane, snapshot, known)
                 return
             except SnapshotBehindError:
@@ -116,6 +130,7 @@ class LaneOpener:
         try:
             reader.assign({partition: position})
             while (position := reader.position(partition)) < end:
+                self._check_stop()
                 deadline.check(f"reading {partition.topic}[{lane}] up to offset {end}")
                 try:
                     messages = reader.poll(_POLL_MESSAGES_MAX, 0.1)
@@ -138,6 +153,7 @@ class LaneOpener:
     def _load_counted(self, lane: int, chunk: Sequence[CountedTagged]) -> None:
         index = self._read(Topic.INDEX, self._topics.index, lane, chunk)
         tombstones = self._read(Topic.TOMBSTONES, self._topics.tombstones, lane, chunk)
+        self._chunks.was_read(named.batch for named in (*index, *tombstones))
         for counted in chunk:
             gone = _of(counted, Topic.TOMBSTONES, lane)
             self._index.load_counted(
@@ -173,19 +189,7 @@ def _first_uncommitted(tagged: Sequence[CountedTagged], lane: int) -> int | None
     return next((part.first for part in parts if part is not None), None)
 
 
-def _chunks(tagged: Sequence[CountedTagged], lane: int) -> Iterator[list[CountedTagged]]:
-    """Transactions that changed the lane's index, in order, in chunks of about `_CHUNK_RECORDS` rows."""
-    chunk: list[CountedTagged] = []
-    rows = 0
-    for counted in tagged:
-        parts = [_of(counted, topic, lane) for topic in (Topic.INDEX, Topic.TOMBSTONES)]
-        records = sum(part.records for part in parts if part is not None)
-        if not records:
-            continue
-        chunk.append(counted)
-        rows += records
-        if rows >= _CHUNK_RECORDS:
-            yield chunk
-            chunk, rows = [], 0
-    if chunk:
-        yield chunk
+def _rows(lane: int, counted: CountedTagged) -> int:
+    """The rows that the transaction has in the lane's index and tombstones."""
+    parts = (_of(counted, topic, lane) for topic in (Topic.INDEX, Topic.TOMBSTONES))
+    return sum(part.records for part in parts if part is not None)

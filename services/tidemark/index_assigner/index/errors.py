@@ -39,7 +39,7 @@ class IndexMismatchError(AssignerError):
 
 
 class IndexStopsError(AssignerError):
-    """The assigner ends while a look-up waits for a load: it is not answered."""
+    """The assigner ends while a look-up waits for a load, or while lanes are opened: neither is done."""
 
     kind = ErrorKind.RETRYABLE
 
