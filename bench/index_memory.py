@@ -1,13 +1,16 @@
 """Memory of the index over its life, in a process of its own: anonymous resident memory (RssAnon, read every
 second) while it loads its run files, promotes full epochs, is opened again after a compaction of the metadata
-table, and takes over another assigner's entries.
+table, and takes over the entries of two former owners that no epoch has committed.
 
     python -m bench.index_memory [--keys 1000000] [--shards 8] [--memory-mib 512] [--mapped-mib 1024]
 
 Epochs are of keys that are looked up first, as tagging does: nine in ten are in the table (``--inserts``),
-all get an ordering value. The same is done again in a control group of --group-mib (768), where one can be
-made: then the mapped pages of run files are charged to it, too, and only that the run goes on, and how fast,
-is new there.
+all get an ordering value. Two owners, one after the other, fill the uncommitted tier together: the second
+takes over what the first one left. What both tagged lies in files, as in the topic for index entries; whoever
+takes it over reads so much at a time as `LaneOpener` does, but no Kafka, and loads it.
+
+The same is done again in a control group of --group-mib (768), where one can be made: then the mapped pages
+of run files are charged to it, too, and only that the run goes on, and how fast, is new there.
 
 Ends with code 1 when the memory exceeds ``state.memory`` and 150 MiB, in the group as well, or the run does
 not go on there.
@@ -36,6 +39,7 @@ from bench.anonymous_memory import AnonymousMemory, anonymous_bytes
 from bench.index_keys import CHOICES, KEYS
 from bench.index_lookups import IndexBench
 from bench.index_tables import FILE_GROUPS, compact_again, make_table_apart
+from bench.taken_rows import TakenRows
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.tiered import TieredIndex
@@ -145,17 +149,23 @@ class _Life(IndexBench):
         self.limits = IndexLimits(self.memory, 100 << 30, chosen.mapped_mib * _MIB)
         self.new_keys, self.ordered = chosen.keys, True
         self.offset = self.staged = 0
+        self.taken_rows = TakenRows(self.folder / "rows")
 
     def run(self) -> None:
         self._conditions()
         print(f"  RssAnon {anonymous_bytes() / _MIB:.0f} MiB before the index is opened")
         with AnonymousMemory() as memory:
             self._own()
-            # The heir is another process: what the former owner held in memory does not count as the heir's.
-            gc.collect()
-            give_memory_back()
+            self._next_process()
+            self._own_second()
+            self._next_process()
             self._inherit()
         check_bound(memory.peak, self.limits.memory_bytes)
+
+    def _next_process(self) -> None:
+        """An heir is another process: what the former owner held in memory does not count as the heir's."""
+        gc.collect()
+        give_memory_back()
 
     def _own(self) -> None:
         index = self._index()
@@ -163,14 +173,37 @@ class _Life(IndexBench):
         self._phase(f"{_EPOCHS} full epochs promoted", lambda: self._promote(index))
         compact_again(self.folder / "table", self.shards)
         self._phase("compacted, opened again, an epoch", lambda: self._open_again(index))
-        self._phase("filled, and closed by its owner", lambda: self._fill(index))
+        half = self.limits.uncommitted // 2
+        self._phase("filled to a half by its owner", lambda: self._fill(index, half, self.taken_rows))
         self._close(index)
+
+    def _own_second(self) -> None:
+        second = self._index()
+        self._phase("a second owner takes that over", lambda: self._take_over(second))
+        whole = self.limits.uncommitted
+        self._phase("… and fills the other half", lambda: self._fill(second, whole, self.taken_rows))
+        self._close(second)
 
     def _inherit(self) -> None:
         heir = self._index()
-        self._phase("another takes over, and promotes", lambda: self._promote(heir, 1))
+        self._phase("an heir takes both over", lambda: self._take_over(heir))
+        self._phase("… and promotes them", lambda: self._promote_taken(heir))
+        self._phase("… and a full epoch of its own", lambda: self._promote(heir, 1))
         self._phase("look-ups, a million keys", lambda: self._look(heir))
         self._close(heir)
+
+    def _take_over(self, index: TieredIndex) -> None:
+        rows = self.taken_rows.load(index)
+        taken, size = self.taken_rows, index.uncommitted_memory()
+        print(
+            f"    {rows} rows of {taken.owners} owners, {taken.nbytes / _MIB:.0f} MiB, read in "
+            f"{taken.chunks} parts: {index.uncommitted_entries()} entries, {size / _MIB:.0f} MiB",
+            flush=True,
+        )
+
+    def _promote_taken(self, index: TieredIndex) -> None:
+        index.promote(self.offset, None, self.offset)
+        give_memory_back()
 
     def _phase(self, what: str, act: Callable[[], object]) -> None:
         started_s, used, before = self.clock.monotonic_s(), process_time(), self.staged
@@ -204,8 +237,14 @@ class _Life(IndexBench):
             index.promote(self.offset, None, self.offset)
             give_memory_back()
 
-    def _fill(self, index: TieredIndex) -> None:
-        """Looks keys up and stages them, until the uncommitted tier is full."""
+    def _fill(self, index: TieredIndex, limit: int | None = None, left: TakenRows | None = None) -> None:
+        """Looks keys up and stages them, until the uncommitted tier is full, or has ``limit`` bytes.
+
+        ``left``: gets the rows of what was staged.
+        """
+        limit = self.limits.uncommitted if limit is None else limit
+        if left is not None:
+            left.owners += 1
         for numbers in self._upserts():
             batch = self._batch_of(numbers)
             before = index.uncommitted_memory()
@@ -214,7 +253,9 @@ class _Life(IndexBench):
             self.staged += len(numbers)
             self.offset += 1
             index.counted([0], self.offset)
-            if 2 * index.uncommitted_memory() - before > self.limits.uncommitted:
+            if left is not None:
+                left.add(self.offset, *batch)
+            if 2 * index.uncommitted_memory() - before > limit:
                 return
 
     def _upserts(self) -> Iterator[npt.NDArray[np.int64]]:
