@@ -172,3 +172,30 @@ def test_small_units_get_run_files_only_where_they_are_asked_for(
     assert stats["runs_loaded"] == stats["run_shards"] == len(paths)
     assert len(measured) == len(paths), "each new file once"
     assert stats["run_bytes"] == sum(file.stat().st_size for file in (tmp_path / "cache/runs").iterdir())
+
+
+def test_a_load_that_follows_another_lanes_finds_out_by_itself_that_the_base_file_is_gone(
+    tmp_path: Path, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of two lanes share a base file. It vanishes when the copy of the first one is published."""
+    rows = [("p", f"k{number}") for number in range(40)]
+    table = partitioned([key for _, key in rows], ["p"])
+    process = Process(table, tmp_path / "cache")
+    processes.append(process)
+    assert process.ask(rows) == dict.fromkeys(rows, 1)
+    process.index._runs.end_load()
+    publish = files.RunFolder.publish
+
+    def published(folder: files.RunFolder, name: str) -> None:
+        for info in table.storage.list(RECORD_INDEX_FOLDER):
+            if info.name.endswith(".hfile"):
+                table.storage.delete(info.path)
+        publish(folder, name)
+
+    monkeypatch.setattr(files.RunFolder, "publish", published)
+    process.index._runs.want(process.index._held.openings())
+    assert len(process.index._held.openings()) == LANES
+    while process.index._runs._wanted_left():
+        process.index.load_on()
+    assert process.index.stats()["runs_loaded"] == 1
+    assert [shard.is_base_gone for shard in process.index._held.openings()].count(True) == 1
