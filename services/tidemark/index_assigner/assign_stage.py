@@ -66,8 +66,7 @@ def assign_work(context: StageContext) -> StageWork:
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations, context.ids)
-    queue = LookupQueue(AskedLanes(kind, facts.num_shards, lanes), locations, clock)
-    warming = WarmRequests()
+    queue, warming = LookupQueue(AskedLanes(kind, facts.num_shards, lanes), locations, clock), WarmRequests()
     context.lookups.open(LookupService(config.table.name, queue, locations, warming))
     return AssignWork(
         AssignParts(
