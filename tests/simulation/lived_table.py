@@ -165,7 +165,7 @@ class LivedTable(ServicePath):
         found._listeners = (_Follow(self.placement),)
         self._list_files()
         found.services._pressure = ServicePressure(
-            self.services_config, self.placement, 1_000, self.handoff.is_worked_on
+            self.services_config, self.placement, 1_000, self.handoff.progress_of
         )
         return found
 

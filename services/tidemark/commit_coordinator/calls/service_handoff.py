@@ -113,12 +113,6 @@ class ServiceHandoff:
                 if found.offered.granted != granted:
                     found.offered = replace(found.offered, granted=granted)
 
-    def is_worked_on(self, number: int) -> bool:
-        """Whether a worker has the action, or has reported it."""
-        with self._changed:
-            found = self._open.get(number)
-            return found is not None and (found.report is not None or self._is_leased(found))
-
     def withdraw(self, number: int) -> None:
         """The action is decided or void: nobody gets it any more."""
         with self._changed:

@@ -22,8 +22,8 @@ the interval goes by that number alone.
 Slices that were above `BOUND` when the table was listed are left out: a table that nobody compacted for a day
 is brought back while epochs go on. They only raise the share. Slices that another engine planned to rewrite
 are left to it, and do not count at all: tagging would wait for what nobody may ever do. The age of a log file
-is no load: epochs do not make it older. If compactions fail, or nobody works on them, tagging does not wait
-for them (`Compactions`).
+is no load: epochs do not make it older. If compactions fail, or do not get on, tagging does not wait for them
+(`Compactions`).
 """
 
 from __future__ import annotations
@@ -227,7 +227,8 @@ class Compactions:
     """The load of one kind of compaction, and whether waiting for it helps.
 
     ``works``: the kind is enabled, services are not paused, and its last actions did not fail.
-    ``progress_ms``: when one was last seen to get on (Unix epoch): somebody works on it, or it was committed.
+    ``progress_ms``: when one was last seen to get on (Unix epoch): it was planned, an operation of it was
+    done, or it was reported, decided or ended.
     """
 
     name: str

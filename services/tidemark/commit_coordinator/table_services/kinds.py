@@ -40,7 +40,7 @@ def service_runner(
     services = config.table_services
     rules = ServiceRules(services.enabled, services.step_ms, services.clock_skew_ms, services.share)
     interval_ms = config.epoch.interval_ms
-    pressure = ServicePressure(services, placement, interval_ms, handoff.is_worked_on)
+    pressure = ServicePressure(services, placement, interval_ms, handoff.progress_of)
     handlers = handlers_of(services, placement, context.table.action)
     runner = ServiceRunner(context, handlers, handoff, rules, pressure)
     runner.show = ShownServices(runner, services, placement).of

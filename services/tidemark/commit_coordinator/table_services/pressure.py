@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidemark.commit_coordinator.calls.placement import Placement
-from tidemark.commit_coordinator.calls.service_handoff import GrantedSlots
+from tidemark.commit_coordinator.calls.service_handoff import GrantedSlots, ServiceProgress
 from tidemark.commit_coordinator.domain.backpressure import (
     BEHIND,
     Backpressure,
@@ -29,6 +29,18 @@ FAILING: Final = 3
 """After so many failures in a row, tagging does not wait for a kind any more."""
 
 
+class _Place(NamedTuple):
+    """How far a kind's actions are. A greater one is progress: a new action, a decision, a report, one more
+    operation done. A lease is none: a worker renews it for as long as it lives, also where no task of its
+    gets a place to run. Nor are operations that are done again after a failure.
+    """
+
+    number: int
+    is_decided: bool
+    is_reported: bool
+    done: int
+
+
 class ServicePressure:
     """Used by the loop alone. ``interval_ms``: the configured interval of epochs."""
 
@@ -37,11 +49,11 @@ class ServicePressure:
         config: TableServicesConfig,
         placement: Placement,
         interval_ms: int,
-        is_worked_on: Callable[[int], bool],
+        progress_of: Callable[[int], ServiceProgress],
     ) -> None:
-        """``is_worked_on``: whether a worker has the action with this number."""
+        """``progress_of``: how far the tasks of the action with this number are."""
         self._config, self._placement = config, placement
-        self._interval_ms, self._is_worked_on = interval_ms, is_worked_on
+        self._interval_ms, self._progress_of = interval_ms, progress_of
         data, index = config.compact_data, config.compact_index
         self._watches: dict[ServiceKind, LoadWatch] = {}
         if config.enabled and data.enabled:
@@ -50,6 +62,8 @@ class ServicePressure:
         if config.enabled and index.enabled:
             rule = LoadRule(index.log_files, None, index.log_ratio, index.ratio_from_bytes)
             self._watches[ServiceKind.COMPACT_INDEX] = LoadWatch(rule)
+        # The farthest place of each kind, and when it was seen first.
+        self._farthest: dict[ServiceKind, tuple[_Place, int]] = {}
         self._next_ms = 0
         self.behind: frozenset[ServiceKind] = frozenset()
         """The kinds of which a file group reached twice the trigger."""
@@ -102,7 +116,13 @@ class ServicePressure:
         return noted.failures
 
     def _progress_ms(self, state: FoldState, seen: SeenServices, kind: ServiceKind, now_ms: int) -> int:
-        held = state.services.get(kind)
-        if held is not None and (held.decided is not None or self._is_worked_on(held.planned.service)):
-            return now_ms
-        return seen.kind(kind).ended_ms
+        ended_ms, held = seen.kind(kind).ended_ms, state.services.get(kind)
+        if held is None:
+            return ended_ms
+        number = held.planned.service
+        is_reported, done = seen.action(number).reported, self._progress_of(number).done
+        place = _Place(number, held.decided is not None, is_reported, done)
+        before = self._farthest.get(kind)
+        if before is None or place > before[0]:
+            self._farthest[kind] = before = place, now_ms
+        return max(ended_ms, before[1])

@@ -206,7 +206,21 @@ class ServicesLoop:
             left_out = MergeFailed(missing[0], "NotTried", "its process left it out")
             self._failed(planned.number, [left_out], len(done))
             return False
-        self._coordinator.report_service(planned.number, [done[number] for number in sorted(done)])
+        return self._report(planned.number, [done[number] for number in sorted(done)])
+
+    def _report(self, number: int, outcomes: Sequence[MergeOutcome]) -> bool:
+        """True if the coordinator took the report. One that it can never take (it is too large) fails the
+        action: its files are there, so each try would end at the same report.
+        """
+        try:
+            self._coordinator.report_service(number, outcomes)
+        except RpcError as error:
+            if error.kind not in (ErrorKind.INVALID, ErrorKind.CORRUPT):
+                raise
+            reason = f"the report of {len(outcomes)} operations cannot be taken: {error}"
+            _log.error("%s", reason)
+            self._coordinator.report_service_failed(number, reason[:_REASON_CHARS_MAX], len(outcomes), ())
+            return False
         self._reached(WriterFailpoint.MERGES_REPORTED)
         _log.info("all operations are done")
         return True

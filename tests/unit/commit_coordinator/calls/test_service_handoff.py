@@ -92,19 +92,6 @@ def test_a_worker_gets_another_share_when_it_goes_on_with_its_action(handoff: Se
     assert begun.granted == GrantedSlots(0.5, is_behind=True)
 
 
-def test_an_action_is_worked_on_while_it_is_leased_or_reported(
-    handoff: ServiceHandoff, clock: ManualClock
-) -> None:
-    assert not handoff.is_worked_on(1)
-    handoff.wait_for_work("a", 0)
-    assert handoff.is_worked_on(1)
-    clock.advance(LEASE_MS / 1000)
-    assert not handoff.is_worked_on(1)
-    handoff.report(1, "a", REPORT)
-    assert handoff.is_worked_on(1)
-    assert not handoff.is_worked_on(3)
-
-
 def test_a_report_is_taken_once_and_told_to_the_loop(handoff: ServiceHandoff) -> None:
     handoff.wait_for_work("a", 0)
     assert handoff.report(1, "a", REPORT)

@@ -6,12 +6,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
-from tidemark.commit_coordinator.calls.service_handoff import GrantedSlots, OfferedService, ServiceHandoff
+from tidemark.commit_coordinator.calls.service_handoff import (
+    GrantedSlots,
+    OfferedService,
+    ServiceHandoff,
+    ServiceProgress,
+)
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.domain.backpressure import (
     BOUND,
@@ -44,10 +50,13 @@ class World:
     def __init__(self, config: TableServicesConfig = CONFIG) -> None:
         self.placement = Placement(1 << 20, SeededIds(1))
         self.placement.load(ListedFiles(), TableView(Timeline(()), {}, {}, {}, {}), [])
-        self.workers: set[int] = set()
-        self.pressure = ServicePressure(config, self.placement, 1_000, self.workers.__contains__)
+        self.done: dict[int, int] = {}
+        self.pressure = ServicePressure(config, self.placement, 1_000, self._progress)
         self.state, self.seen = FoldState(), SeenServices()
         self.now_ms = 1_000_000
+
+    def _progress(self, number: int) -> ServiceProgress:
+        return ServiceProgress("worker", self.done.get(number, 0))
 
     def commits(self, count: int) -> None:
         """So many commits, one a second."""
@@ -109,23 +118,65 @@ def test_nothing_is_slowed_for_services_that_are_off_paused_failing_or_find_noth
         assert world.pressure.now.interval_ms == 1_000
 
 
-def test_tagging_waits_for_a_compaction_that_somebody_works_on_and_not_for_one_without_a_worker() -> None:
+def planned(number: int) -> OpenService:
+    return OpenService(msgspec.structs.replace(PLANNED, service=number))
+
+
+def rests(world: World) -> bool:
+    world.passes(1)
+    return world.pressure.now.rest > 0.0
+
+
+def test_tagging_waits_for_a_compaction_as_long_as_operations_get_done() -> None:
     world = World()
     world.commits(30)
     world.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
-    world.workers.add(PLANNED.service)
-    world.passes(STALLED_MS // 1_000 + 60)
-    assert world.pressure.now.rest == 1.0
-    world.workers.clear()
-    world.passes(1)
+    for done in range(3):
+        world.done[PLANNED.service] = done
+        world.passes(STALLED_MS // 1_000 - 1)
+        assert world.pressure.now.rest == 1.0
+    world.passes(2)
     assert world.pressure.now.rest == 0.0
+    world.done[PLANNED.service] = 3
+    assert rests(world)
+
+
+def test_a_lease_and_operations_that_are_done_again_are_no_progress() -> None:
+    """A worker may renew its lease for days and get nowhere, or be killed at the same operation each time."""
+    world = World()
+    world.commits(30)
+    world.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
+    world.done[PLANNED.service] = 5
+    assert rests(world)
+    for second in range(STALLED_MS // 1_000):
+        world.done[PLANNED.service] = second % 6
+        world.passes(1)
+    assert world.pressure.now.rest == 0.0
+
+
+def test_a_report_a_decision_and_a_new_action_are_progress() -> None:
+    world = World()
+    world.commits(30)
+    for number in (PLANNED.service, PLANNED.service + 1):
+        world.state.services[ServiceKind.COMPACT_DATA] = planned(number)
+        assert rests(world)
+        world.passes(STALLED_MS // 1_000)
+        assert not rests(world)
+        world.seen.action(number).reported = True
+        assert rests(world)
+        world.passes(STALLED_MS // 1_000)
+        assert not rests(world)
+        decided = ServiceDecided(0, number, "m", "d", "p", "s", 0)
+        world.state.services[ServiceKind.COMPACT_DATA] = OpenService(planned(number).planned, decided)
+        assert rests(world)
+        world.passes(STALLED_MS // 1_000)
+        assert not rests(world)
 
 
 def test_an_action_that_is_given_up_because_of_file_groups_ends_no_waiting_for_the_others() -> None:
     world = World()
     world.commits(30)
     world.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
-    world.workers.add(PLANNED.service)
     for _ in range(FAILING):
         world.seen.step_failed(PLANNED.service, "a log file is damaged", 0)
     world.seen.action(PLANNED.service).of_groups = True
@@ -196,7 +247,6 @@ class BusyWorld(World):
             took_s = len(done) / (self.per_s * (2 if self.pressure.granted.is_behind else 1))
             self._merging = self.now_ms + round(1_000 * took_s), done, self.now_ms
             self.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
-            self.workers.add(PLANNED.service)
 
 
 @pytest.mark.parametrize("per_s", [20.0, 2.0])

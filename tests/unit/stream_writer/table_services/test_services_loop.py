@@ -33,6 +33,11 @@ MIB = 1 << 20
 FENCED = RpcError("BeginService", grpc.StatusCode.FAILED_PRECONDITION, "it is over")
 GONE = RpcError("NextService", grpc.StatusCode.UNAVAILABLE, "no answer")
 UNKNOWN_CALL = RpcError("NextService", grpc.StatusCode.UNIMPLEMENTED, "an older coordinator")
+TOO_LARGE = RpcError(
+    "ReportService", grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (5000000 vs. 4194304)"
+)
+REFUSED = RpcError("ReportService", grpc.StatusCode.INVALID_ARGUMENT, "the outcomes cannot be read")
+DAMAGED = RpcError("ReportService", grpc.StatusCode.DATA_LOSS, "the outcomes are damaged")
 
 
 def plan_of(*sizes: int) -> CompactionPlan:
@@ -52,6 +57,7 @@ class Coordinator:
         self.given_back: list[int] = []
         self.keep: Callable[[], None] = lambda: None
         self.begins: RpcError | None = None
+        self.reports: RpcError | None = None
 
     def next_service(self, wait_s: float) -> PlannedService | None:
         found = self.offered.pop(0) if self.offered else None
@@ -71,6 +77,8 @@ class Coordinator:
         self.keep()
 
     def report_service(self, number: int, outcomes: Sequence[MergeOutcome]) -> None:
+        if self.reports is not None:
+            raise self.reports
         self.reported.append([each.ordinal for each in outcomes])
 
     def report_service_failed(
@@ -195,6 +203,32 @@ def test_spark_that_gives_up_or_leaves_something_out_fails_the_action() -> None:
     coordinator = Coordinator(plan_of(MIB, MIB))
     assert not run_once(coordinator, Engine(run=lambda _: BinReport((outcome(0),))))
     assert "number 1, NotTried" in coordinator.failed[0]
+
+
+@pytest.mark.parametrize("refusal", [TOO_LARGE, REFUSED, DAMAGED])
+def test_a_report_that_can_never_be_taken_fails_the_action_with_its_reason(refusal: RpcError) -> None:
+    """The coordinator would hand the action to this worker again, and get the same report, without an end."""
+    coordinator = Coordinator(plan_of(MIB, MIB))
+    coordinator.reports = refusal
+    assert not run_once(coordinator, Engine())
+    (reason,) = coordinator.failed
+    assert "the report of 2 operations cannot be taken" in reason
+    assert refusal.details in reason
+    assert coordinator.done == [2]
+    assert coordinator.failures == [[]], "no file group is the cause"
+
+
+def test_a_report_without_an_answer_is_sent_again_and_fails_nothing() -> None:
+    coordinator = Coordinator(plan_of(MIB))
+    coordinator.reports = GONE
+    with pytest.raises(RpcError):
+        run_once(coordinator, Engine())
+    coordinator.reports, coordinator.offered = FENCED, [ACTION]
+    assert not run_once(coordinator, Engine())
+    assert (coordinator.failed, coordinator.given_back) == ([], [])
+    coordinator.reports, coordinator.offered = None, [ACTION]
+    assert run_once(coordinator, Engine())
+    assert coordinator.reported == [[0]]
 
 
 def test_an_action_that_is_over_is_left_without_a_report() -> None:
