@@ -19,7 +19,11 @@ from tests.simulation.test_deaths_of_services import check
 from tests.simulation.watched_life import SOON, At, Step, WatchedLife, nothing
 from tidemark.commit_coordinator.table_services.shown import ShownServices
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceVoided
+from tidemark.hudi_format.commit.markers import MarkerType, create_marker, marker_folder
 from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.table_status.services import ServiceKindState
 
 SECONDS_MAX: Final = 200
 TRIES: Final = 4
@@ -197,6 +201,41 @@ def test_an_action_has_ended_though_its_folder_cannot_be_deleted(tmp_path: Path,
     assert bool(voided) is (step is Step.VOID)
 
 
+def test_a_dead_write_that_cannot_be_undone_holds_up_neither_epochs_nor_others_that_die(
+    tmp_path: Path,
+) -> None:
+    """A marker names another instant's file. The write is named, and tried again when an operator asks."""
+    life = WatchedLife(tmp_path / "t", GROUPS)
+    for _ in range(3):
+        life.second()
+    poisoned = life.leave_dead_write()
+    marked = f"d0/{'0' * 8}-0000-4000-8000-{'0' * 12}-0_0-0-0_20240101000000000.parquet"
+    create_marker(Unfenced(life.plain), poisoned, marked, MarkerType.CREATE)
+    until(life, lambda: any(poisoned in text for text in state_of(life, Kind.ROLLBACK).held_back))
+    assert state_of(life, Kind.ROLLBACK).failures is None, "the kind works"
+    later = life.leave_dead_write()
+    until(life, lambda: not load_timeline(life.plain).contains(later))
+    assert load_timeline(life.plain).contains(poisoned)
+    check_epochs_go_on(life)
+    life.plain.delete_tree(marker_folder(poisoned))
+    answers = list[tuple[int, str]]()
+    assert life.coordinator is not None
+    life.coordinator.services.want(Kind.ROLLBACK, lambda number, why: answers.append((number, why)))
+    until(life, lambda: not load_timeline(life.plain).contains(poisoned))
+    ((number, _),) = answers
+    assert number > 0
+    until(life, lambda: not state_of(life, Kind.ROLLBACK).held_back)
+    check(life)
+
+
+def until(life: WatchedLife, is_so: Callable[[], bool]) -> None:
+    for _ in range(SECONDS_MAX):
+        if is_so():
+            return
+        life.second()
+    raise AssertionError("it never came")
+
+
 def check_epochs_go_on(life: WatchedLife) -> None:
     """Whatever a service does, and whether or not slices get longer."""
     before = life.state().committed.epoch
@@ -214,6 +253,12 @@ def done(life: WatchedLife, kind: ServiceKind, least: int) -> bool:
 
 def shown(life: WatchedLife, kind: ServiceKind) -> str:
     """Why the kind's last action failed, as operators see it."""
+    failures = state_of(life, kind).failures
+    return failures.reason if failures is not None else ""
+
+
+def state_of(life: WatchedLife, kind: ServiceKind) -> ServiceKindState:
+    """The kind as operators see it."""
     coordinator, context, now_ms = life.coordinator, life.context, life.clock.now_ms()
     assert coordinator is not None
     assert context is not None
@@ -222,4 +267,4 @@ def shown(life: WatchedLife, kind: ServiceKind) -> str:
     )
     found = own.of(kind)
     assert found is not None
-    return found.failures.reason if found.failures is not None else ""
+    return found

@@ -147,6 +147,16 @@ _REMEDIES: Final[Mapping[int | None, str]] = {
 }
 
 
+_OF_THE_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def is_of_the_disk(error: Exception) -> bool:
+    """Whether the storage refuses every write, and a large file sooner than a small one: no file is the
+    cause.
+    """
+    return isinstance(error, OSError) and error.errno in _OF_THE_DISK
+
+
 def in_words(error: Exception) -> str:
     """What the error says, and what to do about it where the storage refused or lost a file."""
     said = str(error)

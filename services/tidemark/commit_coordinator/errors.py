@@ -70,6 +70,12 @@ class ActionLostError(CoordinatorError):
     kind = ErrorKind.CONFLICT
 
 
+class LeftOutError(ActionLostError):
+    """Of an action that is lost because of one thing, which its kind leaves out from now on: the next action
+    is about others.
+    """
+
+
 class DivergedError(CoordinatorError):
     """Timeline and decisions contradict each other: the coordinator stops, and changes nothing."""
 

@@ -26,6 +26,7 @@ section 3.7).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +63,10 @@ from tidemark.hudi_format.timeline.service_records import (
 )
 
 METADATA_TABLE: Final = ".hoodie/metadata"
+# The lock is held meanwhile, and each deletion waits for the disk: 10 000 took 24 s one after the other, and
+# 2.6 s eight at a time. Few are not worth the threads.
+_AT_ONCE: Final = 8
+_WORTH_THREADS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +215,13 @@ class _Work:
         return self._delete(self.metadata_files())
 
     def _delete(self, paths: list[str]) -> list[str]:
-        for path in paths:
-            self.storage.delete(path)
+        if len(paths) < _WORTH_THREADS:
+            for path in paths:
+                self.storage.delete(path)
+        else:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="roll-back") as pool:
+                for _ in pool.map(self.storage.delete, paths):
+                    pass
         for folder in sorted({parent_of(path) for path in paths}):
             self.storage.sync_dir(folder)
         return paths

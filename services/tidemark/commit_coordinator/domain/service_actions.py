@@ -91,8 +91,8 @@ class SeenAction:
     ``offered``, ``reported``: its tasks were handed out; their report is held. ``decide_at_ms``: when other
     writers' clocks have passed its instant. ``lost``: why it is void. ``completed``: it is in the table, by
     ``by_other`` or by us at the time ``completion``. ``failures``: of its tasks or steps, in a row; the next
-    step is tried at ``retry_at_ms``, because of ``problem``. ``of_groups``: it is void because of file groups
-    that are left out from now on.
+    step is tried at ``retry_at_ms``, because of ``problem``. ``of_left_out``: it is void because of file
+    groups, or of a dead write, that are left out from now on.
     """
 
     offered: bool = False
@@ -105,7 +105,7 @@ class SeenAction:
     failures: int = 0
     retry_at_ms: int = 0
     problem: str = ""
-    of_groups: bool = False
+    of_left_out: bool = False
 
 
 @dataclass
@@ -161,20 +161,23 @@ class SeenServices:
         seen.failures += 1
         seen.problem, seen.not_before_ms = problem, now_ms + pause_ms(seen.failures)
 
-    def lose(self, number: int, reason: str) -> None:
+    def lose(self, number: int, reason: str, of_left_out: bool = False) -> None:
         """The action is void. If steps of it failed before, that is the reason: what else the table did
         meanwhile came between only because of it.
         """
         noted = self.action(number)
+        if of_left_out:
+            noted.lost, noted.of_left_out = reason, True
+            return
         noted.lost = f"{noted.problem}; meanwhile {reason}" if noted.failures else reason
 
     def void(self, planned: ServicePlanned, reason: str, now_ms: int) -> None:
-        """The action is void. What is the fault of file groups, which are left out from now on, is not the
-        kind's: the next action comes at once.
+        """The action is void. What is the fault of something that is left out from now on is not the kind's:
+        the next action comes at once.
         """
-        of_groups = self.action(planned.service).of_groups
+        of_left_out = self.action(planned.service).of_left_out
         self.ended(planned, now_ms)
-        if not of_groups:
+        if not of_left_out:
             self.kind_failed(planned.kind, reason, now_ms)
 
     def ended(self, planned: ServicePlanned, now_ms: int) -> None:

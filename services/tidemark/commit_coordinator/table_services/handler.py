@@ -4,7 +4,8 @@ locks, retries, slices of time, and the staged files' lives.
 An action is planned, worked on by tasks (some kinds have none), decided, committed and swept. The
 coordinator's loop calls the handlers, one call at a time, and does nothing else meanwhile. So a sweep stops
 at the time that it is given (`table_services.step`), and a plan and a commit are bounded by what one action
-may take: `max_groups`, `max_files`, `archivals.INSTANTS_MAX`.
+may take: `max_groups`, `max_files`, `archivals.INSTANTS_MAX`. Two are not, and hold the lock for as long as
+they take: `rollback` undoes a dead write whole, and `compact-index` takes every file group with log files.
 """
 
 from __future__ import annotations

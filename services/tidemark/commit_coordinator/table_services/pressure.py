@@ -111,7 +111,7 @@ class ServicePressure:
         however often. What is the fault of file groups is no failure of the kind.
         """
         held = state.services.get(kind)
-        if held is None or (noted := seen.action(held.planned.service)).of_groups:
+        if held is None or (noted := seen.action(held.planned.service)).of_left_out:
             return 0
         return noted.failures
 

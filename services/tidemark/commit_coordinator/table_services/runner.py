@@ -35,7 +35,7 @@ from tidemark.commit_coordinator.domain.service_actions import (
     planned_of,
     words_of,
 )
-from tidemark.commit_coordinator.errors import ActionLostError
+from tidemark.commit_coordinator.errors import ActionLostError, LeftOutError
 from tidemark.commit_coordinator.table_services import steps
 from tidemark.commit_coordinator.table_services.asked_runs import Answer, AskedRuns
 from tidemark.commit_coordinator.table_services.handler import Dropped, ServiceFacts, ServiceHandler
@@ -210,7 +210,7 @@ class ServiceRunner:
         except ActionLostError as error:
             assert planned is not None
             _log.warning("%s: %s", words_of(action), error)
-            seen.lose(planned.service, str(error))
+            seen.lose(planned.service, str(error), isinstance(error, LeftOutError))
         except (KafkaError, DeadlineExceededError) as error:
             if isinstance(action, PlanService):
                 now_ms = self._context.clock.now_ms()
@@ -293,7 +293,7 @@ class ServiceRunner:
             action.lost, action.retry_at_ms = reason, 0
         for held in state.services.values():
             if held.planned.service == number:
-                action.of_groups = self.note_failed(held.planned, news, is_last, now_ms)
+                action.of_left_out = self.note_failed(held.planned, news, is_last, now_ms)
 
     def _wait_for_lock(self, action: ServiceAction, seen: SeenServices, reason: str) -> None:
         until_ms = self._context.clock.now_ms() + _LOCK_MS

@@ -19,6 +19,7 @@ from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.table_services.held_back import held_back
 from tidemark.commit_coordinator.table_services.pressure import AHEAD_MS
+from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
 from tidemark.config import values
 from tidemark.config.effective import shown as in_file
@@ -157,12 +158,16 @@ class ShownServices:
         elif known.failures > 0:
             failures = ServiceFailures(known.failures, known.problem, known.not_before_ms)
         due = "" if held is not None else seen.due.get(kind, "")
-        idle = held is None and not due
+        idle, handler = held is None and not due, self._runner.handlers[kind]
         return ServiceKindState(
             kind=kind,
             due=due,
             not_due=self._why_not(kind, state, seen, now_ms) if idle else "",
-            held_back=[*_ahead(held, seen, now_ms), *self._held.get(kind, [])],
+            held_back=[
+                *_ahead(held, seen, now_ms),
+                *self._held.get(kind, []),
+                *(handler.left_out(now_ms) if isinstance(handler, RollBackDead) else ()),
+            ],
             open=open_action,
             last=self._earlier.get(kind) if ended is None else self._ended(ended),
             failures=failures,

@@ -6,16 +6,14 @@ has left its outcome with the file. So a bin may be run again, and twice at once
 
 from __future__ import annotations
 
-import errno
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from tidemark.errors import ErrorKind, kind_of
-from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, in_words
+from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, in_words, is_of_the_disk
 from tidemark.hudi_format.metadata_table.partitions.column_stats import file_records
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
 from tidemark.hudi_format.ordering import table_ordering
@@ -31,8 +29,6 @@ from tidemark.hudi_format.table_services.operations import MergeOutcome, base_na
 from tidemark.stream_writer.table_services.bins import Blame, MergeBin, MergeFailed, NumberedOperation
 
 Emit = Callable[[MergeOutcome | MergeFailed], None]
-# What a disk says to every write, and to a large file sooner than to a small one.
-_OF_THE_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def merge_bin(work: MergeBin, storage: Storage, files: ServiceFiles, emit: Emit) -> None:
@@ -58,8 +54,7 @@ def blame_of(error: Exception) -> Blame:
         return Blame.GROUP
     if kind in (ErrorKind.RETRYABLE, ErrorKind.FENCED):
         return Blame.NONE
-    is_of_the_disk = isinstance(error, OSError) and error.errno in _OF_THE_DISK
-    return Blame.NONE if is_of_the_disk else Blame.PERHAPS
+    return Blame.NONE if is_of_the_disk(error) else Blame.PERHAPS
 
 
 def _row_rules(storage: Storage, work: MergeBin) -> RowRules:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.unit.commit_coordinator.table_services.story import ARROW, Story
+from tidemark.commit_coordinator.errors import LeftOutError
+from tidemark.commit_coordinator.table_services import rollbacks
+from tidemark.commit_coordinator.table_services.handler import ServiceFacts
+from tidemark.commit_coordinator.table_services.rollbacks import LEFT_OUT_MS, TRIES, RollBackDead
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.commit.markers import MarkerType, create_marker
+from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
@@ -88,3 +96,139 @@ def finish_metadata_only(story: Story, pending) -> None:
     inflight = begin_delta_commit(by, pending.instant.requested)
     story.writer._instants.observe(load_timeline(story.storage, METADATA_TABLE_ROOT).times())
     complete_delta_commit(by, inflight, story.writer._instants.next(), pending.index_metadata)
+
+
+def dead_write(story: Story, *marked: str) -> str:
+    """Another engine begins a write, announces these files of it, makes them, and dies."""
+    by, instant = Unfenced(story.storage), story.writer._instants.next()
+    create_inflight(by, create_requested(by, instant, Action.DELTA_COMMIT, b""), b"")
+    for name in marked or ("a",):
+        path = f"eu/{name}_0-0-0_{instant}.parquet"
+        create_marker(by, instant, path, MarkerType.CREATE)
+        story.storage.create(path, b"half a file")
+    return instant
+
+
+def poisoned_write(story: Story) -> tuple[str, str]:
+    """A dead write that cannot be undone, and the path of the marker that is the cause: it names the file of
+    another instant.
+    """
+    instant = dead_write(story)
+    create_marker(Unfenced(story.storage), instant, "eu/a_0-0-0_20240101000000000.parquet", MarkerType.CREATE)
+    (marker,) = [
+        info.path
+        for info in story.storage.walk(f".hoodie/.temp/{instant}")
+        if "20240101000000000" in info.name
+    ]
+    return instant, marker
+
+
+def pending(story: Story) -> list[str]:
+    return [instant.requested for instant in load_timeline(story.storage).pending()]
+
+
+def handler(story: Story) -> RollBackDead:
+    found = story.served.handlers[ServiceKind.ROLLBACK]
+    assert isinstance(found, RollBackDead)
+    return found
+
+
+def fails_until_it_is_left_out(story: Story) -> None:
+    """One action, as the runner tries its steps again."""
+    assert story.served.plan(ServiceKind.ROLLBACK)
+    for step in (story.served.decide, *[story.served.finish] * (TRIES - 2)):
+        with pytest.raises(CorruptFileError):
+            step(ServiceKind.ROLLBACK)
+    with pytest.raises(LeftOutError, match="cannot be undone"):
+        story.served.finish(ServiceKind.ROLLBACK)
+    story.served.take_back(ServiceKind.ROLLBACK)
+
+
+def test_each_dead_write_is_undone_in_an_action_of_its_own_and_the_next_follows_at_once(story: Story):
+    """So the lock is given back between two."""
+    dead = [dead_write(story) for _ in range(3)]
+    story.later()
+    for number in range(3):
+        facts = ServiceFacts(story.served.state, {ServiceKind.ROLLBACK: story.clock.now_ms()})
+        assert (handler(story).due(facts, story.clock.now_ms()) is not None) is (number > 0)
+        assert story.served.act(ServiceKind.ROLLBACK)
+        assert pending(story) == dead[number + 1 :]
+    facts = ServiceFacts(story.served.state, {ServiceKind.ROLLBACK: story.clock.now_ms()})
+    assert handler(story).due(facts, story.clock.now_ms()) is None
+    assert not story.served.act(ServiceKind.ROLLBACK)
+    story.check()
+
+
+def test_a_dead_write_that_cannot_be_undone_keeps_no_other_one_from_being_undone(story: Story):
+    (poisoned, marker), dead = poisoned_write(story), dead_write(story)
+    story.later()
+    fails_until_it_is_left_out(story)
+    assert story.served.act(ServiceKind.ROLLBACK)
+    assert pending(story) == [poisoned]
+    assert not story.served.act(ServiceKind.ROLLBACK), "it has a pause"
+    (told,) = handler(story).left_out(story.clock.now_ms())
+    assert told.startswith(f"the dead write {poisoned} could not be undone: a marker of {poisoned} names")
+    assert "which is not of that instant" in told
+    assert "; next try in " in told
+    story.pass_by(LEFT_OUT_MS / 1_000)
+    assert dead not in pending(story)
+    assert story.served.plan(ServiceKind.ROLLBACK)
+    with pytest.raises(LeftOutError):
+        story.served.decide(ServiceKind.ROLLBACK)
+    story.served.take_back(ServiceKind.ROLLBACK)
+    assert not story.served.act(ServiceKind.ROLLBACK), "it has a pause again"
+    story.storage.delete(marker)
+    assert story.served.act(ServiceKind.ROLLBACK, asked=True), "an operator does not wait"
+    assert (pending(story), list(handler(story).left_out(story.clock.now_ms()))) == ([], [])
+    story.check()
+
+
+def test_a_write_that_is_not_dead_any_more_is_not_said_to_be_left_out(story: Story):
+    """Its own engine undid it, which has the marker repaired."""
+    poisoned, marker = poisoned_write(story)
+    story.later()
+    fails_until_it_is_left_out(story)
+    story.storage.delete(marker)
+    rollbacks.rollback_pending(Unfenced(story.storage), poisoned, story.writer._instants)
+    assert not story.served.act(ServiceKind.ROLLBACK)
+    assert list(handler(story).left_out(story.clock.now_ms())) == []
+
+
+def test_of_many_writes_that_cannot_be_undone_three_are_named(story: Story):
+    poisoned = [poisoned_write(story)[0] for _ in range(5)]
+    story.later()
+    for _ in poisoned:
+        fails_until_it_is_left_out(story)
+    told = list(handler(story).left_out(story.clock.now_ms()))
+    assert [text.split()[3] for text in told[:3]] == poisoned[:3]
+    assert told[3:] == ["2 more dead writes could not be undone"]
+
+
+def test_a_dead_write_that_did_not_fail_comes_before_an_older_one_that_did(story: Story):
+    poisoned, _ = poisoned_write(story)
+    story.later()
+    fails_until_it_is_left_out(story)
+    dead = dead_write(story)
+    story.later()
+    assert story.served.act(ServiceKind.ROLLBACK), "both wait for their turn"
+    assert dead > poisoned
+    assert pending(story) == [poisoned]
+
+
+def test_a_full_disk_leaves_no_dead_write_out(story: Story, monkeypatch: pytest.MonkeyPatch):
+    """It refuses all of them, and would have each wait for ten minutes after there is space again."""
+    dead = dead_write(story)
+    story.later()
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert story.served.plan(ServiceKind.ROLLBACK)
+    with monkeypatch.context() as full:
+        full.setattr(rollbacks, "rollback_pending", refuse)
+        for step in (story.served.decide, *[story.served.finish] * (2 * TRIES)):
+            with pytest.raises(OSError, match="No space left"):
+                step(ServiceKind.ROLLBACK)
+    assert list(handler(story).left_out(story.clock.now_ms())) == []
+    assert story.served.finish(ServiceKind.ROLLBACK)
+    assert dead not in pending(story)

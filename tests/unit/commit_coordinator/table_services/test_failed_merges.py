@@ -22,10 +22,11 @@ from tidemark.commit_coordinator.calls.service_handoff import (
     ServiceNews,
 )
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.domain.service_actions import TASK_TRIES_MAX, SeenServices
+from tidemark.commit_coordinator.domain.service_actions import TASK_TRIES_MAX, CompleteService, SeenServices
 from tidemark.commit_coordinator.domain.slice_stats import FailedMerge, GroupName, SliceStats, TableSlices
+from tidemark.commit_coordinator.errors import ActionLostError, LeftOutError
 from tidemark.commit_coordinator.table_services.chosen_groups import FailedMerges, GroupChoice
-from tidemark.commit_coordinator.table_services.runner import ServiceRules, ServiceRunner
+from tidemark.commit_coordinator.table_services.runner import HANDLED_BY, ServiceRules, ServiceRunner
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.epoch_protocol.service_status import OpenService
 from tidemark.hudi_format.errors import FileMissingError
@@ -308,3 +309,25 @@ def test_an_action_that_is_given_up_because_of_groups_is_no_failure_of_its_kind(
     seen.void(PLANNED, "why 2", 5)
     assert seen.kind(KIND).failures == (0 if of_groups else 1)
     assert seen.kind(KIND).ended_ms == 5
+
+
+@pytest.mark.parametrize("error", [LeftOutError("a write cannot be undone"), ActionLostError("came between")])
+def test_an_action_that_is_lost_because_of_what_is_left_out_is_no_failure_of_its_kind(
+    error: ActionLostError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise error
+
+    monkeypatch.setitem(cast(Any, HANDLED_BY), CompleteService, lost)
+    handler = SimpleNamespace(kind=KIND, has_tasks=False, sweeps_with_lock=False)
+    runner = ServiceRunner(
+        cast(Any, None), [cast(Any, handler)], ServiceHandoff(ManualClock()), ServiceRules()
+    )
+    seen = SeenServices()
+    seen.step_failed(PLANNED.service, "the try before", 1)
+    runner.carry_out(CompleteService(PLANNED, cast(Any, None)), cast(Any, SimpleNamespace(services=seen)))
+    is_left_out = isinstance(error, LeftOutError)
+    words = str(error) if is_left_out else f"the try before; meanwhile {error}"
+    assert seen.action(PLANNED.service).lost == words
+    seen.void(PLANNED, words, 5)
+    assert seen.kind(KIND).failures == (0 if is_left_out else 1)

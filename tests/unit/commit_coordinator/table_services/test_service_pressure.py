@@ -179,7 +179,7 @@ def test_an_action_that_is_given_up_because_of_file_groups_ends_no_waiting_for_t
     world.state.services[ServiceKind.COMPACT_DATA] = OpenService(PLANNED)
     for _ in range(FAILING):
         world.seen.step_failed(PLANNED.service, "a log file is damaged", 0)
-    world.seen.action(PLANNED.service).of_groups = True
+    world.seen.action(PLANNED.service).of_left_out = True
     world.passes(5)
     assert world.pressure.now.rest == 1.0
 

@@ -1,9 +1,11 @@
-"""What operators see of file groups that cannot be merged."""
+"""What operators see of file groups that cannot be merged, and of dead writes that cannot be undone."""
 
 from __future__ import annotations
 
 from tests.unit.commit_coordinator.table_services.test_shown_services import NOW_MS, World
 from tidemark.commit_coordinator.domain.slice_stats import FailedMerge, SliceStats, TableSlices
+from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
+from tidemark.config.table_services_model import RollbackConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
 
 
@@ -35,3 +37,11 @@ def test_of_many_groups_that_could_not_be_merged_three_are_named() -> None:
         "p/f3 (why 3; next try in 590 s), p/f2 (why 2; next try in 1790 s), and 2 more"
     )
     assert shown.not_due == "all file groups with log files are left out"
+
+
+def test_dead_writes_that_cannot_be_undone_are_named_beside_what_holds_the_kind_back() -> None:
+    world, handler = World(), RollBackDead(RollbackConfig())
+    handler.left_out = lambda now_ms: iter([f"the dead write T at {now_ms}"])  # type: ignore[method-assign]
+    world.runner.handlers[ServiceKind.ROLLBACK] = handler  # type: ignore[assignment]
+    assert world.of(ServiceKind.ROLLBACK).held_back == [f"the dead write T at {NOW_MS}"]
+    assert world.of(ServiceKind.ARCHIVE).held_back == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import threading
 
 import pytest
 
@@ -12,7 +14,7 @@ from testing.terms import begin_term
 from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
-from tidemark.hudi_format.commit.markers import MarkerType, create_marker
+from tidemark.hudi_format.commit.markers import Marker, MarkerType, create_marker, create_marker_list
 from tidemark.hudi_format.commit.rollback import belongs_to, rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError, FencedOutError, TimelineConflictError
 from tidemark.hudi_format.metadata_table.partitions.record_index import RECORD_INDEX_FOLDER
@@ -206,6 +208,56 @@ def test_a_marker_that_names_another_instants_file_stops_everything() -> None:
     assert storage.read(KEPT[0]) == b"data"
     assert storage.read(DATA_LOG) == b"data"
     assert load_timeline(storage).contains(T)
+
+
+def many_files(storage: InMemoryStorage) -> list[str]:
+    """A dead write that made 200 files, and their paths."""
+    create_inflight(Unfenced(storage), create_requested(Unfenced(storage), T, Action.COMMIT))
+    paths = [f"p{n % 3}/f{n}_0-0-0_{T}.parquet" for n in range(200)]
+    create_marker_list(Unfenced(storage), T, 0, [Marker(path, "CREATE") for path in paths])
+    for path in paths:
+        storage.create(path, b"data")
+    return paths
+
+
+def test_many_files_are_deleted_several_at_once() -> None:
+    """A deletion waits for the disk, and the table's lock is held for all of them."""
+
+    class Meeting(InMemoryStorage):
+        """No file is deleted before a second deletion has begun."""
+
+        def delete(self, path: str) -> bool:
+            if path.endswith(".parquet"):
+                begun.append(path)
+                if len(begun) > 1:
+                    met.set()
+                assert met.wait(180)
+            return super().delete(path)
+
+    begun, met, storage = list[str](), threading.Event(), Meeting("/base")
+    paths = many_files(storage)
+    outcome = rollback_pending(Unfenced(storage), T, generator())
+    assert sorted(outcome.deleted_files) == sorted(paths)
+    assert [info.path for info in storage.walk("") if T in info.path] == []
+
+
+def test_one_of_many_files_that_cannot_be_deleted_keeps_the_write_pending() -> None:
+    class Refusing(InMemoryStorage):
+        def delete(self, path: str) -> bool:
+            if refuses and path == paths[100]:
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return super().delete(path)
+
+    refuses, storage = True, Refusing("/base")
+    paths = many_files(storage)
+    with pytest.raises(PermissionError):
+        rollback_pending(Unfenced(storage), T, generator())
+    timeline = load_timeline(storage)
+    assert timeline.contains(T)
+    assert timeline.completed(Action.ROLLBACK) == ()
+    refuses = False
+    rollback_pending(Unfenced(storage), T, generator())
+    assert [info.path for info in storage.walk("") if T in info.path] == []
 
 
 def test_a_coordinator_whose_term_is_over_rolls_nothing_back() -> None:

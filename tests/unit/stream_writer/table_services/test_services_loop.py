@@ -34,7 +34,7 @@ FENCED = RpcError("BeginService", grpc.StatusCode.FAILED_PRECONDITION, "it is ov
 GONE = RpcError("NextService", grpc.StatusCode.UNAVAILABLE, "no answer")
 UNKNOWN_CALL = RpcError("NextService", grpc.StatusCode.UNIMPLEMENTED, "an older coordinator")
 TOO_LARGE = RpcError(
-    "ReportService", grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (5000000 vs. 4194304)"
+    "ReportService", grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (5 vs. 4)"
 )
 REFUSED = RpcError("ReportService", grpc.StatusCode.INVALID_ARGUMENT, "the outcomes cannot be read")
 DAMAGED = RpcError("ReportService", grpc.StatusCode.DATA_LOSS, "the outcomes are damaged")
