@@ -20,6 +20,11 @@ _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _MIB: Final = 1 << 20
 _TASK_MEMORY_MIN: Final = 32 * _MIB
+# An epoch adds a log file to a slice, and three more may come before a decision about tagging takes effect. So
+# with two, a slice that is due may soon have two and a half times as many, at which tagging rests.
+_LOG_FILES_MIN: Final = 3
+# A clean is a commit on both timelines and a log file of `files`, which is to be compacted and cleaned, too.
+_CLEANED_FILES_MIN: Final = 10
 
 
 class ServicesRun(Enum):
@@ -152,6 +157,15 @@ def check_table_services(problems: Problems, file: Path, config: TableServicesCo
     with problems.gathered():
         if config.compact_index.max_age_ms < config.compact_index.min_interval_ms:
             note("compact_index.max_age", "must not be below compact_index.min_interval")
+    for name, compaction in (("compact_index", config.compact_index), ("compact_data", config.compact_data)):
+        with problems.gathered():
+            if compaction.enabled and compaction.log_files < _LOG_FILES_MIN:
+                said = f"must be at least {_LOG_FILES_MIN}, or tagging rests until each compaction is done"
+                note(f"{name}.log_files", said)
+    with problems.gathered():
+        if config.clean.enabled and config.clean.max_files < _CLEANED_FILES_MIN:
+            said = f"must be at least {_CLEANED_FILES_MIN}: each clean makes commits and files itself"
+            note("clean.max_files", said)
     with problems.gathered():
         if config.task_memory_bytes < _TASK_MEMORY_MIN:
             note("task_memory", f"must be at least {_TASK_MEMORY_MIN // _MIB}MiB: a merge holds whole blocks")

@@ -61,6 +61,9 @@ def test_config_show_has_the_nested_keys_with_their_units(tmp_path):
         ("{archive: {min: 300, max: 350}}", "table_services.archive.max: must be at least"),
         ("{compact_index: {max_age: 10s}}", "table_services.compact_index.max_age: must not be below"),
         ("{task_memory: 1MiB}", "table_services.task_memory: must be at least 32MiB"),
+        ("{compact_data: {log_files: 2}}", "table_services.compact_data.log_files: must be at least 3"),
+        ("{compact_index: {log_files: 1}}", "table_services.compact_index.log_files: must be at least 3"),
+        ("{clean: {max_files: 9}}", "table_services.clean.max_files: must be at least 10"),
         ("{index_retain: 5m}", "table_services.index_retain: must not be below clean.retain"),
         ("{clean: {retain: 60}}", "table_services.clean.retain: must be a duration"),
     ],
@@ -69,6 +72,13 @@ def test_what_does_not_fit_is_refused_by_its_key(section, said, tmp_path):
     with pytest.raises(ConfigError) as refused:
         loaded(tmp_path, section)
     assert said in str(refused.value)
+
+
+def test_what_is_switched_off_may_have_any_value(tmp_path):
+    off = "compact_data: {enabled: false, log_files: 1}, clean: {enabled: false, max_files: 1}"
+    assert loaded(tmp_path, f"{{{off}}}").table_services.compact_data.log_files == 1
+    least = loaded(tmp_path, "{compact_data: {log_files: 3}, clean: {max_files: 10}}").table_services
+    assert (least.compact_data.log_files, least.clean.max_files) == (3, 10)
 
 
 def test_a_retention_costs_a_copy_for_each_compaction(tmp_path):
@@ -84,7 +94,7 @@ def test_a_retention_costs_a_copy_for_each_compaction(tmp_path):
 
 
 def test_a_group_cannot_be_compacted_sooner_than_the_shortest_time_between_two(tmp_path):
-    config = loaded(tmp_path, "{compact_data: {log_files: 1, min_interval: 1m}}")
+    config = loaded(tmp_path, "{compact_data: {log_files: 3, min_interval: 1m}}")
     assert former_copies(config) == Copies(65, MINUTE, 65)
     assert "sooner" not in retention_costs(config)[0]
 

@@ -94,6 +94,20 @@ def test_a_slice_that_nobody_compacts_in_time_raises_the_share_and_then_slows_ta
     assert world.pressure.now.words == ""
 
 
+@pytest.mark.parametrize(
+    ("log_files", "level"), [(2, BackpressureLevel.SLOWED), (3, BackpressureLevel.SHARE)]
+)
+def test_a_slice_that_is_just_due_slows_no_tagging_unless_two_log_files_make_it_due(
+    log_files: int, level: BackpressureLevel
+) -> None:
+    """So a configuration with less than three is refused: tagging would rest at each compaction."""
+    config = replace(CONFIG, compact_data=DataCompactionConfig(log_files=log_files))
+    world = World(config)
+    world.commits(log_files)
+    world.passes(3)
+    assert world.level is level
+
+
 def test_nothing_is_slowed_for_services_that_are_off_paused_failing_or_find_nothing_to_do() -> None:
     """Else nothing would end it: another engine has what is to be compacted, or the stats are old."""
     off = World(TableServicesConfig(enabled=False))
