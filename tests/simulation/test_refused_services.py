@@ -17,6 +17,7 @@ import pytest
 
 from tests.simulation.test_deaths_of_services import check
 from tests.simulation.watched_life import SOON, At, Step, WatchedLife, nothing
+from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
 from tidemark.commit_coordinator.table_services.shown import ShownServices
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServiceVoided
 from tidemark.hudi_format.commit.markers import MarkerType, create_marker, marker_folder
@@ -262,7 +263,10 @@ def state_of(life: WatchedLife, kind: ServiceKind) -> ServiceKindState:
     coordinator, context, now_ms = life.coordinator, life.context, life.clock.now_ms()
     assert coordinator is not None
     assert context is not None
-    own = ShownServices(coordinator.services, SOON, life.placement).of(
+    rollbacks = coordinator.services.handlers[Kind.ROLLBACK]
+    assert isinstance(rollbacks, RollBackDead)
+    left_out = {Kind.ROLLBACK: rollbacks.left_out}
+    own = ShownServices(coordinator.services, SOON, life.placement, left_out).of(
         context.fold().state, coordinator.seen.services, now_ms
     )
     found = own.of(kind)

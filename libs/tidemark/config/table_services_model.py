@@ -20,8 +20,8 @@ _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _MIB: Final = 1 << 20
 _TASK_MEMORY_MIN: Final = 32 * _MIB
-# An epoch adds a log file to a slice, and three more may come before a decision about tagging takes effect. So
-# with two, a slice that is due may soon have two and a half times as many, at which tagging rests.
+# An epoch adds a log file to a slice, and three more may come before a decision about tagging takes effect.
+# With two, a slice that is due may so have two and a half times as many soon, at which tagging rests.
 _LOG_FILES_MIN: Final = 3
 # A clean is a commit on both timelines and a log file of `files`, which is to be compacted and cleaned, too.
 _CLEANED_FILES_MIN: Final = 10

@@ -42,7 +42,8 @@ def service_runner(
     interval_ms = config.epoch.interval_ms
     pressure = ServicePressure(services, placement, interval_ms, handoff.progress_of)
     handlers = handlers_of(services, placement, context.table.action)
+    left_out = {found.kind: found.left_out for found in handlers if isinstance(found, RollBackDead)}
     runner = ServiceRunner(context, handlers, handoff, rules, pressure)
-    runner.show = ShownServices(runner, services, placement).of
+    runner.show = ShownServices(runner, services, placement, left_out).of
     runner.note_failed = FailedMerges(placement, runner.plan_of).note
     return runner

@@ -7,9 +7,9 @@ file slices is kept for two seconds, and what costs a listing of the timelines f
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,6 @@ from tidemark.commit_coordinator.domain.service_actions import SeenServices
 from tidemark.commit_coordinator.domain.slice_stats import SliceStats, TableSlices
 from tidemark.commit_coordinator.table_services.held_back import held_back
 from tidemark.commit_coordinator.table_services.pressure import AHEAD_MS
-from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
 from tidemark.commit_coordinator.table_services.runner import EndedAction, ServiceRunner
 from tidemark.config import values
 from tidemark.config.effective import shown as in_file
@@ -55,6 +54,9 @@ _ON_TIMELINE: Final = {
 }
 """Whether on the data table's timeline, and as what, an action of the kind completes."""
 _CLEANS: Final = (ServiceKind.CLEAN_DATA, ServiceKind.CLEAN_INDEX)
+LeftOut: TypeAlias = Callable[[int], Iterable[str]]
+"""What a kind leaves out for now, because it failed, as texts. It is given the time (Unix epoch)."""
+NOTHING_LEFT_OUT: Final[Mapping[ServiceKind, LeftOut]] = {}
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -100,8 +102,15 @@ class _OfSlices:
 class ShownServices:
     """Used by the loop alone."""
 
-    def __init__(self, runner: ServiceRunner, config: TableServicesConfig, placement: Placement) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        runner: ServiceRunner,
+        config: TableServicesConfig,
+        placement: Placement,
+        left_out: Mapping[ServiceKind, LeftOut] = NOTHING_LEFT_OUT,
+    ) -> None:
+        """``left_out``: of kinds that leave something out by themselves."""
+        self._runner, self._left_out = runner, left_out
         self._config = config
         self._placement = placement
         self._plans: dict[int, PlanStats] = {}
@@ -158,7 +167,7 @@ class ShownServices:
         elif known.failures > 0:
             failures = ServiceFailures(known.failures, known.problem, known.not_before_ms)
         due = "" if held is not None else seen.due.get(kind, "")
-        idle, handler = held is None and not due, self._runner.handlers[kind]
+        idle = held is None and not due
         return ServiceKindState(
             kind=kind,
             due=due,
@@ -166,7 +175,7 @@ class ShownServices:
             held_back=[
                 *_ahead(held, seen, now_ms),
                 *self._held.get(kind, []),
-                *(handler.left_out(now_ms) if isinstance(handler, RollBackDead) else ()),
+                *(self._left_out[kind](now_ms) if kind in self._left_out else ()),
             ],
             open=open_action,
             last=self._earlier.get(kind) if ended is None else self._ended(ended),

@@ -19,6 +19,7 @@ from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.commit.markers import MarkerType, create_marker
+from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
 from tidemark.hudi_format.publication.unfenced import Unfenced
@@ -189,7 +190,7 @@ def test_a_write_that_is_not_dead_any_more_is_not_said_to_be_left_out(story: Sto
     story.later()
     fails_until_it_is_left_out(story)
     story.storage.delete(marker)
-    rollbacks.rollback_pending(Unfenced(story.storage), poisoned, story.writer._instants)
+    rollback_pending(Unfenced(story.storage), poisoned, story.writer._instants)
     assert not story.served.act(ServiceKind.ROLLBACK)
     assert list(handler(story).left_out(story.clock.now_ms())) == []
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.unit.commit_coordinator.table_services.test_shown_services import NOW_MS, World
 from tidemark.commit_coordinator.domain.slice_stats import FailedMerge, SliceStats, TableSlices
-from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
-from tidemark.config.table_services_model import RollbackConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
 
 
@@ -40,8 +38,7 @@ def test_of_many_groups_that_could_not_be_merged_three_are_named() -> None:
 
 
 def test_dead_writes_that_cannot_be_undone_are_named_beside_what_holds_the_kind_back() -> None:
-    world, handler = World(), RollBackDead(RollbackConfig())
-    handler.left_out = lambda now_ms: iter([f"the dead write T at {now_ms}"])  # type: ignore[method-assign]
-    world.runner.handlers[ServiceKind.ROLLBACK] = handler  # type: ignore[assignment]
+    world = World()
+    world.shown._left_out = {ServiceKind.ROLLBACK: lambda now_ms: [f"the dead write T at {now_ms}"]}
     assert world.of(ServiceKind.ROLLBACK).held_back == [f"the dead write T at {NOW_MS}"]
     assert world.of(ServiceKind.ARCHIVE).held_back == []
