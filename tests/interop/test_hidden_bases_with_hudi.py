@@ -24,8 +24,8 @@ from tests.interop.served_story import (
     spark_upserts_beside_us,
     story_of,
 )
+from tests.unit.commit_coordinator.table_services.archived_bases import bases_that_count, check_hidden
 from tests.unit.commit_coordinator.table_services.story import Story
-from tests.unit.commit_coordinator.table_services.test_hidden_bases import bases_that_count, check
 from tidemark.commit_coordinator.commit.hidden_bases import HiddenBases
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.commit_coordinator.table_services import archivals
@@ -61,10 +61,10 @@ def test_spark_finds_all_keys_once_hidden_base_files_count_again(
 
     bases = HiddenBases()
     with pytest.raises(AttemptLostError):
-        check(story, bases, generation=1)
+        check_hidden(story, bases, generation=1)
     free_lock(story)
     holds(judge, story)
-    check(story, bases, generation=2)
+    check_hidden(story, bases, generation=2)
     free_lock(story)
     holds(judge, story)
     spark_upserts_beside_us(judge, story, 1, 7, 50)

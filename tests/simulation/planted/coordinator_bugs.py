@@ -211,9 +211,9 @@ def committed_while_an_index_is_built(ground: Ground) -> None:
     ground.replace(served_table, "check_still_servable", without_unfinished)
 
 
-def without_unfinished(*table: Any, **_: Any) -> Any:
+def without_unfinished(storage: Any, accepted: Any, changed: Any, **_: Any) -> Any:
     """As `check_still_servable`, for which an unfinished index is never a reason."""
-    return validation.check_still_servable(*table, unfinished=True)
+    return validation.check_still_servable(storage, accepted, changed, unfinished=True)
 
 
 @planted("G5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,6 @@ def test_an_index_that_is_made_anew_or_dropped_meanwhile_is_not_wrong(
     """
 
     left = [make_anew, change][-times:]
-    loaded = change_behind_loading(monkeypatch, [lambda each=each: each(file) for each in left])
+    loaded = change_behind_loading(monkeypatch, [partial(each, file) for each in left])
     assert verified(file).findings.counts == {}
     assert loaded == []
