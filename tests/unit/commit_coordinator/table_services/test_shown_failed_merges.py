@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+from testing.clock import ManualClock
+from testing.ids import SeededIds
 from tests.unit.commit_coordinator.table_services.test_shown_services import NOW_MS, World
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.service_handoff import ServiceHandoff
 from tidemark.commit_coordinator.domain.slice_stats import FailedMerge, SliceStats, TableSlices
+from tidemark.commit_coordinator.table_services.kinds import service_runner
+from tidemark.commit_coordinator.table_services.rollbacks import RollBackDead
+from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.timeline import Action
 
 
 def test_groups_that_could_not_be_merged_are_named_each_with_its_reason_and_are_not_behind() -> None:
@@ -42,3 +53,14 @@ def test_dead_writes_that_cannot_be_undone_are_named_beside_what_holds_the_kind_
     world.shown._left_out = {ServiceKind.ROLLBACK: lambda now_ms: [f"the dead write T at {now_ms}"]}
     assert world.of(ServiceKind.ROLLBACK).held_back == [f"the dead write T at {NOW_MS}"]
     assert world.of(ServiceKind.ARCHIVE).held_back == []
+
+
+def test_a_coordinator_shows_what_its_own_rollbacks_leave_out() -> None:
+    config = SimpleNamespace(table_services=TableServicesConfig(), epoch=SimpleNamespace(interval_ms=1_000))
+    context = SimpleNamespace(table=SimpleNamespace(action=Action.COMMIT))
+    handoff, placement = ServiceHandoff(ManualClock()), Placement(1 << 20, SeededIds(1))
+    runner = service_runner(cast(Any, config), cast(Any, context), handoff, placement)
+    shown: Any = runner.show
+    handler = runner.handlers[ServiceKind.ROLLBACK]
+    assert isinstance(handler, RollBackDead)
+    assert shown.__self__._left_out == {ServiceKind.ROLLBACK: handler.left_out}
