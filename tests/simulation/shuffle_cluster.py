@@ -51,10 +51,11 @@ class FakeLease:
     lanes: frozenset[str] = frozenset()
     answers: bool = True
     skips: tuple[SkipOrder, ...] = ()
+    paused: bool = False
     reported: StageReport = field(default_factory=StageReport)
 
     def lease(self) -> StageLease | None:
-        return StageLease(self.slot, self.lanes, skips=self.skips)
+        return StageLease(self.slot, self.lanes, paused=self.paused, skips=self.skips)
 
     def report(self, report: StageReport) -> None:
         self.reported = report

@@ -64,6 +64,9 @@ class DictIndex:
     def close_lane(self, lane: int) -> None:
         self.lanes.pop(lane, None)
 
+    def open_lanes(self) -> set[int]:
+        return set(self.lanes)
+
     def lookup(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> LookupAnswer:
         names = keys.to_pylist()
         assert len(set(names)) == len(names) == len(shards), "keys are unique"

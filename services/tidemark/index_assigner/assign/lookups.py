@@ -54,7 +54,9 @@ _NAMES: Final = tuple(tier.name.lower() for tier in Tier)
 
 
 class LookupBusyError(AssignerError):
-    """The assign stage did not answer in time, or too many questions wait: try again."""
+    """The assign stage did not answer in time, too many questions wait, or the index of a lane that was open
+    is being opened again: try again.
+    """
 
     kind = ErrorKind.RETRYABLE
 
@@ -158,8 +160,9 @@ class LookupQueue:
     def answer(self, index: KeyIndex, lanes: Collection[int], committed: Committed) -> None:
         """Answers parts of questions until none waits or the round's time is over, and at least one part.
 
-        ``lanes``: those whose index is open; keys of others stay NOT_HELD. ``committed``: the last epoch
-        whose entries the index has as committed ones.
+        ``lanes``: those whose index was opened; keys of others stay NOT_HELD. Where the index has closed one
+        since then, the question fails with LookupBusyError. ``committed``: the last epoch whose entries the
+        index has as committed ones.
         """
         ends_s: float | None = None
         while (question := self._next(committed)) is not None:
@@ -199,6 +202,8 @@ class LookupQueue:
                 return
             lane, at = part
             if lane in lanes:
+                if lane not in index.open_lanes():
+                    raise LookupBusyError(f"the index of lane {lane} is being opened again: try again")
                 keys = question.keys.take(pa.array(at))
                 question.answer.take(at, index.lookup(lane, keys, self._numbers(question, at)))
         except Exception as error:  # a failed look-up of somebody else's must not end the stage

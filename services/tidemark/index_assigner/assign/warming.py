@@ -5,6 +5,7 @@ owns the index answers, and takes the loads further once in each of its rounds.
 from __future__ import annotations
 
 import queue
+from collections.abc import Set
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
@@ -19,7 +20,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 class WarmBusyError(AssignerError):
-    """The assign stage did not answer in time: ask again."""
+    """The assign stage did not answer in time, or has lanes whose index is not open: ask again."""
 
     kind = ErrorKind.RETRYABLE
 
@@ -55,8 +56,10 @@ class WarmRequests:
             future.cancel()
             raise WarmBusyError("the assign stage is busy: ask again") from error
 
-    def answer(self, index: KeyIndex) -> None:
-        """Takes the loads a step further, and answers all that wait."""
+    def answer(self, index: KeyIndex, lanes: Set[int]) -> None:
+        """Takes the loads a step further, and answers all that wait. ``lanes``: those of the stage. While the
+        index of one of them is not open, what it would say of the others is not the whole.
+        """
         index.load_on()
         while True:
             try:
@@ -66,6 +69,9 @@ class WarmRequests:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
+                if closed := lanes - index.open_lanes():
+                    numbers = ", ".join(map(str, sorted(closed)))
+                    raise WarmBusyError(f"lanes {numbers} are being opened: ask again")
                 future.set_result(index.warm(start))
             except Exception as error:  # a failed request of somebody else's must not end the stage
                 future.set_exception(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -146,8 +146,8 @@ class AssignWork:
         self._open_lanes()
 
     def _open_lanes(self) -> None:
-        """Opens the lanes that were started. The next `gather` tries those again that cannot
-        be opened now.
+        """Opens the lanes that were started. The next `gather` tries those again that cannot be opened
+        now, and so does an `observe`: nothing is gathered while tagging is paused.
         """
         if not self._to_open:
             return
@@ -198,9 +198,14 @@ class AssignWork:
     def observe(self, applied: Sequence[Applied]) -> None:
         for entry in applied:
             self._follow(entry)
-        self._planned = self._parts.folds.fold.state.planned
-        self._parts.lookups.answer(self._parts.index, self._open, self._parts.folds.fold.state.committed)
-        self._parts.warming.answer(self._parts.index)
+        index, state = self._parts.index, self._parts.folds.fold.state
+        self._planned = state.planned
+        self._start_closed_again()
+        if not applied:
+            # An error that is raised here costs the caller no entry.
+            self._open_lanes()
+        self._parts.lookups.answer(index, self._open, state.committed)
+        self._parts.warming.answer(index, self._open | self._to_open.keys())
 
     def _follow(self, applied: Applied) -> None:
         entry, verdict = applied.entry, applied.verdict
@@ -262,8 +267,8 @@ class AssignWork:
             tagged = parts.tagger.tag(rows)
             batches = parts.emitter.encode(tagged)
         except LaneNotOpenError as error:
-            _log.warning("all lanes are opened again: %s", error)
-            self._start_over()
+            _log.warning("the index closed a lane: %s", error)
+            self._start_over(self._open)
             return None
         except Exception as error:
             # Nothing was staged, so the next call tags the same slices again.
@@ -294,22 +299,34 @@ class AssignWork:
 
         return PreparedTransaction(nonce, consumed, [*messages, *dead_letters], build_entry)
 
-    def _start_over(self) -> None:
-        """Drops all open lanes and opens them again, after the index closed one that it could not reload.
+    def _start_closed_again(self) -> None:
+        """Starts the lanes over that the index closed because it could not bring them to a newer snapshot: a
+        look-up of somebody else, a promotion or `index warm` may have needed that.
 
-        No transaction is in flight then.
+        Not while a transaction is in flight: whether it counts decides at which position its lanes go on.
         """
-        states = self._parts.folds.fold.state.assign_lanes
-        lanes = [str(lane) for lane in sorted(self._open)]
-        self.drop(lanes)
-        self._to_open = {int(lane): states[lane].next for lane in lanes}
+        if self._in_flight is None or not self._in_flight.lanes:
+            self._start_over(self._open - self._parts.index.open_lanes() - self._to_open.keys())
+
+    def _start_over(self, lanes: Set[int]) -> None:
+        """Drops these lanes, so that they are opened again. No transaction is in flight. They
+        count as open meanwhile: look-ups of them are to be tried again.
+        """
+        if lanes:
+            states, dropped = self._parts.folds.fold.state.assign_lanes, sorted(lanes)
+            _log.warning("lanes %s are opened again", ", ".join(map(str, dropped)))
+            self.drop([str(lane) for lane in dropped])
+            self._to_open.update({lane: states[str(lane)].next for lane in dropped})
+            self._open.update(dropped)
 
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
         """Only checks that `observe` has handled the entry: it came with the entries of the fold."""
         assert self._in_flight is None or self._in_flight.nonce != prepared.nonce, prepared.nonce
 
     def _take_counted(self, in_flight: _InFlight, offset: int) -> None:
-        self._parts.index.counted(sorted(in_flight.lanes), offset, in_flight.tombstones_next)
+        # Of a lane that the index closed meanwhile the next opening reads the transaction's rows back.
+        lanes = sorted(in_flight.lanes & self._parts.index.open_lanes())
+        self._parts.index.counted(lanes, offset, in_flight.tombstones_next)
         self.counts += in_flight.counts
         self._reasons.update(in_flight.reasons)
         self._passed_over += in_flight.passed_over

@@ -82,8 +82,11 @@ class HotCache:
 
     def drop_shards(self, shards: Iterable[ShardId]) -> None:
         """Forgets all keys of these shards."""
+        numbers = list(shards)
+        if not numbers:
+            return
         live = np.fromiter(self._slots.values(), np.int64, len(self._slots))
-        gone = live[np.isin(self._rows["shard"][live], list(shards))]
+        gone = live[np.isin(self._rows["shard"][live], numbers)]
         self.remove(self._key_of[gone].tolist())
 
     def _find(self, keys: list[bytes]) -> Int64Array:

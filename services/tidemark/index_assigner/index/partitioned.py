@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pyarrow as pa
 
+from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.partitioned_index import IndexGroup, PartitionedLayout, layout_of
 from tidemark.hudi_format.metadata_table.partitions.record_index import SHARDS_MAX
@@ -40,7 +41,7 @@ from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import composite_keys
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.index.slice_values import OrderingParts
-from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.index.tiered import RELOADS_MAX, TieredIndex
 from tidemark.index_assigner.index.units import Unit, UnitKeys, Units
 from tidemark.index_assigner.runs.loading import Loads
 from tidemark.stream_runtime.clock import Clock
@@ -90,12 +91,6 @@ class PartitionedIndex(TieredIndex):
 
     # ------------------------------------------------------------------ lanes and units
 
-    def close_lane(self, lane: int) -> None:
-        """Forgets the lane's entries in memory, and closes its units."""
-        held = self._held.pop(lane, None)
-        if held is not None:
-            self._close_units(held.shards)
-
     def rewind(self) -> None:
         """Closes all lanes with their units, and forgets what was read of file slices."""
         self._close_units(self._open)
@@ -103,10 +98,16 @@ class PartitionedIndex(TieredIndex):
 
     def _bring_to(self, held: HeldLane, snapshot: MetadataTableSnapshot) -> None:
         """Closes the lane's units. From now on units are opened with this snapshot, or a newer one."""
-        self._close_units(held.shards)
-        held.shown = self._look(snapshot)
+        self._close_shards(held.number)
         self._slices.forget()
         self._deletes.forget()
+        for _ in range(RELOADS_MAX):
+            try:
+                held.shown = self._look(snapshot)
+                return
+            except FileMissingError:
+                snapshot = MetadataTableSnapshot.load(self._storage)
+        raise self._vanishing(f"lane {held.number}")
 
     def _look(self, snapshot: MetadataTableSnapshot) -> ShownTimeline:
         shown = self._seen.shown(snapshot.data_timeline, "a partitioned index")
@@ -124,6 +125,9 @@ class PartitionedIndex(TieredIndex):
         """Units stay open when the index is looked at again, which is for all lanes."""
         timelines = (held.shown, *(self._shown[number] for number in held.shards))
         return {id(shown): shown for shown in timelines}.values()
+
+    def _close_shards(self, lane: int) -> None:
+        self._close_units([number for number, held in self._open.items() if held.number == lane])
 
     def _close_units(self, numbers: Iterable[ShardId]) -> None:
         gone = list(numbers)

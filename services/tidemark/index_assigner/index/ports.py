@@ -6,7 +6,7 @@ exception). What one tier does not know (MISS) is asked of the next one, so call
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -102,6 +102,11 @@ class KeyIndex(Protocol):
 
     def close_lane(self, lane: int) -> None:
         """Forgets the lane's content in memory; its content in RocksDB is kept for a later opening."""
+
+    def open_lanes(self) -> Set[int]:
+        """The lanes that answer. One that cannot be brought to a newer snapshot when it has to be is closed
+        by whatever needed that: open it again.
+        """
 
     def lookup(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> LookupAnswer:
         """Answers where each of the unique keys is. Uncommitted entries come first, then the lower tiers."""

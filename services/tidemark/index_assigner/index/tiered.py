@@ -10,14 +10,16 @@ and of the epochs promoted since. Every counted change after those is in the lan
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import pyarrow as pa
 
 from tidemark.epoch_protocol.lanes import shards_of_lane
 from tidemark.epoch_protocol.seen import Known
+from tidemark.errors import ErrorKind, TidemarkError
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.model import ShardId
@@ -28,7 +30,6 @@ from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns, tier_counts
 from tidemark.index_assigner.index.cache_keys import CacheKeys, ShardKeys
 from tidemark.index_assigner.index.change_tier import ChangesLostError
-from tidemark.index_assigner.index.counted_rows import TombstoneRows, changes_of_rows
 from tidemark.index_assigner.index.errors import (
     IndexMismatchError,
     IndexOutdatedError,
@@ -38,8 +39,9 @@ from tidemark.index_assigner.index.exact_values import exact_values, not_where_p
 from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
 from tidemark.index_assigner.index.held_lane import HeldLane, HeldLanes
 from tidemark.index_assigner.index.hot_cache import HotCache
+from tidemark.index_assigner.index.lane_changes import LaneChanges
 from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, WarmProgress
+from tidemark.index_assigner.index.ports import LookupAnswer, WarmProgress
 from tidemark.index_assigner.index.promotion import Promotion
 from tidemark.index_assigner.index.replaced_groups import ReplacedGroups
 from tidemark.index_assigner.index.rocks import RocksTier
@@ -57,13 +59,12 @@ from tidemark.index_assigner.runs.loading import Loads, SteppedLoads
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import SystemIds
 
-_RELOADS_MAX: Final = 4
+_log = logging.getLogger("tidemark.assigner")
+RELOADS_MAX: Final = 4
 
 
-class TieredIndex:
+class TieredIndex(LaneChanges):
     """`ports.KeyIndex` over all tiers. For one thread."""
-
-    _is_partitioned = False
 
     def __init__(
         self,
@@ -116,17 +117,25 @@ class TieredIndex:
         """Brings the lane's shards to the snapshot, and forgets uncommitted entries of an earlier opening."""
         if known is not None:
             self._seen.take(known)
-        self._held.pop(lane, None)
+        self.close_lane(lane)
         held = HeldLane(lane, ShownTimeline(snapshot.data_timeline))
         self._bring_to(held, snapshot)
         self._held[lane] = held
 
     def close_lane(self, lane: int) -> None:
         """Forgets the lane's entries in memory and in the hot cache; RocksDB keeps its shards."""
-        held = self._held.pop(lane, None)
-        if held is not None:
-            self._hot.drop_shards(held.shards)
-            self._runs.close(held.shards)
+        if self._held.pop(lane, None) is not None:
+            self._hot.drop_shards(self._shards_of(lane))
+        self._close_shards(lane)
+
+    def _close_shards(self, lane: int) -> None:
+        """Gives the files of the lane's shards back, also where it is not open: its opening may have ended
+        half-way.
+        """
+        self._runs.close(self._shards_of(lane))
+
+    def _shards_of(self, lane: int) -> list[ShardId]:
+        return [ShardId(number) for number in shards_of_lane(lane, self._lanes, self._num_shards)]
 
     def stop(self) -> None:
         """Ends the load of a run and gives files back, because the process ends."""
@@ -141,7 +150,7 @@ class TieredIndex:
 
     def _bring_to(self, held: HeldLane, snapshot: MetadataTableSnapshot) -> None:
         """Brings all shards of the lane to the snapshot, or to a newer one if its files were cleaned away."""
-        for _ in range(_RELOADS_MAX):
+        for _ in range(RELOADS_MAX):
             shown = self._seen.shown(snapshot.data_timeline, f"lane {held.number}")
             if snapshot.num_shards != self._num_shards:
                 raise IndexRebuiltError(
@@ -150,9 +159,7 @@ class TieredIndex:
                 )
             self._slices.forget()
             self._deletes.forget()
-            numbers = [
-                ShardId(number) for number in shards_of_lane(held.number, self._lanes, self._num_shards)
-            ]
+            numbers = self._shards_of(held.number)
             self._hot.drop_shards(numbers)
             try:
                 self._replaced.look(snapshot.data_timeline)
@@ -170,8 +177,17 @@ class TieredIndex:
         try:
             self._bring_to(held, MetadataTableSnapshot.load(self._storage))
         except BaseException:
-            self._held.pop(held.number, None)
+            self.close_lane(held.number)
             raise
+
+    def _reload_or_close(self, held: HeldLane) -> None:
+        """As `_reload`, but what another try cures closes the lane alone: its owner opens it again."""
+        try:
+            self._reload(held)
+        except TidemarkError as error:
+            if error.kind not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT):
+                raise
+            _log.warning("lane %d is closed: %s", held.number, error)
 
     def _shown_to(self, held: HeldLane) -> Iterable[ShownTimeline]:
         """Each timeline that something of the lane was brought to."""
@@ -179,7 +195,7 @@ class TieredIndex:
 
     def _vanishing(self, what: str) -> TimelineConflictError:
         return TimelineConflictError(
-            f"{what}: record index files vanished during each of {_RELOADS_MAX} reads: try again"
+            f"{what}: record index files vanished during each of {RELOADS_MAX} reads: try again"
         )
 
     # ------------------------------------------------------------------ questions
@@ -192,7 +208,7 @@ class TieredIndex:
         held = self._held.lane(lane)
         self._runs.poll()
         composite = self._cache_keys(lane, keys, shards)
-        for _ in range(_RELOADS_MAX):
+        for _ in range(RELOADS_MAX):
             columns = AnswerColumns(len(keys))
             try:
                 self._reads.uncommitted(held.entries, composite, columns)
@@ -271,48 +287,7 @@ class TieredIndex:
         """Whether a delete in each row's file group would hide the row."""
         return self._deletes.is_masked_by_delete(keys, locations, ordering)
 
-    # ------------------------------------------------------------------ changes
-
-    def stage(self, lane: int, changes: StagedChanges) -> None:
-        """Adds the changes to the lane's memory."""
-        keys = self._cache_keys(lane, changes.keys, changes.shards)
-        self._held.lane(lane).entries.stage(keys, changes)
-
-    def counted(
-        self, lanes: Iterable[int], ledger_offset: int, tombstones_next: Mapping[int, int] | None = None
-    ) -> None:
-        """Marks the lanes' staged changes as those of the transaction at this ledger offset."""
-        for lane in lanes:
-            self._held.lane(lane).entries.counted(ledger_offset, (tombstones_next or {}).get(lane))
-
-    def drop_staged(self, lane: int) -> None:
-        """Takes the lane's staged changes back that were not counted."""
-        self._held.lane(lane).entries.drop_staged()
-
-    def load_counted(
-        self,
-        lane: int,
-        ledger_offset: int,
-        index_rows: Iterable[pa.RecordBatch],
-        tombstone_rows: Iterable[pa.RecordBatch] = (),
-        tombstones_next: int | None = None,
-    ) -> None:
-        """Stages and counts a former owner's transaction from its rows."""
-        tombstones = TombstoneRows(tombstone_rows, self._locations, self._is_partitioned)
-        for changes in changes_of_rows(index_rows, tombstones, self._locations):
-            self.stage(lane, changes)
-        self._held.lane(lane).entries.counted(ledger_offset, tombstones_next)
-
-    def tombstones_position(self, lane: int) -> int:
-        """The first offset of the lane's tombstones partition that RocksDB does not have."""
-        return self._tombstones.position(lane)
-
-    def load_tombstones(self, lane: int, rows: Iterable[pa.RecordBatch], position: int) -> None:
-        """Writes committed tombstones and their new position to RocksDB, in one batch."""
-        loaded = TombstoneRows(rows, self._locations, self._is_partitioned)
-        keys = self._cache_keys(lane, loaded.keys, loaded.shards)
-        put = self._tombstones.merged(keys, loaded.rows)
-        self._rocks.write([put, self._tombstones.position_put(lane, position)])
+    # ------------------------------------------------------------------ commits
 
     def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         """Moves committed entries from memory to RocksDB, then sweeps a little and keeps to `state.disk`."""
@@ -337,14 +312,14 @@ class TieredIndex:
         for held in list(self._held.values()):
             for number in held.shards:
                 self._store.drop(number)
-            self._reload(held)
+            self._reload_or_close(held)
             if self._promotion.fits():
                 return
         self._promotion.say_too_large()
 
     def warm(self, start: bool) -> WarmProgress:
         """Tells how much is in run files, and begins to load the rest if it should."""
-        for _ in range(_RELOADS_MAX):
+        for _ in range(RELOADS_MAX):
             try:
                 for held in self._held.of_gone_bases():
                     self._reload(held)
@@ -359,14 +334,6 @@ class TieredIndex:
     def load_on(self) -> None:
         """Takes wanted loads a step further."""
         self._runs.load_on()
-
-    def uncommitted_entries(self) -> int:
-        """Entries in memory that no committed epoch covers, of all open lanes."""
-        return self._held.uncommitted_entries()
-
-    def uncommitted_memory(self) -> int:
-        """Bytes of lanes with such entries: what no commit gives back must not keep tagging at rest."""
-        return self._held.uncommitted_memory()
 
     def stats(self) -> dict[str, float]:
         """Counters, times and sizes of all tiers: name -> value."""

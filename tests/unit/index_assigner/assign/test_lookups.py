@@ -55,6 +55,9 @@ class World:
         )
         self.service = LookupService("t", self.queue, self.locations, WarmRequests())
 
+    def open_lanes(self) -> set[int]:
+        return self.index.open_lanes()
+
     def lookup(self, lane: int, keys: Any, shards: Any) -> Any:
         assert (shards % LANES == lane).all()
         self.asked.append((lane, len(keys)))
@@ -161,8 +164,21 @@ def test_the_queue_is_bounded():
 
 def test_a_failed_look_up_fails_the_question_and_not_the_next(monkeypatch: pytest.MonkeyPatch):
     world = World()
+
+    def fail() -> None:
+        raise KeyError("a defect")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(world, "slow", fail)
+        with pytest.raises(KeyError):
+            world.answered(lambda: world.queue.ask(pa.array(world.keys)))
+    assert (world.answered(lambda: world.queue.ask(pa.array(world.keys))).tier >= 0).all()
+
+
+def test_a_question_about_a_lane_that_the_index_closed_is_to_be_asked_again():
+    world = World()
     world.index.close_lane(1)
-    with pytest.raises(KeyError):
+    with pytest.raises(LookupBusyError, match="lane 1 is being opened again"):
         world.answered(lambda: world.queue.ask(pa.array(world.keys)))
     world.index.open_lane(1, None)  # type: ignore[arg-type]
     assert (world.answered(lambda: world.queue.ask(pa.array(world.keys))).tier >= 0).all()

@@ -168,10 +168,10 @@ def test_requests_of_other_threads_are_answered_by_the_one_that_owns_the_index(a
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(requests.ask, True)
         while not asked.done():
-            requests.answer(one.index)
+            requests.answer(one.index, one.index.open_lanes())
         assert asked.result().left == table.shards
     while one.index.warm(start=False).left:
-        requests.answer(one.index)
+        requests.answer(one.index, one.index.open_lanes())
     assert one.index.stats()["runs_loaded"] == table.shards
 
 
@@ -180,7 +180,7 @@ def test_a_request_that_nobody_answers_is_refused() -> None:
     with pytest.raises(WarmBusyError):
         requests.ask(True, timeout_s=0.0)
     answered = threading.Event()
-    requests.answer(Unasked(answered))  # type: ignore[arg-type]
+    requests.answer(Unasked(answered), set())  # type: ignore[arg-type]
     assert not answered.is_set(), "the request was given up"
 
 
