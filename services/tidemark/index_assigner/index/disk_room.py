@@ -39,12 +39,12 @@ class DiskRoom:
 
     def limit(self) -> int:
         """Bytes that RocksDB and all run files may take by what the disk has now."""
-        there = self._used() + self._folder.free_bytes()
+        there = self.used + self._folder.free_bytes()
         return min(self._limits.disk_bytes, there - there // _LEFT_FREE)
 
     def over(self, limit: int) -> int:
         """Bytes that are to leave; none where it is 0 or less."""
-        return self._used() - limit
+        return self.used - limit
 
     def free(self, limit: int) -> int:
         """Bytes that runs may take beside those that there are; below 0: they take more than their share."""
@@ -54,5 +54,7 @@ class DiskRoom:
         """What is no run's share: it is for promotions and RocksDB's compactions."""
         return limit - share_of_runs(limit)
 
-    def _used(self) -> int:
+    @property
+    def used(self) -> int:
+        """Bytes of RocksDB and of all run files."""
         return self._rocks.disk_bytes() + self.run_bytes

@@ -135,19 +135,19 @@ class Promotion:
         of ``by_use``, until all fits; returns False when it still does not.
         """
         limit = self._runs.disk.limit()
-        while not self._fits(limit):
-            if not self._runs.evict(limit):
-                return self._drop_foreign_shards(held, limit, by_use)
-        return True
+        return self._runs.make_room(limit) or self._drop_foreign_shards(held, limit, by_use)
 
     def say_too_large(self) -> None:
         """Logs that the cache folder exceeds `state.disk` with nothing in it that can leave."""
+        disk = self._runs.disk
         _log.warning(
-            "%s takes %d bytes with nothing but the record index's uncompacted changes in it, limit %d: "
-            "raise `state.disk`, free space on the disk, or compact the metadata table",
+            "%s takes %d bytes, %d of them in RocksDB, limit %d, and nothing in it can leave: it holds "
+            "changes that the metadata table has not compacted. Compact it, raise `state.disk`, or free "
+            "space on the disk",
             self._rocks.path,
+            disk.used,
             self._rocks.disk_bytes(),
-            self._runs.disk.limit(),
+            disk.limit(),
         )
 
     def _drop_foreign_shards(self, held: set[ShardId], limit: int, by_use: Sequence[ShardId]) -> bool:

@@ -6,11 +6,13 @@ never reported as a missing key.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -26,6 +28,7 @@ from rocksdict import (
 
 from tidemark.index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
 from tidemark.index_assigner.index.rocks_layout import IDENTITY_KEY, LAYOUT_VERSION
+from tidemark.index_assigner.runs.files import remove_copies
 
 _log = logging.getLogger("tidemark.assigner")
 _T = TypeVar("_T")
@@ -60,6 +63,8 @@ class RocksTier:
         when another process has the folder, CacheDiskError when the disk is full.
         """
         self.path = path
+        self.when_full: Callable[[], None] = lambda: None
+        """Called when the disk has refused a write: makes room, for the next process at least."""
         self._identity = f"{LAYOUT_VERSION}\0{identity}".encode()
         self._memory = max(memory_bytes, _MEMORY_MIN)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,17 +81,44 @@ class RocksTier:
         if (self.path / _DAMAGED_MARK).exists():
             self._move_aside("reading it failed in an earlier run")
         try:
-            return self._open()
+            return self._open_with_room()
+        except CacheDiskError:
+            raise
         except Exception as error:  # rocksdict raises nothing more specific
-            if disk_error := _disk_error(self.path, error):
-                raise disk_error from error
             self._move_aside(str(error))
-        return self._open()
+        return self._open_with_room()
+
+    def _open_with_room(self) -> Rdict:
+        """Opens it. On a full disk run files leave until that is possible, since nobody else would make room:
+        first one that may vanish, then two more, then four.
+
+        Raises CacheDiskError when none is left.
+        """
+        leaving = 1
+        while True:
+            try:
+                return self._open()
+            except Exception as error:
+                disk_error = _disk_error(self.path, error)
+                if disk_error is None:
+                    raise
+                if not (left := remove_copies(self.path / RUNS_FOLDER, leaving)):
+                    raise disk_error from error
+                _log.warning("%s: RocksDB cannot open, %d run files leave: %s", self.path, left, error)
+            leaving *= 2
 
     def _open(self) -> Rdict:
         self.path.mkdir(mode=0o700, exist_ok=True)
         self.path.chmod(0o700)
         database = self._database()
+        try:
+            return self._identified(database)
+        except BaseException:
+            # Errors keep their frames, and RocksDB cannot be opened again while there is this one.
+            database.close()
+            raise
+
+    def _identified(self, database: Rdict) -> Rdict:
         stored = database.get(IDENTITY_KEY)
         if stored is not None and stored != self._identity:
             database.close()
@@ -127,8 +159,7 @@ class RocksTier:
         return options
 
     def _move_aside(self, reason: str) -> None:
-        aside = self.path.with_name(self.path.name + ".damaged")
-        shutil.rmtree(aside, ignore_errors=True)
+        aside = _freed(self.path.with_name(self.path.name + ".damaged"))
         self.path.rename(aside)
         # Run files are of use only beside the records of their shards.
         shutil.rmtree(aside / RUNS_FOLDER, ignore_errors=True)
@@ -228,7 +259,11 @@ class RocksTier:
 
     def _write(self, batch: WriteBatch) -> None:
         self._written += batch.size_in_bytes()
-        self._guarded(lambda: self._db.write(batch))
+        try:
+            self._guarded(lambda: self._db.write(batch))
+        except CacheDiskError:
+            self.when_full()
+            raise
 
     def sync(self) -> None:
         """Makes all writes so far durable: a loss of power takes none of them back."""
@@ -273,7 +308,9 @@ class RocksTier:
 
     def damaged(self, why: str) -> CacheCorruptError:
         """Marks the folder, so that the next start rebuilds it; returns the error for the caller to raise."""
-        (self.path / _DAMAGED_MARK).touch()
+        # A full disk refuses the mark. Then the next start finds the damage anew.
+        with contextlib.suppress(OSError):
+            (self.path / _DAMAGED_MARK).touch()
         return CacheCorruptError(
             f"cache folder {self.path}: {why}; start again: it is rebuilt from the metadata table"
         )
@@ -290,6 +327,16 @@ def _disk_error(path: Path, error: Exception) -> CacheDiskError | None:
         f"cache folder {path} (state.path) cannot be written: {text}. Free space there; nothing is lost, and "
         "the assigner goes on when it is started again"
     )
+
+
+def _freed(folder: Path) -> Path:
+    """This folder's name, or one with a number where something in the folder cannot be deleted."""
+    for number in count():
+        freed = folder.with_name(f"{folder.name}-{number}") if number else folder
+        shutil.rmtree(freed, ignore_errors=True)
+        if not freed.exists():
+            return freed
+    raise AssertionError("numbers do not end")
 
 
 def _add(batch: WriteBatch, put: Put) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Final
 
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.copies import Copies
 from tidemark.index_assigner.index.disk_room import DiskRoom
 from tidemark.index_assigner.index.key_ranges import RangeTable
 from tidemark.index_assigner.runs.files import RunFolder, is_change
+
+_MORE: Final = 16
+"""Where key ranges leave, one part in so many of all copies leaves beside what has to."""
 
 
 class RunRoom:
@@ -63,13 +67,15 @@ class RunRoom:
         return True
 
     def evict(self, limit: int) -> bool:
-        """Deletes a copy of a shard that is not open, else the key ranges that are used least. False: nothing
-        is left. Change runs go with their shards alone.
+        """Deletes a copy of a shard that is not open, else the key ranges that are used least, and some more,
+        so that the next promotion need not do the same again. False: nothing is left. Change runs go with
+        their shards alone.
         """
         if self._evict_closed():
             return True
         table = self._copies.table()
-        return self.evict_ranges(table, table.held, max(self._disk.over(limit), 1))
+        more = self._copies.held_bytes() // _MORE
+        return self.evict_ranges(table, table.held, max(self._disk.over(limit), 1) + more)
 
     def evict_ranges(self, table: RangeTable, among: BoolArray, size: float) -> bool:
         """Gives at least so many bytes back, the least used ranges first; False: there are none."""

@@ -71,6 +71,8 @@ class RunTier:
         self.disk = DiskRoom(rocks, self._folder, limits, self._loading_bytes)
         self._room = RunRoom(self._folder, self._copies, self.disk)
         self._plan_in, self._is_waited_for = 0, False
+        self._was_refused = False
+        rocks.when_full = self._make_room_at_last
         self.loaded = 0
 
     # ------------------------------------------------------------------ shards
@@ -342,15 +344,35 @@ class RunTier:
     def _loading_bytes(self) -> int:
         return self._loading[1].size if self._loading is not None else 0
 
-    def evict(self, limit: int) -> bool:
-        """Deletes what is needed least: damaged files, else runs of shards that are not open, else the key
-        ranges that are used least. False: nothing is left. Change runs go with their shards alone.
+    def make_room(self, limit: int) -> bool:
+        """Deletes what is needed least until RocksDB and run files are within the limit: damaged files, then
+        runs of shards that are not open, then the key ranges that are used least. False: nothing is left.
+        Change runs go with their shards alone.
         """
+        while self.disk.over(limit) > 0:
+            if not self.evict(limit):
+                return False
+        return True
+
+    def evict(self, limit: int) -> bool:
+        """Deletes the next of them. False: nothing is left."""
         if self._room.remove_damaged():
             return True
         self._due.clear()
-        self.end_load()
+        # A take-over goes on: it had its room before it began, and makes RocksDB smaller.
+        if self._loading is not None and isinstance(self._loading[1], RunLoad):
+            self.end_load([self._loading[0].number])
         return self._room.evict(limit)
+
+    def _make_room_at_last(self) -> None:
+        """Makes room where the disk has refused a write. RocksDB takes none then until it is opened anew, so
+        once more than the limit asks for leaves, an eighth: `df` may not show what the disk has.
+        """
+        limit = self.disk.limit()
+        if not self._was_refused:
+            limit = min(limit, self.disk.used - self.disk.used // 8)
+        self._was_refused = True
+        self.make_room(limit)
 
     def stats(self) -> dict[str, float]:
         """Counters and sizes: name -> value. ``run_damaged_shard_<n>``: a file of shard n was set aside."""

@@ -142,9 +142,8 @@ class ShardStore:
         if shard.record() != record or changes:
             # All notes come before the first change: they say where keys were without it.
             kept = KeptChanges(changes.parts if changes else tuple, self._changes_kept)
-            self._write(
-                [shard], chain(self._foreign.notes(fresh, number, kept), self._changed(shard, kept()))
-            )
+            notes = self._foreign.notes(fresh, number, kept)
+            self._write([shard], self._with_room(chain(notes, self._changed(shard, kept()))))
         self._runs.changes.wrote(shard, [], 0)
         return shard
 
@@ -218,6 +217,14 @@ class ShardStore:
         made = (put for shard in shards for put in record_puts(shard))
         self._rocks.write_in_parts(puts, made, records, former)
 
+    def _with_room(self, puts: Iterable[Put]) -> Iterator[Put]:
+        """These puts, for which run files leave the disk: an opening may write all of an index's changes, and
+        the promotions that keep to the limit come after it.
+        """
+        for put in puts:
+            yield put
+            self._runs.make_room(self._runs.disk.limit())
+
     def _packed(self, shard: OpenShard, parts: Iterator[tuple[list[bytes], EntryArray]]) -> Iterator[Put]:
         for keys, rows in parts:
             rows["generation"] = shard.generation
@@ -278,7 +285,7 @@ class ShardStore:
         )
         changes = self.shared_reads.log_parts(fresh, self._changes_kept)
         notes = self._foreign.notes(fresh, number, changes)
-        self._write([shard], chain(notes, self._filled(shard, changes())))
+        self._write([shard], self._with_room(chain(notes, self._filled(shard, changes()))))
         self.shared_reads.keep(fresh, changes)
         return shard
 

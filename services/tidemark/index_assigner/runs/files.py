@@ -16,6 +16,7 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ PART_SUFFIX: Final = ".part"
 ASIDE_SUFFIX: Final = ".damaged"
 _SHARD_DIGITS: Final = 5
 _CHANGE_MARK: Final = "+"
+_NAME: Final = re.compile(rf"\d{{{_SHARD_DIGITS}}}-.+")
 _NOTHING_LEFT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SECTOR: Final = 512  # the unit of `st_blocks`
 
@@ -54,6 +56,22 @@ def shard_of(name: str) -> ShardId:
     return ShardId(int(name[:_SHARD_DIGITS]))
 
 
+def remove_copies(folder: Path, count: int) -> int:
+    """Deletes so many of the files that may vanish, or all of them; returns how many it were. Unfinished and
+    damaged ones go first, then copies of base files, the largest first; change runs stay.
+    """
+    files = [file for file in folder.glob("*") if _NAME.match(file.name) and _may_vanish(file)]
+    chosen = sorted(files, key=lambda file: (file.suffix == RUN_SUFFIX, -_taken(file)))[:count]
+    for file in chosen:
+        file.unlink(missing_ok=True)
+    return len(chosen)
+
+
+def _may_vanish(file: Path) -> bool:
+    is_copy = file.suffix == RUN_SUFFIX and not is_change(file.name)
+    return is_copy or file.suffix in (PART_SUFFIX, ASIDE_SUFFIX)
+
+
 class RunFolder:
     """The folder of the run files of one assigner. Whoever uses it holds the lock of `state.path`.
 
@@ -70,10 +88,14 @@ class RunFolder:
         self._published: dict[str, int] = {}
         self._published_bytes = 0
         self._of_shard: defaultdict[str, set[str]] = defaultdict(set)
-        for file in path.glob(f"*{RUN_SUFFIX}"):
-            self._measure(file.name.removesuffix(RUN_SUFFIX))
-        aside = {file.name.removesuffix(ASIDE_SUFFIX): _taken(file) for file in path.glob(f"*{ASIDE_SUFFIX}")}
-        self._aside = {name: taken or 0 for name, taken in aside.items()}
+        for name in self._there(RUN_SUFFIX):
+            self._measure(name)
+        self._aside = {name: _taken(path / f"{name}{ASIDE_SUFFIX}") or 0 for name in self._there(ASIDE_SUFFIX)}
+
+    def _there(self, suffix: str) -> list[str]:
+        """Files of another name are somebody else's."""
+        names = (file.name.removesuffix(suffix) for file in self.path.glob(f"*{suffix}"))
+        return sorted(filter(_NAME.fullmatch, names))
 
     def _measure(self, name: str) -> None:
         """Takes note of what a published file takes on the disk now, or that it is gone."""

@@ -200,6 +200,7 @@ def test_a_full_disk_takes_the_unit_first_that_was_used_least_lately(
     monkeypatch.setattr(
         index._store, "drop", lambda number: dropped.append(index._units.unit(number).partition_path)
     )
+    monkeypatch.setattr(index._runs, "make_room", lambda _: False)
     monkeypatch.setattr(index._promotion, "_fits", lambda _: len(dropped) == 2 * LANES)
     index._keep_to_disk_limit()
     assert dropped == ["us/ca"] * LANES + ["eu"] * LANES

@@ -15,6 +15,7 @@ from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import change_tier, key_ranges, run_tier
 from tidemark.index_assigner.index.copies import copy_bytes
 from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.runs.loading import ChangeLoad
 
 KEYS = sorted(BIG)
 UPDATES = {key: Change(BIG[key][0], 5_000 + at, updated=True) for at, key in enumerate(KEYS[:200:10])}
@@ -119,6 +120,24 @@ def test_nothing_leaves_for_a_take_over_that_has_no_room_even_then(assigners, mo
         look(one, table)
     stats = one.index.stats()
     assert (stats["take_overs"], stats["run_entries_evicted"], stats["runs_evicted"]) == (0, 0, 0)
+
+
+def test_a_take_over_goes_on_where_ranges_have_to_leave_meanwhile(assigners, monkeypatch) -> None:
+    """And some more leave than have to, so that the next promotion need not do the same."""
+    one, table, disk = changed(assigners, monkeypatch)
+    disk.size, runs = 1 << 40, one.index._runs
+    while runs._loading is None or not isinstance(runs._loading[1], ChangeLoad):
+        look(one, table)
+    load, held = runs._loading[1], runs._copies.held_bytes()
+    disk.size = disk.taken
+    limit = runs.disk.limit()
+    assert runs.make_room(limit)
+    assert one.index.stats()["run_entries_evicted"] > 0
+    assert runs.disk.over(limit) <= -held // 16
+    assert runs._loading[1] is load
+    while not one.index.stats()["take_overs"]:
+        look(one, table)
+    look(one, table)
 
 
 @pytest.mark.parametrize("whose", ["grown", "others"])
