@@ -81,13 +81,15 @@ class Units:
         if known is not None:
             self._of.move_to_end(known)
             return known
-        if len(self._of) < self._numbers_max:
-            number = ShardId(len(self._of))
-        else:
+        number = ShardId(len(self._of))
+        is_new = number < self._numbers_max
+        if not is_new:
             number = self.least_used(open_ones)
             self._forget(number)
-            del self._numbers[self._of.pop(number)]
         self._rocks.write([([UNIT_PREFIX + shard_bytes(number)], [msgspec.msgpack.encode(unit)])])
+        # Only now: where the write fails, the number stays that of its former unit, which has nothing there.
+        if not is_new:
+            del self._numbers[self._of.pop(number)]
         self._of[number], self._numbers[unit] = unit, number
         return number
 
