@@ -198,7 +198,8 @@ class AssignerMetrics(AssignerObserver):
             hits.add_metric([tier], stats.get(f"keys_{tier}", 0.0))
         held = make.gauge_family(
             "tier_bytes",
-            "What a tier holds; rocksdb and run on disk, run_mapped in mapped pages, the others in memory",
+            "What a tier holds; rocksdb and run on disk, change_run the part of run that cannot leave alone, "
+            "run_mapped in mapped pages, the others in memory",
             ["tier"],
         )
         limit = make.gauge_family("tier_limit_bytes", "What a tier may hold", ["tier"])
@@ -214,6 +215,8 @@ class AssignerMetrics(AssignerObserver):
             held.add_metric([tier], stats.get(stat, 0.0))
             # The disk may have less than `state.disk`.
             limit.add_metric([tier], stats.get(f"{stat}_max", bound))
+        # A part of `run`, which shares the limit of `rocksdb`: both are changed entries.
+        held.add_metric(["change_run"], stats.get("change_run_bytes", 0.0))
         entries = make.gauge_family(
             "tier_entries", "Entries of a tier; of rocksdb its own estimate", ["tier"]
         )
