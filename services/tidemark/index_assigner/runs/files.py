@@ -90,7 +90,8 @@ class RunFolder:
         self._of_shard: defaultdict[str, set[str]] = defaultdict(set)
         for name in self._there(RUN_SUFFIX):
             self._measure(name)
-        self._aside = {name: _taken(path / f"{name}{ASIDE_SUFFIX}") or 0 for name in self._there(ASIDE_SUFFIX)}
+        aside = self._there(ASIDE_SUFFIX)
+        self._aside = {name: _taken(path / f"{name}{ASIDE_SUFFIX}") or 0 for name in aside}
 
     def _there(self, suffix: str) -> list[str]:
         """Files of another name are somebody else's."""
