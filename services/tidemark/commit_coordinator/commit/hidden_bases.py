@@ -11,6 +11,8 @@ back from the archive, under the lock: some at a time, so that other writers wai
 Assigners may have looked keys up meanwhile: a rewind follows, and caches read the index anew. A document in
 the table says that the rewind is owed until it was made, for a successor.
 
+The timeline begins at `0000…N` also while that is pending, be its builder alive or dead.
+
 If another engine compacted a file group behind the build, without its base file, entries are lost. With a
 record index that lacks some the table is not served until it is rebuilt. A secondary index is taken out, and
 so are column stats: queries would lose rows by them. `status` says so, and how they are made again. Example:
@@ -38,6 +40,7 @@ from tidemark.hudi_format.metadata_table.archived_bases import (
 )
 from tidemark.hudi_format.metadata_table.own_stats import disown_stats
 from tidemark.hudi_format.metadata_table.restored_index import newest_build
+from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.storage.documents import ROOT
@@ -63,7 +66,7 @@ class HiddenBases:
 
     def is_due(self, metadata: Timeline) -> bool:
         """Whether `check` has something to do."""
-        return bool(self._reason) or newest_build(metadata) != self._looked_behind
+        return bool(self._reason) or _build(metadata) != self._looked_behind
 
     def check(self, by: Term, metadata: Timeline, generation: int) -> None:
         """As `put_back`; raises AttemptLostError (rewind) until the rewind was made."""
@@ -83,7 +86,7 @@ class HiddenBases:
         Raises HiddenBaseFilesError while some are still hidden, UnsupportedTableError where entries are lost,
         FencedOutError, LockLostError, OSError.
         """
-        build = newest_build(metadata)
+        build = _build(metadata)
         if build != self._looked_behind:
             self._look(by, build, generation)
         if self._reason and generation > self._owed_at:
@@ -95,7 +98,8 @@ class HiddenBases:
         is_owed = by.storage.exists(REWIND_OWED)
         if self._waiting is None or self._waiting[0] != build:
             found = hidden_bases(by.storage, also_half=is_owed) if build else []
-            self._leave_damaged(by, build, compacted_without(by.storage, build, found) if found else {})
+            if found and not _is_pending(build):
+                self._leave_damaged(by, build, compacted_without(by.storage, build, found))
             self._waiting = (build, found)
         hidden = self._waiting[1]
         if hidden or is_owed:
@@ -133,11 +137,25 @@ class HiddenBases:
             raise _entries_lost(build, lost[RECORD_INDEX])
 
 
+def _build(metadata: Timeline) -> str:
+    """What the timeline begins at: the instant of a build that is pending, else when the newest one
+    completed, "" for none.
+    """
+    pending = (instant.requested for instant in metadata.pending() if is_bootstrap_instant(instant.requested))
+    return max(pending, default="") or newest_build(metadata)
+
+
+def _is_pending(build: str) -> bool:
+    return is_bootstrap_instant(build)
+
+
 def _reason(build: str) -> str:
-    when = f"completed at {build}" if build else "archived since"
+    did = f"built an index of the metadata table ({f'completed at {build}' if build else 'archived since'})"
+    if _is_pending(build):
+        did = f"builds an index of the metadata table ({build} is pending)"
     return (
-        f"another engine built an index of the metadata table ({when}), which hid base files "
-        "of archived compactions: keys may have been looked up without them"
+        f"another engine {did}, which hid base files of archived compactions: keys may have been looked up "
+        "without them"
     )
 
 

@@ -26,12 +26,15 @@ from tidemark.commit_coordinator.commit import hidden_bases as looked
 from tidemark.commit_coordinator.commit.hidden_bases import REWIND_OWED, HiddenBases
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.commit.instants import delete_pending
 from tidemark.hudi_format.errors import HiddenBaseFilesError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.archived_bases import hidden_bases
+from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit
 from tidemark.hudi_format.metadata_table.index_life import index_life
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.publication.tickets import Lease, Ticket
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.instant import requested_in
 
 
@@ -47,6 +50,24 @@ def hidden(archived_bases: Story, tmp_path: Path) -> Story:
     build_of_another_index(story, completion=story.writer._instants.next())
     assert bases_that_count(story) == 0, "the build hides them: else nothing is tested"
     return story
+
+
+def test_a_build_that_is_pending_hides_them_as_well(archived_bases: Story, tmp_path: Path) -> None:
+    """The timeline begins at its instant, whose builder may be dead. They are put back before anything is
+    planned, and no second time when it has ended.
+    """
+    story = archived_bases.copy(tmp_path / "t")
+    begin_delta_commit(Unfenced(story.storage), BUILT)
+    assert bases_that_count(story) == 0, "it hides them: else nothing is tested"
+    bases = HiddenBases()
+    with pytest.raises(AttemptLostError, match=f"builds an index.*{BUILT} is pending"):
+        check_hidden(story, bases, 7)
+    assert bases_that_count(story) == 2
+    check_hidden(story, bases, 8)
+    delete_pending(story.storage, BUILT, Action.DELTA_COMMIT, METADATA_TABLE_ROOT)
+    check_hidden(story, bases, 8)
+    assert_instants_are_whole(story.storage)
+    story.check()
 
 
 def assert_whole(story: Story) -> None:
