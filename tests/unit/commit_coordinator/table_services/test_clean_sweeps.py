@@ -109,10 +109,14 @@ def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story
     if not has_files:
         assert served.act(kind)
     pending = story.writer.prepare(story.changed((1,))).instant.requested
-    story.storage.create(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE", b"")
+    marker = f"{marker_folder(gone)}/eu/f-0_0-0-0_{gone}.parquet.marker.CREATE"
+    story.storage.create(marker, b"")
     story.storage.touch(heartbeat_path(gone))
     on_metadata, living = (
-        [f"{METADATA_TABLE_ROOT}/.temp/{instant}/m", f"{METADATA_TABLE_ROOT}/.heartbeat/{instant}"]
+        [
+            f"{METADATA_TABLE_ROOT}/.temp/{instant}/files/f-0_0-0-0_{instant}.hfile.marker.CREATE",
+            f"{METADATA_TABLE_ROOT}/.heartbeat/{instant}",
+        ]
         for instant in (gone, pending)
     )
     for path in (*on_metadata, *living):
@@ -125,7 +129,7 @@ def test_side_files_of_dead_writers_go_also_where_no_data_file_does(story: Story
     assert served.act(kind) is has_files
     kept = [heartbeat_path(pending), heartbeat_path(young)]
     assert [info.path for info in story.storage.list(".hoodie/.heartbeat")] == kept
-    assert not story.storage.exists(f"{marker_folder(gone)}/eu/f.parquet.marker.CREATE")
+    assert not story.storage.exists(marker)
     assert gone not in story.storage.names(".hoodie/.temp")
     assert not any(map(story.storage.exists, on_metadata))
     assert all(map(story.storage.exists, living)), "it is pending in the table, and may be tried again"
