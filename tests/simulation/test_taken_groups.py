@@ -24,6 +24,7 @@ from tests.simulation.scripted_epochs import (
 )
 from tidemark.commit_coordinator.commit.index_at_rest import Rest
 from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.table_config import TableType
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
@@ -55,6 +56,50 @@ def step_until(path: CommitPath, generation: int) -> None:
     state = path.state()
     assert (state.generation, state.tagged) == (generation, [])
     path.tagger.claim_anew(state)
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize("action", ["clustering", "compaction", "logcompaction"])
+def test_a_plan_without_content_is_waited_for_as_long_as_its_writer_may_live(
+    tmp_path: Path, table_type: TableType, action: str
+) -> None:
+    """Hudi makes the file in place; who dies between its name and its content stopped the stream for good."""
+    path, _ = planned_second(tmp_path, table_type)
+    assert path.write_open_attempt()
+    instant = InstantGenerator(path.clock).next()
+    path.storage.create(f".hoodie/timeline/{instant}.{action}.requested", b"")
+    for _ in range(6):
+        path.step()
+        path.clock.advance(10.0)
+    assert path.coordinator is not None
+    assert (path.coordinator.seen.halted, path.state().committed.epoch) == (None, 1)
+    assert f"{instant}.{action}.requested has no content" in str(path.coordinator.seen.trouble)
+    path.crash()
+    path.clock.advance(70.0)
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    check_end(path)
+
+
+def test_a_clustering_that_gets_its_content_while_it_is_waited_for_counts(tmp_path: Path) -> None:
+    """Read once as empty, it is read again: the update would be lost."""
+    path, other = planned_second(tmp_path, TableType.MERGE_ON_READ)
+    assert path.write_open_attempt()
+    instant = other.plan_clustering(A).inflight.requested
+    plan = f".hoodie/timeline/{instant}.clustering.requested"
+    content = path.storage.read(plan)
+    path.storage.replace(plan, b"")
+    path.step()
+    assert "has no content" in str(path.coordinator and path.coordinator.seen.trouble)
+    path.storage.replace(plan, content)
+    path.clock.advance(3.0)
+    for _ in range(2 * ATTEMPTS_MAX):
+        path.step()
+        path.clock.advance(3.0)
+    assert path.state().committed.epoch == 1
+    assert path.coordinator is not None
+    assert path.coordinator.seen.awaited is not None
+    assert path.coordinator.seen.awaited.instant == instant
 
 
 @BOTH_TYPES

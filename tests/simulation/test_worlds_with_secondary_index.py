@@ -13,20 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.secondary import NAME
 from tests.simulation.world.generate import generate
 from tests.simulation.world.script import Script, parse
 from tests.simulation.world.serviced import with_services
 from tests.simulation.world.with_secondary import has_secondary
-from tests.simulation.world.world import World, run_script
+from tests.simulation.world.world import World, run_script, run_world
+from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.index_definitions import remove_index_definitions
 from tidemark.hudi_format.metadata_table.index_creation import unlist_indexes
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryChanges
+from tidemark.hudi_format.table_config import update_properties
 from tidemark.stream_writer import secondary_task
 
 OVER_OBJECTS = 2
 WITH_SERVICES = 2
-STEPS = 8
+STEPS = 9
+WRITES = 5
+"""The step that begins the deltacommit of the metadata table."""
 KILLED_AT = ("1 hoodie.properties", "1 index_defs", "1 beat", "2 lock", "5 storage.list", "3 storage.read")
 BUILD = ("foreign", "build")
 # The first commit.
@@ -150,13 +155,51 @@ def test_an_index_that_another_engine_builds_has_all_rows(setup: str) -> None:
 
 @pytest.mark.parametrize("steps", range(1, STEPS))
 def test_what_a_builder_left_that_died_is_taken_out(steps: int) -> None:
-    """It is whole when the table names it no more as being built: then it stays."""
-    outcome = run_script(built(steps, "die"))
+    """It is whole when the table names it no more as being built: then it stays. What it left pending on the
+    timelines goes with the index.
+    """
+    world = World(built(steps, "die"))
+    outcome = run_world(world)
     assert outcome.violations == (), "\n".join(outcome.log[-20:])
     is_whole = steps == STEPS - 1
+    building = world.foreign.building
+    assert building.died_writing == building.rolled_back == (steps == WRITES), "its next write ends that"
+    assert bool(pending_builds(world)) is is_whole
     assert bool(outcome.reached.get("waits until an index is taken out")) is not is_whole
     assert bool(outcome.reached.get("entry of a secondary index")) is is_whole
     assert outcome.epochs > 1
+
+
+@pytest.mark.parametrize("steps", [WRITES, STEPS - 1])
+def test_services_end_what_a_dead_builder_left_of_an_index_that_nobody_misses(steps: int) -> None:
+    """Of one that is whole its indexing instant. Of the other somebody dropped the definition: no epoch waits
+    for it.
+    """
+    text = built(steps, "die", "type=mor services=yes").text()
+    text = text.replace("foreign build begin", "round\n" * 6 + "foreign build begin")
+    world = World(parse(text + "\nwait 3605000\n" + "round\n" * 12))
+    die = world.foreign.building.act
+
+    def die_and_drop(look: Look, what: str) -> None:
+        die(look, what)
+        if what == "die" and steps == WRITES:
+            remove_index_definitions(world.storage, [NAME])
+            update_properties(world.storage, {}, [keys.METADATA_PARTITIONS_INFLIGHT])
+
+    world.foreign._build = die_and_drop
+    outcome = run_world(world)
+    assert outcome.violations == (), "\n".join(outcome.log[-20:])
+    assert "waits until an index is taken out" not in outcome.reached
+    assert world.foreign.done["build"] == steps + 1
+    assert pending_builds(world) == []
+
+
+def pending_builds(world: World) -> list[str]:
+    """Names of instants of builds that are pending, on either timeline."""
+    names = [path.rpartition("/")[2] for path in world.storage.paths() if "/timeline/" in path]
+    of_builds = [name for name in names if ".indexing" in name or name.startswith("0" * 14)]
+    done = {name.partition("_")[0] for name in of_builds if "_" in name}
+    return [name for name in of_builds if name.partition(".")[0].partition("_")[0] not in done]
 
 
 def test_what_a_dead_indexer_left_of_another_kind_is_taken_out_too() -> None:

@@ -9,6 +9,10 @@ used, and both are in the contents of timeline files:
   slice. A pending clustering will replace its groups by what they held when it was planned: whatever is
   committed to them until it completes is lost then.
 
+An engine that makes a plan's file in place may be found between its name and its content, or may have died
+there. A view takes such a file for a plan that comes a moment later, and names it (`unwritten`): who decides
+by plans waits for its writer, as long as that may live.
+
 So `TableView` reads these contents together with the timeline, and is the only way to the data table's
 slices. It costs one listing of the timeline, and one small file for each active replacecommit and each
 pending plan. Given an earlier view (`known`), it reads only files that are new since.
@@ -41,7 +45,8 @@ class TableView:
     """The data table at one moment; immutable. All four maps have file groups as keys.
 
     `replaced`: completion time of the replacecommit that replaced the group. `compacting`, `log_compacting`,
-    `clustering`: requested time of the pending plan that names the group.
+    `clustering`: requested time of the pending plan that names the group. `unwritten`: the paths of pending
+    plans that have no content.
     """
 
     timeline: Timeline
@@ -49,6 +54,7 @@ class TableView:
     compacting: Mapping[FileGroupId, str]
     log_compacting: Mapping[FileGroupId, str]
     clustering: Mapping[FileGroupId, str]
+    unwritten: tuple[str, ...] = ()
     _contents: Mapping[str, Groups] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -72,7 +78,8 @@ class TableView:
         """The view that belongs to this listing of the data timeline.
 
         Raises FileMissingError when an instant has vanished since the listing (a plan was rolled back, a
-        replacecommit archived) or its content is not written yet: list again. Otherwise raises as `load`.
+        replacecommit archived) or the content of a completed one is not written yet: list again. Otherwise
+        raises as `load`.
         """
         read = _Contents(storage, known._contents if known is not None else {})
         replaced = {
@@ -91,6 +98,7 @@ class TableView:
             log_compacting=planned[Action.LOG_COMPACTION],
             # Before table version 8 a pending clustering was called a replacecommit.
             clustering={**planned[Action.REPLACE_COMMIT], **planned[Action.CLUSTERING]},
+            unwritten=tuple(read.unwritten),
             _contents=read.used,
         )
 
@@ -121,28 +129,38 @@ class TableView:
 
 
 class _Contents:
-    """Reads which groups timeline files name, and caches them by path: a file's content never changes."""
+    """Reads which groups timeline files name, and caches them by path: a file's content never changes, once
+    it has one.
+    """
 
     def __init__(self, storage: Storage, known: Mapping[str, Groups]) -> None:
         self._storage = storage
         self._known = known
         self.used: dict[str, Groups] = {}
+        self.unwritten: list[str] = []
 
     def of(self, instant: Instant, decode: Callable[[Action, bytes, str], Groups]) -> Groups:
         path = instant_path(instant)
         if path not in self.used:
             groups = self._known.get(path)
-            self.used[path] = self._read(instant, path, decode) if groups is None else groups
+            groups = self._read(instant, path, decode) if groups is None else groups
+            if groups is None:
+                self.unwritten.append(path)
+                return ()
+            self.used[path] = groups
         return self.used[path]
 
-    def _read(self, instant: Instant, path: str, decode: Callable[[Action, bytes, str], Groups]) -> Groups:
+    def _read(
+        self, instant: Instant, path: str, decode: Callable[[Action, bytes, str], Groups]
+    ) -> Groups | None:
+        """None for a plan without content."""
         data = self._storage.read(path)
         if data:
             return decode(instant.action, data, path)
-        if instant.action is Action.REPLACE_COMMIT and not instant.is_completed:
-            # A pending insert overwrite or delete partition has no plan.
-            return ()
-        raise FileMissingError(f"{path} has no content: its writer has not finished it")
+        if instant.is_completed:
+            raise FileMissingError(f"{path} has no content: its writer has not finished it")
+        # A pending insert overwrite or delete partition has no plan.
+        return () if instant.action is Action.REPLACE_COMMIT else None
 
 
 def _replaced_groups(_: Action, data: bytes, path: str) -> Groups:

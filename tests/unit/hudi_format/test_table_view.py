@@ -128,9 +128,27 @@ def test_an_insert_overwrite_that_has_no_plan_yet_takes_nothing() -> None:
     assert TableView.load(storage).clustering == {}
 
 
-def test_a_plan_that_its_writer_has_not_finished_is_waited_for() -> None:
+@pytest.mark.parametrize("action", [Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING])
+def test_a_plan_without_content_comes_later_or_never(action: Action) -> None:
+    """It is named, for those who decide by plans, and read again by the next view."""
     storage = InMemoryStorage()
-    plan(storage, 3, Action.CLUSTERING, b"")
+    plan(storage, 3, action, b"")
+    before = TableView.load(storage)
+    path = f".hoodie/timeline/{t(3)}.{action.value}.requested"
+    assert before.unwritten == (path,)
+    assert before.under_plans() == frozenset()
+    written = clustering_plan("a") if action is Action.CLUSTERING else compaction_of("a")
+    storage.replace(path, written)
+    after = TableView.load(storage, before)
+    assert after.unwritten == ()
+    assert after.under_plans() == {("p", "a")}
+
+
+def test_a_completed_replacecommit_without_content_is_waited_for() -> None:
+    """Nobody knows which file groups it replaced."""
+    storage = InMemoryStorage()
+    plan(storage, 3, Action.REPLACE_COMMIT, b"")
+    storage.create(f".hoodie/timeline/{t(3)}_{t(4)}.replacecommit", b"")
     with pytest.raises(TimelineConflictError, match="try again"):
         TableView.load(storage)
 

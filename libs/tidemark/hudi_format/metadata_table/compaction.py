@@ -7,6 +7,7 @@ for readers. A planner has to know: a file group with a pending plan must not ge
 
 from __future__ import annotations
 
+from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.file_group.slices import FileGroupId
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -17,14 +18,17 @@ from tidemark.hudi_format.timeline.service_records import decode_compaction_plan
 def pending_compactions(storage: Storage, timeline: Timeline) -> dict[FileGroupId, str]:
     """File group (partition, file id) -> requested instant of the compaction that is scheduled for it.
 
-    `timeline` is the metadata table's. Raises CorruptFileError, and FileMissingError when a plan is gone: the
-    compaction was rolled back, load the timeline again.
+    `timeline` is the metadata table's. Raises CorruptFileError, and FileMissingError when a plan is gone (the
+    compaction was rolled back) or not written yet: load the timeline again.
     """
     pending: dict[FileGroupId, str] = {}
     for instant in timeline.pending(Action.COMPACTION):
         plan_file = Instant(instant.requested, Action.COMPACTION, State.REQUESTED).file_name
         path = join_path(METADATA_TABLE_ROOT, "timeline", plan_file)
-        for operation in decode_compaction_plan(storage.read(path), path).operations:
+        data = storage.read(path)
+        if not data:
+            raise FileMissingError(f"{path} has no content: its writer has not finished it")
+        for operation in decode_compaction_plan(data, path).operations:
             pending[(operation.partition_path, operation.file_id)] = instant.requested
     return pending
 

@@ -22,8 +22,9 @@ from typing import Final, TypeAlias
 
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
+from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.table_services.operations import CleanPlan
-from tidemark.hudi_format.timeline import Action, Timeline
+from tidemark.hudi_format.timeline import Action, Instant, Timeline
 
 FILES_MAX: Final = 2_000
 """How many files one clean deletes at most."""
@@ -82,21 +83,33 @@ def superseded_groups(names: Iterable[str]) -> frozenset[str]:
 
 
 def horizon(
-    now: str, retained_since: str, as_of: str | None, timelines: Sequence[Timeline], own: Collection[str]
+    now: str,
+    retained_since: str,
+    as_of: str | None,
+    timelines: Sequence[Timeline],
+    own: Collection[str],
+    builds: Collection[str] = (),
 ) -> str:
     """H: readers that listed since ``retained_since`` (an instant time) keep their files, and so do the
     writers of the open epoch, who read ``as_of`` (a completion time), and other engines' pending writes.
 
     ``now`` bounds it: a time that another engine's clock made larger than ours says nothing about readers.
-    ``own``: requested times of our own pending instants, which read ``as_of``.
+    ``own``: requested times of our own pending instants, which read ``as_of``. ``builds``: of the indexing
+    instants whose builder may live, who reads the table as it was then. The metadata table's `0000…N`, in
+    which it writes, is no time: a dead one would end all cleans.
     """
     foreign = [
         instant.requested
         for timeline in timelines
         for instant in timeline.pending()
-        if instant.action.is_write and instant.requested not in own
+        if holds_cleans(instant) and instant.requested not in own
     ]
-    return min([now, retained_since, *([as_of] if as_of is not None else []), *foreign])
+    return min([now, retained_since, *([as_of] if as_of is not None else []), *foreign, *builds])
+
+
+def holds_cleans(pending: Instant) -> bool:
+    """Whether files that the instant's writer may read stay: it is a write, whose time is one."""
+    return pending.action.is_write and not is_bootstrap_instant(pending.requested)
 
 
 def plan_data_clean(

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.commit.table_state import Timelines
+from tidemark.commit_coordinator.commit.unwritten_plans import settled_view
 from tidemark.commit_coordinator.domain.next_action import AwaitedPlan
 from tidemark.commit_coordinator.errors import AttemptLostError
-from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Timeline
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 
@@ -29,9 +29,9 @@ from tidemark.hudi_format.timeline.avro_records import WriteStat
 def refuse_taken_groups(context: Context, timelines: Timelines, report: Report) -> None:
     """Raises AttemptLostError when a file of the attempt is in such a group.
 
-    Raises FileMissingError when the timeline changed meanwhile (try again).
+    Raises FileMissingError when the timeline changed meanwhile, or a plan is being written (try again).
     """
-    context.view = view = TableView.of(context.storage, timelines.data, context.view)
+    view = settled_view(context, timelines)
     stats = {(stat.partition_path, stat.file_id): stat for stat in report.data}
     for partition_path, file_id in sorted(stats.keys() & view.replaced.keys()):
         raise AttemptLostError(

@@ -9,11 +9,11 @@ one of any kind is named as being built,
 2. no epoch is planned, and `status` says why,
 3. under the lock the index is taken out once nobody can be building any more: two minutes after it was seen
    first, but while an indexing instant is pending not before its files are as old as `limits.index_build` (an
-   hour). Such an instant has no heartbeat, and one whose build failed stays pending for ever. Hudi's indexer
-   may plan it long before it builds, so the inflight file counts as well. The table's properties lose its
-   name first: with a name and no definition the table would be refused, if we died in between. Then the
-   definition goes. Readers and writers leave an index without definition alone; of column stats it stays, as
-   their switch is the property alone, and a write that is in flight may go on to use it.
+   hour). Such an instant has no heartbeat. What the dead builder left pending on the timelines goes as well
+   (`builds_of_others`). The table's properties lose its name first: with a name and no definition the table
+   would be refused, if we died in between. Then the definition goes. Readers and writers leave an index
+   without definition alone; of column stats it stays, as their switch is the property alone, and a write that
+   is in flight may go on to use it.
    The list of files and the record index are never taken out: without them the table is not served. Who left
    one of these half made has to be seen by people: `status` and the alert go on to name it.
 
@@ -42,6 +42,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from tidemark.commit_coordinator.commit.builds_of_others import end_dead_builds, living_builds
 from tidemark.commit_coordinator.commit.context import Context, UnfinishedIndex
 from tidemark.commit_coordinator.commit.served_table import check_served
 from tidemark.commit_coordinator.commit.table_state import Timelines
@@ -115,24 +116,17 @@ def _take_out_dead(context: Context, timelines: Timelines, index: str) -> bool:
     if seen is None or seen.name != index:
         seen = context.unfinished = UnfinishedIndex(index, now_s)
     names, waited_s = set(index.split(",")) - NEEDED, now_s - seen.since_s
-    if not names or waited_s < NOBODY_BUILDS_S or _may_be_building(context, timelines):
+    if not names or waited_s < NOBODY_BUILDS_S or living_builds(context, timelines):
         return False
     context.lock.check()
     columns = take_out_indexes(context.publishing, names)
+    end_dead_builds(context, timelines)
     context.unfinished = None
     for name in sorted(names):
         reason = _what_to_do(round(waited_s), name, columns.get(name))
         context.note_taken_out(name, reason)
         _log.warning("%s: %s", name, reason)
     return True
-
-
-def _may_be_building(context: Context, timelines: Timelines) -> bool:
-    """Whether another engine began to build an index, and has not had the time for it yet."""
-    files = _pending_files((found, DATA_ROOT) for found in timelines.data.pending(Action.INDEXING))
-    since_ms = context.file_time_ms() - context.index_build_ms if files else 0
-    begun_ms = map(context.publishing.written_ms, files)
-    return any(begun is not None and begun > since_ms for begun in begun_ms)
 
 
 def _what_to_do(seconds: int, name: str, column: str | None) -> str:

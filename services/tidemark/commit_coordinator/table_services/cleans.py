@@ -16,8 +16,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.commit.builds_of_others import living_builds
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
+from tidemark.commit_coordinator.commit.unwritten_plans import settled_view
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.clean_looks import Looked, looked_again, looked_at
 from tidemark.commit_coordinator.table_services.handler import (
@@ -42,7 +44,6 @@ from tidemark.commit_coordinator.table_services.listings import (
     open_plans,
     own_pending,
     savepoints,
-    view_of,
 )
 from tidemark.commit_coordinator.table_services.rules import half_done_by_other
 from tidemark.commit_coordinator.table_services.side_files import (
@@ -217,6 +218,7 @@ class _Clean:
                 as_of,
                 [timelines.data, timelines.metadata],
                 own_pending(context),
+                living_builds(context, timelines),
             ),
             plans=plans,
             savepoints=savepoints(context.storage, timelines.data),
@@ -305,14 +307,14 @@ class CleanData(_Clean):
 
     def _partitions(self, step: LockedStep) -> tuple[list[str], Mapping[str, Collection[str]]]:
         replaced: dict[str, set[str]] = {}
-        for partition, file_id in view_of(step.context, step.timelines.data).replaced:
+        for partition, file_id in settled_view(step.context, step.timelines).replaced:
             replaced.setdefault(partition, set()).add(file_id)
         known = {stats.partition_path for stats in self._placement.snapshot().data}
         return sorted(known | set(replaced)), replaced
 
     def _planned(self, step: LockedStep, instant: str, looked: Looked, files_max: int) -> CleanPlan | None:
         context, timeline = step.context, step.timelines.data
-        view = view_of(context, timeline)
+        view = settled_view(context, step.timelines)
         plans = dict(open_plans(context, ServiceKind.COMPACT_DATA))
         for pending in (view.compacting, view.log_compacting, view.clustering):
             for group, planned in pending.items():

@@ -23,6 +23,7 @@ from typing import Final
 from tidemark.commit_coordinator.calls.placement import CompactedSlice, Placement
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.listed_slices import listed_stats
+from tidemark.commit_coordinator.commit.unwritten_plans import settled_view
 from tidemark.commit_coordinator.errors import ActionLostError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.chosen_groups import GroupChoice, due_groups
@@ -49,7 +50,6 @@ from tidemark.commit_coordinator.table_services.instant_steps import (
 from tidemark.commit_coordinator.table_services.listings import (
     group_files,
     unseen_partitions,
-    view_of,
 )
 from tidemark.commit_coordinator.table_services.rules import half_done_by_other
 from tidemark.config.table_services_model import DataCompactionConfig, IndexCompactionConfig
@@ -316,7 +316,7 @@ class CompactData(_Compaction):
             return self._document(context, NotNow(stats.reason))
         if stats is not None:
             rule = replace(rule, max_groups=min(rule.max_groups, STATS_RECORDS // len(stats.columns) or 1))
-        view = view_of(context, step.timelines.data)
+        view = settled_view(context, step.timelines)
         held = view.under_plans()
         self._placement.hold(held)
         groups = self._choice.groups(slices, rule, context.clock.now_ms(), held, step.asked)
@@ -357,7 +357,7 @@ class CompactData(_Compaction):
         if kept_stats(step) != document.stats:
             return Dropped("the table's column stats were changed since the plan")
         files = group_files(step.context.storage, _groups_of(document), step.names, self._found)
-        found = recheck_data_compaction(document, view_of(step.context, step.timelines.data), files)
+        found = recheck_data_compaction(document, settled_view(step.context, step.timelines), files)
         self._found = {}
         return Dropped(found.reason) if isinstance(found, NotNow) else encode_plan(found)
 

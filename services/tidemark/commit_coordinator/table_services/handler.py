@@ -138,7 +138,8 @@ class ServiceHandler(Protocol):
     def plan(self, step: LockedStep, instant: str) -> bytes | Dropped | None:
         """The plan of an action with this requested time, as a document; None when there is nothing to do,
         `Dropped` when there is, and something holds it up.
-        Makes nothing on the table, and deletes at most side files of no instant.
+        Makes nothing on the table, and deletes at most side files of no instant, and pending instants of
+        dead builds and of plans without content.
         """
         ...
 

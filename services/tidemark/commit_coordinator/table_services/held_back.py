@@ -2,7 +2,8 @@
 texts.
 
 Pure. What holds them back for moments (our own epoch, a write of another engine that is under way) is not
-named.
+named. A pending instant whose time is no date, as the `0000…N` of an index that is being built, is named at
+once: nothing here says how old it is.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Final
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.config.table_services_model import TableServicesConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format.model import instant_to_ms, is_instant_time
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.model import instant_to_ms
 from tidemark.hudi_format.table_services.archive_planning import STAYING, requested_beside
+from tidemark.hudi_format.table_services.clean_planning import holds_cleans
 from tidemark.hudi_format.timeline import Action, Instant
 
 ARCHIVE_LOOKS_MS: Final = 60_000
@@ -31,14 +34,19 @@ def held_back(
     own: Collection[str],
     now_ms: int,
     *,
+    index_build_ms: int,
     left_groups: int = 0,
 ) -> dict[ServiceKind, list[str]]:
-    """``own``: requested times of our open attempt and actions. ``left_groups``: file groups that plans of
-    other engines named at our last look. Kinds that nothing holds back are left out.
+    """``own``: requested times of our open attempt and actions. ``index_build_ms``: how long another engine
+    may build an index. ``left_groups``: file groups that plans of other engines named at our last look. Kinds
+    that nothing holds back are left out.
     """
     found = {
-        ServiceKind.ARCHIVE: list(_archival(timelines, config, own, now_ms)),
-        ServiceKind.CLEAN_DATA: list(_cleaning(timelines, config, own, now_ms)),
+        ServiceKind.ARCHIVE: [
+            *_archival(timelines, config, own, now_ms),
+            *_index_archival(timelines, config, own, now_ms),
+        ],
+        ServiceKind.CLEAN_DATA: list(_cleaning(timelines, config, own, now_ms, index_build_ms)),
         ServiceKind.COMPACT_DATA: list(_compaction(timelines, own, now_ms, left_groups)),
     }
     return {kind: reasons for kind, reasons in found.items() if reasons}
@@ -68,7 +76,21 @@ def _archival(
         elif instant.action in _REPLACING and _is_old(instant, now_ms, cleaned_by_ms):
             yield f"{instant.file_name}: the file groups that it replaced are not all cleaned"
         elif _is_stuck(instant, own, now_ms, _USUAL_MS):
-            yield f"{instant.file_name} of another writer is pending since {_minutes(instant, now_ms)} min"
+            yield _pending(instant, now_ms)
+
+
+def _index_archival(
+    timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
+) -> Iterator[str]:
+    """What is pending on the metadata table's timeline, where that is long."""
+    metadata, archive = timelines.metadata, config.archive
+    writes = sum(instant.action.is_write for instant in metadata.completed())
+    if writes <= archive.max + archive.batch:
+        return
+    for instant in metadata.pending():
+        if _is_stuck(instant, own, now_ms, _USUAL_MS):
+            yield f"metadata table: {_pending(instant, now_ms)}"
+            return
 
 
 def _by_compaction(
@@ -82,7 +104,8 @@ def _by_compaction(
         yield "the metadata table has no completed compaction on its timeline: compact-index comes first"
         return
     late_ms = config.compact_index.max_age_ms + _USUAL_MS
-    if not is_instant_time(newest) or now_ms - instant_to_ms(newest) <= late_ms:
+    age_ms = _age_ms(newest, now_ms)
+    if age_ms is None or age_ms <= late_ms:
         return
     written = (write for write in timelines.data.completed() if write.action.is_write)
     if any(write.requested < stays and str(write.completion) >= newest for write in written):
@@ -107,37 +130,55 @@ def _late_write(timelines: Timelines, stays: str) -> Iterator[str]:
 
 
 def _cleaning(
-    timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int
+    timelines: Timelines, config: TableServicesConfig, own: Collection[str], now_ms: int, index_build_ms: int
 ) -> Iterator[str]:
-    for timeline in (timelines.data, timelines.metadata):
-        for instant in timeline.pending():
-            if _is_stuck(instant, own, now_ms, config.clean.retain_ms + _USUAL_MS):
-                yield (
-                    f"{instant.file_name} of another writer is pending since "
-                    f"{_minutes(instant, now_ms)} min: files of that time stay"
-                )
-                return
+    """The first instant that keeps files from cleans (`clean_planning.horizon`)."""
+    building = [
+        instant
+        for instant in timelines.data.pending(Action.INDEXING)
+        if (age_ms := _age_ms(instant.requested, now_ms)) is not None and age_ms < index_build_ms
+    ]
+    pending = [*timelines.data.pending(), *timelines.metadata.pending()]
+    for instant in [*filter(holds_cleans, pending), *building]:
+        if _is_stuck(instant, own, now_ms, config.clean.retain_ms + _USUAL_MS):
+            yield f"{_pending(instant, now_ms)}: files of that time stay"
+            return
 
 
 def _compaction(timelines: Timelines, own: Collection[str], now_ms: int, left_groups: int) -> Iterator[str]:
     plans = [plan for plan in timelines.data.pending(*_PLANNING) if _is_stuck(plan, own, now_ms, _USUAL_MS)]
     if plans and left_groups:
+        name = plans[0].file_name
         yield (
-            f"{left_groups} file groups are left to other writers' plans, of which {plans[0].file_name} is "
-            f"pending since {_minutes(plans[0], now_ms)} min"
+            f"{left_groups} file groups are left to other writers' plans, of which {name} is pending"
+            f"{_since(plans[0], now_ms)}"
         )
+
+
+def _pending(instant: Instant, now_ms: int) -> str:
+    return f"{instant.file_name} of another writer is pending{_since(instant, now_ms)}"
 
 
 def _is_stuck(instant: Instant, own: Collection[str], now_ms: int, after_ms: int) -> bool:
     if instant.is_completed or instant.action is Action.SAVEPOINT or instant.requested in own:
         return False
-    is_time = is_instant_time(instant.requested)
-    return is_time and now_ms - instant_to_ms(instant.requested) > after_ms
+    age_ms = _age_ms(instant.requested, now_ms)
+    return age_ms is None or age_ms > after_ms
 
 
 def _is_old(instant: Instant, now_ms: int, after_ms: int) -> bool:
-    return instant.is_completed and now_ms - instant_to_ms(str(instant.completion)) > after_ms
+    age_ms = _age_ms(str(instant.completion), now_ms)
+    return instant.is_completed and age_ms is not None and age_ms > after_ms
 
 
-def _minutes(instant: Instant, now_ms: int) -> int:
-    return (now_ms - instant_to_ms(instant.requested)) // 60_000
+def _since(instant: Instant, now_ms: int) -> str:
+    age_ms = _age_ms(instant.requested, now_ms)
+    return "" if age_ms is None else f" since {age_ms // 60_000} min"
+
+
+def _age_ms(time: str, now_ms: int) -> int | None:
+    """None for a time that is no date: one that nobody can read silences nothing else."""
+    try:
+        return now_ms - instant_to_ms(time)
+    except HudiFormatError:
+        return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidemark.commit_coordinator.commit.unwritten_plans import settled_view
 from tidemark.commit_coordinator.table_services.handler import LockedStep
-from tidemark.commit_coordinator.table_services.listings import log_instant, names_of, view_of
+from tidemark.commit_coordinator.table_services.listings import log_instant, names_of
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.timeline import Instant
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
@@ -37,7 +38,7 @@ class LateWrites:
 
 def _lies_behind(step: LockedStep, write: Instant) -> bool:
     """Looks at the file groups that the write names."""
-    path, view = instant_path(write), view_of(step.context, step.timelines.data)
+    path, view = instant_path(write), settled_view(step.context, step.timelines)
     written = decode_commit_metadata(step.context.storage.read(path), path).write_stats
     for partition, stats in written.items():
         file_ids = {stat.file_id for stat in stats}

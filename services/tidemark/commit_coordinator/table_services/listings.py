@@ -19,7 +19,6 @@ from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Names, Storage, join_path
 from tidemark.hudi_format.table_services.compaction_planning import SizedFiles
 from tidemark.hudi_format.table_services.operations import decode_plan
-from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import DATA_ROOT, Action, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.clean_records import decode_savepoint
@@ -113,14 +112,6 @@ def log_instant(name: str) -> str:
 def names_of(names: Iterable[str], file_ids: Collection[str]) -> list[str]:
     """Those of the names that are files of the file groups, in order."""
     return sorted(name for name in names if name.lstrip(".").partition("_")[0] in file_ids)
-
-
-def view_of(context: Context, timeline: Timeline) -> TableView:
-    """The data table as this listing of its timeline shows it. Raises FileMissingError when a plan is gone:
-    list again.
-    """
-    context.view = TableView.of(context.storage, timeline, context.view)
-    return context.view
 
 
 def open_plans(context: Context, kind: ServiceKind) -> Mapping[FileGroupId, str]:

@@ -1,7 +1,10 @@
-"""The handler of `rollback`: undoes writes of other engines whose writer is gone.
+"""The handler of `rollback`: undoes writes of other engines whose writer is gone, and what a dead build of an
+index, or the dead writer of a plan, left pending.
 
-They hold back compactions of the index, the horizon of cleans, and archival. Each is rolled back as one of
-our own void attempts is (hudi_format/commit/rollback.py); what is rolled back already stays so.
+They hold back compactions of the index, the horizon of cleans, and archival. Each write is rolled back as one
+of our own void attempts is (hudi_format/commit/rollback.py); what is rolled back already stays so. What a
+build writes nobody reads yet, and a plan without content says nothing: their instants go when this kind
+looks, without an action.
 
 An action undoes one write, so that the lock is given back between two; where there are more, the next action
 follows at once. A write is undone under one hold: its files are deleted while it is on the timeline, and a
@@ -20,8 +23,10 @@ from typing import Final
 
 import msgspec
 
+from tidemark.commit_coordinator.commit.builds_of_others import end_dead_builds
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.own_services import DeadInstants, dead_instants_of
+from tidemark.commit_coordinator.commit.unwritten_plans import delete_unwritten_plans, settled_view
 from tidemark.commit_coordinator.errors import LeftOutError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import (
@@ -30,16 +35,16 @@ from tidemark.commit_coordinator.table_services.handler import (
     LockedStep,
     ServiceFacts,
 )
-from tidemark.commit_coordinator.table_services.listings import own_pending, view_of
+from tidemark.commit_coordinator.table_services.listings import own_pending
 from tidemark.config.table_services_model import RollbackConfig
 from tidemark.epoch_protocol.service_entries import ServiceKind, ServicePlanned
 from tidemark.hudi_format.commit.heartbeat import heartbeat_path
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.commit.rollback import rollback_pending
+from tidemark.hudi_format.commit.rollback import pending_plan, rollback_pending
 from tidemark.hudi_format.errors import FencedOutError, HudiFormatError, in_words, is_of_the_disk
 from tidemark.hudi_format.publication.port import Term
-from tidemark.hudi_format.table_services.dead_instants import dead_instants
-from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
+from tidemark.hudi_format.table_services.dead_instants import LEFT_AFTER_MS, dead_instants
+from tidemark.hudi_format.timeline import Action, Instant, State
 
 LEFT_OUT_MS: Final = 600_000
 TRIES: Final = 3
@@ -88,6 +93,8 @@ class RollBackDead:
 
     def plan(self, step: LockedStep, instant: str) -> bytes | None:
         dead, now_ms = _dead(step), step.context.clock.now_ms()
+        end_dead_builds(step.context, step.timelines)
+        delete_unwritten_plans(step.context, step.timelines, own_pending(step.context))
         self._failed = {instant: failed for instant, failed in self._failed.items() if instant in dead}
         waiting = [instant for instant in dead if step.asked or not self._waits_ms(instant, now_ms)]
         self._are_more = len(waiting) > 1
@@ -170,18 +177,32 @@ def _dead(step: LockedStep) -> list[str]:
     term, timeline = step.context.publishing, step.timelines.data
     # A clustering that was planned before table version 8 is called a replacecommit, too.
     may_be_plans = timeline.pending(Action.REPLACE_COMMIT)
-    plans = view_of(step.context, timeline).clustering.values() if may_be_plans else ()
-    return dead_instants(
+    plans = settled_view(step.context, step.timelines).clustering.values() if may_be_plans else ()
+    dead = dead_instants(
         timeline,
         {*own_pending(step.context), *plans},
         step.context.file_time_ms,
-        begun_ms=lambda requested: _begun_ms(term, timeline, requested),
+        begun_ms=lambda requested: _begun_ms(term, timeline.find(requested)),
         beaten_ms=lambda requested: term.written_ms(heartbeat_path(requested)),
     )
+    return [*dead, *_half_undone(step)]
 
 
-def _begun_ms(term: Term, timeline: Timeline, requested: str) -> int | None:
-    found = timeline.find(requested)
+def _half_undone(step: LockedStep) -> Iterator[str]:
+    """The writes that are gone and whose rollback nobody completes. Hudi deletes the write's instant last,
+    and completes the rollback seconds later; there is no heartbeat, so it gets an hour from its begin.
+    """
+    context, timeline = step.context, step.timelines.data
+    pending = timeline.pending(Action.ROLLBACK)
+    left_from_ms = context.file_time_ms() - LEFT_AFTER_MS if pending else 0
+    for rollback in pending:
+        plan, begun_ms = pending_plan(context.storage, rollback), _begun_ms(context.publishing, rollback)
+        is_left = begun_ms is not None and begun_ms < left_from_ms
+        if is_left and plan is not None and not timeline.contains(plan.instant_to_rollback):
+            yield plan.instant_to_rollback
+
+
+def _begun_ms(term: Term, found: Instant | None) -> int | None:
     if found is None:
         return None
-    return term.written_ms(instant_path(Instant(requested, found.action, State.REQUESTED)))
+    return term.written_ms(instant_path(Instant(found.requested, found.action, State.REQUESTED)))

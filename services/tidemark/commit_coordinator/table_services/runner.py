@@ -112,6 +112,7 @@ class ServiceRunner:
     ) -> None:
         self._context, self._handoff = context, handoff
         self.rules, self._pressure = rules, pressure
+        self.index_build_ms = context.index_build_ms
         self._granted = GrantedSlots(rules.share)
         self.handlers: Mapping[ServiceKind, ServiceHandler] = {handler.kind: handler for handler in handlers}
         self.ended: dict[ServiceKind, EndedAction] = {}

@@ -270,7 +270,14 @@ class ShownServices:
         own |= {attempt.instant for attempt in (state.planned, *state.voided) if attempt and attempt.instant}
         try:
             timelines = self._runner.timelines()
-            self._held = held_back(timelines, self._config, own, now_ms, left_groups=self._slices.held)
+            self._held = held_back(
+                timelines,
+                self._config,
+                own,
+                now_ms,
+                index_build_ms=self._runner.index_build_ms,
+                left_groups=self._slices.held,
+            )
             if self._slices.failed:
                 self._held.setdefault(ServiceKind.COMPACT_DATA, []).append(self._slices.failed)
             self._earlier = dict(_earlier(timelines, self._runner.archived_ms()))

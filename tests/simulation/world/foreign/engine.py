@@ -102,6 +102,8 @@ class ForeignEngine:
         look = self._judge.look()
         if self.building.is_on and kind != "build":
             raise LeftOutError("it builds an index")
+        if kind not in LEAVES_INDEX:
+            self.building.roll_back()
         if kind not in LEAVES_INDEX and self._index.is_pending(look):
             self._index.run(look, clean=False)
             self.done["run-compact-index"] += 1

@@ -34,20 +34,22 @@ from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_co
 
 _GROUPS: Final = 2
 _INDEXING: Final = "indexing"
+_COUNTER: Final = "00000000000000"
 _WRITES: Final = ("commit", "deltacommit", "replacecommit", "clustering", "compaction")
 
 
 class IndexBuilding:
     """``writes()``: whether a write of the engine's own is in flight. ``built_anew``: how often a write built
-    what a restore had dropped. Raises LeftOutError.
+    what a restore had dropped. ``died_writing``: how often a builder died whose deltacommit of the metadata
+    table was pending, ``rolled_back``: how often the engine ended one. Raises LeftOutError.
     """
 
     def __init__(self, bench: Bench, writes: Callable[[], bool]) -> None:
         self._bench, self._storage, self._writes, self._is_dropped = bench, bench.storage, writes, False
-        self.built_anew = 0
+        self.built_anew = self.rolled_back = self.died_writing = 0
         self._left: list[Callable[[Look], None]] = []
         self._rows: Mapping[str, Row] = {}
-        self._instant = ""
+        self._instant = self._build = ""
 
     @property
     def is_on(self) -> bool:
@@ -85,13 +87,28 @@ class IndexBuilding:
         look = self._bench.look()
         self._rows = dict(look.content.rows)
         self._write(look)
+        self._commit(look)
         self._list(look)
         self.built_anew += 1
+
+    def roll_back(self) -> None:
+        """Who writes to the metadata table first rolls back what is pending there: the build of somebody who
+        died. (Hudi takes its log files out of all folders. What that does to an index of an archived build of
+        the same number is not known here.)
+        """
+        for instant, found in sorted(self._bench.look().metadata.hudi.instants.items()):
+            if instant.startswith(_COUNTER) and found.completion is None:
+                for path in self._bench.metadata_files_of(instant):
+                    if path.startswith(FOLDER):
+                        self._storage.delete(path)
+                instants.delete(self._storage, instant, instants.METADATA)
+                self.rolled_back += 1
 
     def act(self, look: Look, what: str) -> None:
         """``begin``, and takes the first step; ``next``; ``finish``: all that are left; ``die``."""
         if what == "die":
             self._check_on()
+            self.died_writing += self._left[0] == self._commit
             self._left = []
         elif what == "begin":
             self._begin(look)
@@ -109,8 +126,8 @@ class IndexBuilding:
         if self._writes():
             raise LeftOutError("a write of its own is in flight")
         self._left = [
-            self._define, self._request, self._start, self._name, self._write, self._list, self._wait,
-            self._end,
+            self._define, self._request, self._start, self._name, self._write, self._commit, self._list,
+            self._wait, self._end,
         ]  # fmt: skip
         self._step(look)
 
@@ -139,13 +156,11 @@ class IndexBuilding:
         name_in(self._storage, BUILDING, named_in(self._storage, BUILDING) | {NAME})
 
     def _write(self, look: Look) -> None:
-        """The partition, by an instant of the metadata table alone, which completes above all that is there;
-        what a former builder left of it goes.
-        """
+        """The partition, by an instant of the metadata table alone; what a former builder left of it goes."""
         storage = self._storage
+        self.roll_back()
         storage.delete_tree(FOLDER)
-        instant = instants.build_instant(look.metadata.hudi.instants)
-        completion = self._bench.built_at(look)
+        instant = self._build = instants.build_instant(look.metadata.hudi.instants)
         logs = logs_of(storage, instant, entries_of(self._bench.indexed, self._rows), (), _GROUPS)
         for group in set(range(_GROUPS)) - {int(log.shard) for log in logs}:
             name = LogFileName(f"{NAME.replace('_', '-')}-{group:04d}-0", instant, 1, "0-0-0")
@@ -153,8 +168,12 @@ class IndexBuilding:
         storage.replace(f"{FOLDER}/.hoodie_partition_metadata", b"commitTime=0\npartitionDepth=1\n")
         instants.request(storage, instant, "deltacommit", root=instants.METADATA)
         instants.start(storage, instant, "deltacommit", root=instants.METADATA)
+
+    def _commit(self, look: Look) -> None:
+        """It completes above all that is there."""
         done = encode_commit_metadata(CommitMetadata())
-        instants.complete(storage, instant, "deltacommit", completion, done, instants.METADATA)
+        completion = self._bench.built_at(look)
+        instants.complete(self._storage, self._build, "deltacommit", completion, done, instants.METADATA)
 
     def _list(self, _: Look) -> None:
         name_in(self._storage, LISTED, named_in(self._storage, LISTED) | {NAME})

@@ -10,21 +10,27 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit.commit_coordinator.table_services.story import ARROW, Story
+from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story
 from tidemark.commit_coordinator.errors import LeftOutError
 from tidemark.commit_coordinator.table_services import rollbacks
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.commit_coordinator.table_services.rollbacks import LEFT_OUT_MS, TRIES, RollBackDead
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.commit import heartbeat
-from tidemark.hudi_format.commit.instants import create_inflight, create_requested
+from tidemark.hudi_format.commit.instants import (
+    create_inflight,
+    create_requested,
+    delete_pending,
+    instant_path,
+)
 from tidemark.hudi_format.commit.markers import MarkerType, create_marker
 from tidemark.hudi_format.commit.rollback import rollback_pending
-from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
 from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
 from tidemark.hudi_format.publication.unfenced import Unfenced
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 
 
 @pytest.fixture
@@ -90,6 +96,66 @@ def test_a_dead_overwrite_is_rolled_back_and_a_plan_of_a_clustering_is_not(
     if is_dead:
         assert story.served.act(ServiceKind.COMPACT_INDEX)
         story.check()
+
+
+@pytest.mark.parametrize("root", [DATA_ROOT, METADATA_TABLE_ROOT])
+@pytest.mark.parametrize(
+    "action", [Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.ROLLBACK]
+)
+def test_a_plan_without_content_goes_once_its_writer_is_dead(story: Story, action: Action, root: str) -> None:
+    """Nobody can carry it out, and archival of that timeline ends at it."""
+    instant = story.writer._instants.next()
+    create_requested(Unfenced(story.storage), instant, action, b"", root=root)
+    story.pass_by(100)
+    assert not story.served.act(ServiceKind.ROLLBACK)
+    assert load_timeline(story.storage, root).contains(instant), "its writer may live"
+    story.pass_by(30)
+    assert not story.served.act(ServiceKind.ROLLBACK)
+    assert not load_timeline(story.storage, root).contains(instant)
+    for kind in (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA):
+        assert story.served.act(kind), kind
+    story.check()
+
+
+def test_a_plan_with_content_and_one_that_was_begun_stay(story: Story) -> None:
+    by, instants = Unfenced(story.storage), story.writer._instants
+    planned = create_requested(by, instants.next(), Action.CLEAN, b"a plan")
+    begun = create_inflight(by, create_requested(by, instants.next(), Action.CLEAN, b""))
+    story.later()
+    assert not story.served.act(ServiceKind.ROLLBACK)
+    pending = [instant.requested for instant in load_timeline(story.storage).pending()]
+    assert pending == [planned.requested, begun.requested]
+
+
+def test_cleans_wait_for_a_plan_that_is_being_written(story: Story) -> None:
+    instant = story.writer._instants.next()
+    requested = create_requested(Unfenced(story.storage), instant, Action.CLUSTERING, b"")
+    with pytest.raises(FileMissingError, match="has no content"):
+        story.served.act(ServiceKind.CLEAN_DATA)
+    story.storage.delete(instant_path(requested))
+    create_requested(Unfenced(story.storage), instant, Action.COMPACTION, b"", root=METADATA_TABLE_ROOT)
+    with pytest.raises(FileMissingError, match="has no content"):
+        story.served.act(ServiceKind.CLEAN_INDEX)
+
+
+def test_a_rollback_whose_writer_died_behind_the_writes_instant_is_completed(story: Story) -> None:
+    """Archival ends at it, and its write is not there any more."""
+    row = {"id": "z", "region": "eu", "ts": 99, "name": "z"}
+    requested = story.writer.prepare(pa.Table.from_pylist([row], schema=ARROW)).instant.requested
+    by, rollback = Unfenced(story.storage), story.writer._instants.next()
+    plan = RollbackPlan(instant_to_rollback=requested, action="deltacommit", requests=())
+    create_inflight(by, create_requested(by, rollback, Action.ROLLBACK, encode_rollback_plan(plan)))
+    delete_pending(story.storage, requested, Action.DELTA_COMMIT)
+    story.pass_by(HOUR_S - 60)
+    assert not story.served.act(ServiceKind.ROLLBACK), "its writer may live"
+    story.pass_by(120)
+    assert story.served.act(ServiceKind.ROLLBACK)
+    timeline = load_timeline(story.storage)
+    assert timeline.pending() == ()
+    assert [found.requested for found in timeline.completed(Action.ROLLBACK)] == [rollback]
+    assert not story.storage.exists(heartbeat.heartbeat_path(requested))
+    story.check()
+    assert not story.served.act(ServiceKind.ROLLBACK)
 
 
 def finish_metadata_only(story: Story, pending) -> None:

@@ -56,13 +56,13 @@ class World:
 
     def __init__(self, enabled: bool = True, config: TableServicesConfig | None = None) -> None:
         self.state, self.seen = FoldState(), SeenServices()
-        self.slices = TableSlices()
-        self.progress = ServiceProgress()
+        self.slices, self.progress = TableSlices(), ServiceProgress()
         self.timelines = timelines()
         self.plans_read = 0
         self.archived_ms: int | None = None
         self.runner = SimpleNamespace(
             rules=ServiceRules(enabled=enabled),
+            index_build_ms=3_600_000,
             handlers={kind: SimpleNamespace(has_tasks=kind in COMPACTIONS) for kind in ServiceKind},
             ended={},
             plan_of=self._plan_of,

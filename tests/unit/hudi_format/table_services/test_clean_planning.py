@@ -251,6 +251,15 @@ def test_the_horizon_is_the_oldest_of_what_is_read():
     assert horizon(t(90), t(70), t(50), [pending], (t(40),)) == t(50), "our own reads as of the open epoch"
 
 
+def test_a_living_build_of_an_index_keeps_what_it_reads_and_its_counter_keeps_nothing():
+    """A dead one's `0000…N` stays pending until somebody ends it: cleans do not wait for that."""
+    build = Timeline((Instant("00000000000000005", Action.DELTA_COMMIT, State.INFLIGHT),))
+    planned = Timeline((Instant(t(40), Action.INDEXING, State.INFLIGHT),))
+    assert horizon(t(90), t(70), None, [planned, build], ()) == t(70)
+    assert horizon(t(90), t(70), None, [planned, build], (), (t(40),)) == t(40)
+    assert horizon(t(90), t(70), None, [planned, build], (), (t(80),)) == t(70)
+
+
 def test_a_recheck_keeps_only_what_may_still_be_deleted():
     history = compacted_twice()
     plan = data_clean(history, CleanBounds(horizon=t(245)))
