@@ -24,20 +24,19 @@ from tidemark.epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, In
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.partitioned_index import layout_of
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
-from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.partitioned_lanes import identity_lanes
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.identity import judged_instants
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index import change_tier
-from tidemark.index_assigner.index.errors import CacheDiskError, LaneNotOpenError
+from tidemark.index_assigner.index.errors import LaneNotOpenError
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.partitioned import PartitionedIndex
 from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.slice_values import OrderingParts
-from tidemark.index_assigner.index.units import Unit, Units
+from tidemark.index_assigner.index.units import Units
 
 LANES = 2
 PATHS = ("", "eu", "us/ca", "a_b-c d", "é=%")
@@ -341,49 +340,6 @@ def test_a_lane_that_is_not_open_answers_nothing(tmp_path: Path) -> None:
             process.index.lookup(1, pa.array(["a"]), np.zeros(1, np.int32))
     finally:
         process.close()
-
-
-def test_numbers_of_units_are_kept_and_the_least_used_is_recycled(tmp_path: Path) -> None:
-    rocks = RocksTier(tmp_path / "cache", "t", 16 << 20)
-    forgotten: list[int] = []
-    units = Units(rocks, forgotten.append, 2)
-    eu, us, asia = (Unit(0, path, 0, 1) for path in ("eu", "us", "asia"))  # type: ignore[arg-type]
-    assert [units.number(unit, ()) for unit in (eu, us, eu)] == [0, 1, 0]
-    rocks.close()
-    rocks = RocksTier(tmp_path / "cache", "t", 16 << 20)
-    try:
-        units = Units(rocks, forgotten.append, 2)
-        assert (units.known(eu), units.known(us), units.known(asia)) == (0, 1, None)
-        units.number(eu, ())
-        assert (units.number(asia, ()), forgotten, units.known(us)) == (1, [1], None)
-        assert units.unit(units.number(us, {ShardId(1)})) == us
-        assert forgotten == [1, 0]
-    finally:
-        rocks.close()
-
-
-@pytest.mark.parametrize("numbers_max", [1, 8])
-def test_a_number_whose_unit_could_not_be_written_is_given_to_one_unit_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers_max: int
-) -> None:
-    """With one number it is the former unit's, which is recycled."""
-
-    def refuse(*_: object) -> None:
-        raise CacheDiskError("full")
-
-    rocks = RocksTier(tmp_path / "cache", "t", 16 << 20)
-    units = Units(rocks, lambda _: None, numbers_max)
-    eu, us, asia = (Unit(0, path, ShardId(0), 1) for path in ("eu", "us", "asia"))
-    units.number(eu, ())
-    with monkeypatch.context() as full:
-        full.setattr(rocks, "write", refuse)
-        with pytest.raises(CacheDiskError):
-            units.number(us, ())
-    assert (units.known(eu), units.known(us)) == (0, None)
-    given = [units.number(unit, ()) for unit in (us, asia)]
-    assert given == ([0, 0] if numbers_max == 1 else [1, 2])
-    assert [unit for unit in (eu, us, asia) if units.known(unit) == 0] == [asia if numbers_max == 1 else eu]
-    rocks.close()
 
 
 def test_lanes_share_what_was_read_of_a_groups_log_files(

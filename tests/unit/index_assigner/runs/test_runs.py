@@ -23,6 +23,7 @@ from tidemark.index_assigner.runs.run import Run
 from tidemark.index_assigner.runs.writing import RunWriter
 
 IDENTITY = RunIdentity(3, "ab" * 16, "record-index-0003-0_1-0-0_2.hfile", "mark", ordered=True)
+NAME = "00003-life"
 KEYS = st.text("aé\uff41\U0001f600\0", max_size=4)
 Entries = dict[str, tuple[int, int]]
 ENTRIES = st.dictionaries(KEYS, st.tuples(st.integers(-1, 5), st.integers(-9, 9)), max_size=20)
@@ -46,7 +47,7 @@ def written(
     locations = Locations(8)
     for number in range(6):
         locations.intern("p", f"f{number}")
-    file = folder.create("run")
+    file = folder.create(NAME)
     writer = RunWriter(file, IDENTITY, locations)
     ordered = sorted(entries, key=order)
     for block, at in enumerate(range(0, len(ordered), keys_per_block)):
@@ -59,7 +60,7 @@ def written(
         writer.add([utf8(keys[0])], pa.array(keys, pa.string()), places, values, [len(keys)])
     writer.finish()
     folder.finish(file)
-    folder.publish("run")
+    folder.publish(NAME)
     return locations
 
 
@@ -109,7 +110,7 @@ def answered(
     # Another process gives other ids: what is stored are names.
     locations = Locations(8)
     locations.intern("p", "f5")
-    run = Run(folder, "run", locations, Portions(at_once))
+    run = Run(folder, NAME, locations, Portions(at_once))
     asked = list(dict.fromkeys([*entries, *others]))
     assert answers(run, asked, locations) == {key: places(entries).get(key, -1) for key in asked}
     assert run.directory.identity == IDENTITY
@@ -132,7 +133,7 @@ def test_a_run_that_lacks_blocks_says_nothing_of_the_keys_that_may_be_there(
     with TemporaryDirectory(dir=memory_folder()) as path:
         folder = RunFolder(Path(path))
         locations = written(folder, entries, order, per_block, left_out)
-        run = Run(folder, "run", locations)
+        run = Run(folder, NAME, locations)
         run.evict(np.isin(np.arange(len(run.held)), list(gone)))
         found = answers(run, list(dict.fromkeys([*entries, *others])), locations)
         ordered = sorted(entries, key=order)
@@ -153,7 +154,7 @@ def test_pages_of_evicted_blocks_are_given_back_to_the_disk_and_a_new_process_se
 ) -> None:
     folder = RunFolder(tmp_path)
     locations = written(folder, LONG, keys_per_block=10)
-    run, whole = Run(folder, "run", locations), folder.disk_bytes()
+    run, whole = Run(folder, NAME, locations), folder.disk_bytes()
     assert answers(run, list(LONG), locations) == places(LONG)
     assert run.evict(np.array([0, 1, 1, 0, 0, 1], np.bool_))
     kept = {key: place for at, (key, place) in enumerate(places(LONG).items()) if at // 10 in (0, 3, 4)}
@@ -162,8 +163,8 @@ def test_pages_of_evicted_blocks_are_given_back_to_the_disk_and_a_new_process_se
     assert run.held_entries == 30
     # Three images of 15 kB: whole pages alone go.
     assert whole - 3 * 16_384 <= folder.disk_bytes() <= whole - 9 * 4_096
-    assert folder.size("run") == run.size
-    again = Run(folder, "run", locations)
+    assert folder.size(NAME) == run.size
+    again = Run(folder, NAME, locations)
     assert again.held.tolist() == [True, False, False, True, True, False]
     assert answers(again, list(LONG), locations) == kept
     run.close()
@@ -173,11 +174,11 @@ def test_pages_of_evicted_blocks_are_given_back_to_the_disk_and_a_new_process_se
 def test_a_hole_that_a_loss_of_power_left_by_half_is_no_damage(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     locations = written(folder, LONG, keys_per_block=10)
-    first = Run(folder, "run", locations)
+    first = Run(folder, NAME, locations)
     begin, end = int(first.directory.images.starts[1]), int(first.directory.images.starts[3])
     first.close()
-    assert folder.punch("run", [(begin, begin + 9_000)])
-    run = Run(folder, "run", locations)
+    assert folder.punch(NAME, [(begin, begin + 9_000)])
+    run = Run(folder, NAME, locations)
     assert run.held.tolist() == [True, False, True, True, True, True]
     assert end > begin + 9_000
     assert len(answers(run, list(LONG), locations)) == 50
@@ -194,7 +195,7 @@ def test_a_file_system_that_takes_no_parts_back_says_so(
         def madvise(self, *_: int) -> None:
             raise OSError(errno.EOPNOTSUPP, "not supported")
 
-    run = Run(folder, "run", locations)
+    run = Run(folder, NAME, locations)
     monkeypatch.setattr(mmap, "mmap", Refusing)
     assert not run.evict(np.ones(6, np.bool_))
     assert answers(run, list(LONG), locations) == {}
@@ -211,15 +212,15 @@ def _advice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_of_neighbours_that_are_checked_together_the_damaged_one_is_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     locations = written(folder, LONG, keys_per_block=10)
-    path = tmp_path / f"run{RUN_SUFFIX}"
-    whole = Run(folder, "run", locations)
+    path = tmp_path / f"{NAME}{RUN_SUFFIX}"
+    whole = Run(folder, NAME, locations)
     starts = whole.directory.images.starts.tolist()
     assert len(answers(whole, list(LONG), locations)) == len(LONG)
     whole.close()
     data = bytearray(path.read_bytes())
     data[starts[3] + 9] ^= 1
     path.write_bytes(data)
-    run = Run(folder, "run", locations)
+    run = Run(folder, NAME, locations)
     with pytest.raises(RunDamagedError, match="image of block 3 is damaged"):
         run.find(pa.array(sorted(LONG)))
     run.close()
@@ -230,13 +231,13 @@ def test_a_changed_byte_never_changes_an_answer(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     entries = {f"key-{number}": (number % 6, number) for number in range(9)}
     locations = written(folder, entries)
-    path = tmp_path / f"run{RUN_SUFFIX}"
+    path = tmp_path / f"{NAME}{RUN_SUFFIX}"
     whole = path.read_bytes()
     refused = 0
     for at in range(16, len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         try:
-            run = Run(folder, "run", locations)
+            run = Run(folder, NAME, locations)
         except RunDamagedError:
             refused += 1
             continue
@@ -252,21 +253,21 @@ def test_a_changed_byte_never_changes_an_answer(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_is_no_run(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     locations = written(folder, {"a": (1, 1), "b": (2, 2)})
-    path = tmp_path / f"run{RUN_SUFFIX}"
+    path = tmp_path / f"{NAME}{RUN_SUFFIX}"
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        with pytest.raises(RunDamagedError, match="run"):
-            Run(folder, "run", locations)
+        with pytest.raises(RunDamagedError, match=NAME):
+            Run(folder, NAME, locations)
 
 
 def test_images_are_checked_again_after_their_pages_were_given_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     entries = {f"key-{number}": (1, 5) for number in range(3)}
     locations = written(folder, entries)
-    run = Run(folder, "run", locations)
+    run = Run(folder, NAME, locations)
     assert answers(run, list(entries), locations) == places(entries)
-    with (tmp_path / f"run{RUN_SUFFIX}").open("r+b") as file:
+    with (tmp_path / f"{NAME}{RUN_SUFFIX}").open("r+b") as file:
         file.seek(20)
         file.write(b"\xff")
     run.give_back_pages()
@@ -283,14 +284,14 @@ def test_files_are_published_whole_set_aside_and_removed(tmp_path: Path) -> None
     RunFolder(tmp_path)
     assert list(tmp_path.iterdir()) == []
     written(folder, {"a": (1, 1)})
-    assert folder.names() == ["run"]
-    assert folder.disk_bytes() == folder.size("run") == (tmp_path / f"run{RUN_SUFFIX}").stat().st_size
-    folder.set_aside("run")
-    assert (folder.names(), folder.damaged()) == ([], ["run"])
+    assert folder.names() == [NAME]
+    assert folder.disk_bytes() == folder.size(NAME) == (tmp_path / f"{NAME}{RUN_SUFFIX}").stat().st_size
+    folder.set_aside(NAME)
+    assert (folder.names(), folder.damaged()) == ([], [NAME])
     with pytest.raises(RunDamagedError, match="is not in"):
-        Run(folder, "run", Locations(8))
+        Run(folder, NAME, Locations(8))
     written(folder, {"a": (1, 1)})
-    folder.remove("run")
+    folder.remove(NAME)
     folder.remove_damaged()
     assert list(tmp_path.iterdir()) == []
-    assert folder.size("run") == 0
+    assert folder.size(NAME) == 0
