@@ -4,6 +4,7 @@ them where nobody can tell.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -119,6 +120,7 @@ def test_where_nobody_can_tell_whether_it_completed_files_and_markers_stay(story
 
 def test_markers_that_name_files_of_another_instant_are_left(story: Story, caplog: pytest.LogCaptureFixture):
     """They delete nothing, and hold up no clean."""
+    caplog.set_level(logging.WARNING, "tidemark.coordinator")
     dead, other = story.writer._instants.next(), load_timeline(story.storage).completed()[-1].requested
     [foreign, *_] = [info.path for info in story.storage.list("eu") if f"_{other}." in info.name]
     create_marker(Unfenced(story.storage), dead, foreign, MarkerType.CREATE)
