@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from tidemark.hudi_format.avro_types import SchemaError
 from tidemark.hudi_format.column_ranges import (
     ColumnRange,
+    StatValue,
     ValueType,
     cut_ranges,
     has_ranges,
@@ -31,11 +32,17 @@ from tidemark.hudi_format.metadata_table.partitions.column_stats import column_s
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import ColumnStats
 from tidemark.hudi_format.schema import TableSchema, cast_rows
 from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.type_promotion import cast_values, is_promotion
 
 FilePath: TypeAlias = tuple[str, str]
 _FLOATS: Final = (ValueType.FLOAT, ValueType.DOUBLE)
 # Ranges of one column, before and after its type was promoted, lie side by side.
-_SIDE_BY_SIDE: Final = ({ValueType.INT, ValueType.LONG}, set(_FLOATS))
+_NUMBERS: Final = {
+    ValueType.INT: pa.int32(),
+    ValueType.LONG: pa.int64(),
+    ValueType.FLOAT: pa.float32(),
+    ValueType.DOUBLE: pa.float64(),
+}
 
 
 class WrongRange(NamedTuple):
@@ -163,13 +170,23 @@ def _what_is_wrong(stored: ColumnRange | None, rows: ColumnRange) -> str | None:
         return None
     if stored.low is None or stored.high is None:
         return "it says that all values are null (apache/hudi#18755)"
-    kinds = {stored.type.kind, rows.type.kind}
-    if stored.type != rows.type and kinds not in _SIDE_BY_SIDE:
+    if stored.type != rows.type and not {stored.type.kind, rows.type.kind} <= _NUMBERS.keys():
         return f"it is of type {stored.type.kind.name}, and the column {rows.type.kind.name}"
     if rows.type.kind in _FLOATS and stored.high != stored.high:
         return "it ends in NaN"
-    low, high = (sort_key(value, rows.type) for value in (stored.low, stored.high))
+    bounds = (_as_read(value, stored.type.kind, rows.type.kind) for value in (stored.low, stored.high))
+    low, high = (sort_key(value, rows.type) for value in bounds)
     if low <= sort_key(rows.low, rows.type) and sort_key(rows.high, rows.type) <= high:
         return None
     bug = " (apache/hudi#18754)" if rows.type.kind in _FLOATS and rows.high == math.inf else ""
     return f"{stored.low!r} to {stored.high!r} leaves out rows with {rows.low!r} to {rows.high!r}{bug}"
+
+
+def _as_read(bound: StatValue, stored: ValueType, wanted: ValueType) -> Any:
+    """A bound as Hudi's readers take it for a column that was widened since: as they read the column's values
+    (`type_promotion`), and as `ValueType.castToFloat` and `castToDouble` of Hudi 1.2.0 do it.
+    """
+    narrow, wide = _NUMBERS.get(stored), _NUMBERS.get(wanted)
+    if narrow is None or wide is None or not is_promotion(narrow, wide):
+        return bound
+    return cast_values(pa.array([bound], narrow), wide)[0].as_py()

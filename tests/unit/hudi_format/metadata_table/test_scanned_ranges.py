@@ -138,6 +138,52 @@ def test_right_and_wider_records_are_right() -> None:
     assert not scan.wrong([SLICE], with_range(scan, "n", type=StatType(ValueType.INT)))
 
 
+FLOATS = (pa.float32(), ValueType.FLOAT, [0.1, 1.7])
+INTS = (pa.int32(), ValueType.INT, [16_777_217, 2**31 - 1])
+LONGS = (pa.int64(), ValueType.LONG, [2**53 + 1, 2**62 + 3])
+
+
+@pytest.mark.parametrize(
+    ("former", "becomes"),
+    [
+        (FLOATS, pa.float64()),
+        (INTS, pa.int64()),
+        (INTS, pa.float32()),
+        (INTS, pa.float64()),
+        (LONGS, pa.float32()),
+        (LONGS, pa.float64()),
+    ],
+    ids=lambda value: str(value[0] if isinstance(value, tuple) else value),
+)
+def test_a_range_of_before_its_column_was_widened_is_right_as_its_rows_are_read(
+    former: tuple[pa.DataType, ValueType, list[float]], becomes: pa.DataType
+) -> None:
+    """0.1f is read as 0.1, and its bound is 0.10000000149 as a number; 16777217 is read as the float next to
+    it.
+    """
+    narrow, kind, values = former
+    before, after = (
+        TableSchema.from_arrow("t", SCHEMA.arrow.set(1, pa.field("n", arrow))) for arrow in (narrow, becomes)
+    )
+    user = pa.table([["a", "b"], values, [1.0, 2.0], ["x", "y"]], schema=before.arrow)
+    rows = attach_meta_columns(user, user.column("id"), "eu", "20260101000000001", 0, GROUP)
+    storage = InMemoryStorage()
+    storage.create(f"eu/{BASE}", write_base_file(rows, before))
+    storage.create(f"eu/{LOG}", data_log_bytes(before, "20260101000000002", rows, None, "eu", None))
+    records = stored(scanned(storage, before))
+    assert {each.range.type.kind for each in records.values() if each.range.column == "n"} == {kind}
+    assert not scanned(storage, after).wrong([SLICE], records)
+    narrower = {
+        key: replace(each, range=replace(each.range, high=each.range.low))
+        if each.range.column == "n"
+        else each
+        for key, each in records.items()
+    }
+    wrong = scanned(storage, after).wrong([SLICE], narrower)
+    assert {(each.path, each.column) for each in wrong} == {(f"eu/{name}", "n") for name in (BASE, LOG)}
+    assert all("leaves out rows" in each.reason for each in wrong)
+
+
 @pytest.mark.parametrize(
     ("column", "changes", "says"),
     [
