@@ -125,14 +125,17 @@ class SparkOperations:
         options = {"hoodie.datasource.write.partitions.to.delete": partition}
         self.write(like.slice(0, 0), "delete_partition", **options)
 
-    def merge(self, rows: pa.Table) -> None:
-        """MERGE INTO: rows whose key is there change, others are inserted."""
+    def merge(self, rows: pa.Table, matched: str = "update set *") -> None:
+        """MERGE INTO: rows whose key is there change as ``matched`` says; with all columns, others are
+        inserted.
+        """
         source = f"{self._name}_source"
         self._judge.frame_of(rows).createOrReplaceTempView(source)
+        inserts = " when not matched then insert *" if matched.endswith("*") else ""
         with self._set({**SMALL_PARALLELISM, **SMALL_FILTERS, **self._settings, **_NO_SERVICES}):
             self._spark.sql(
                 f"merge into {self._name} t using {source} s on t.id = s.id "
-                "when matched then update set * when not matched then insert *"
+                f"when matched then {matched}{inserts}"
             )
 
     # ------------------------------------------------------------ secondary indexes

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from tests.simulation.world.foreign.instants import build_instant
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.column_ranges import ColumnRange
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
-from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName
+from tidemark.hudi_format.hfile import write_hfile
 from tidemark.hudi_format.hfile.reader import HFileReader
 from tidemark.hudi_format.index_definitions import (
     column_stats_definition,
@@ -19,15 +22,19 @@ from tidemark.hudi_format.index_definitions import (
 )
 from tidemark.hudi_format.log_file import read_blocks
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.metadata_table.log_records import slice_entries
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import decode_stats
-from tidemark.hudi_format.model import ShardId
+from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import read_properties, update_properties
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.stream_runtime.clock import Clock
 
 FOLDER = ".hoodie/metadata/column_stats"
 
@@ -74,3 +81,23 @@ def records(storage: Storage, instant: str) -> dict[str, dict[str, ColumnRange]]
                 stats = decode_stats(value, "", name)
                 found.setdefault(stats.file_name, {})[stats.range.column] = stats.range
     return found
+
+
+def compact_and_clean(storage: Storage, clock: Clock) -> None:
+    """Another engine merges the partition's log files into base files, and cleans them away."""
+    snapshot = MetadataTableSnapshot.load(storage)
+    times = InstantGenerator(clock)
+    times.observe(snapshot.data_timeline.times() + snapshot.metadata_timeline.times())
+    by, instant = Unfenced(storage), times.next()
+    requested = create_requested(by, instant, Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT)
+    inflight = create_inflight(by, requested, root=METADATA_TABLE_ROOT)
+    for each in snapshot.slices[COLUMN_STATS.name]:
+        parts = slice_entries(storage, FOLDER, each, snapshot.validity.is_valid)
+        living = COLUMN_STATS.base_records(parts)
+        keys, values = pa.array(list(living), pa.string()), pa.array(list(living.values()), pa.binary())
+        name = str(BaseFileName(each.file_id, "0-0-0", instant, "hfile"))
+        storage.create(join_path(FOLDER, name), write_hfile(keys, values, metadata_record_schema()))
+        for log in each.log_files:
+            storage.delete(join_path(FOLDER, log))
+    done = encode_commit_metadata(CommitMetadata(compacted=True))
+    complete(by, inflight, times.next(), done, root=METADATA_TABLE_ROOT)

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from tests.hudi_rules.documents import encode
+from tests.simulation.hudi_footers import hudi_base_file, hudi_ranges
 from tests.simulation.scripted_tagger import SCHEMA
-from tidemark.hudi_format.column_ranges import column_ranges
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.file_group.base_file import read_base_file, write_base_file
@@ -93,7 +93,8 @@ class OtherEngine:
         stats_of: Sequence[str] = (),
     ) -> str:
         """Writes every base file anew with the columns of ``schema``, its rows as ``change`` makes them of
-        those that are there, and column stats of ``stats_of``; returns the completion time.
+        those that are there, and column stats of ``stats_of``, both as Hudi's writers do; returns the
+        completion time.
         """
         self._look()
         instant, storage = self._instants.next(), self._storage
@@ -102,12 +103,12 @@ class OtherEngine:
             assert each.base_file is not None
             name = str(BaseFileName(each.file_id, "0-9-9", instant, "parquet"))
             rows = change(read_base_file(storage, join_path(each.partition_path, each.base_file)))
-            data = write_base_file(rows, schema)
+            data = hudi_base_file(write_base_file(rows, schema))
             storage.create(join_path(each.partition_path, name), data)
             stat = new_base_file_stat(each.partition_path, each.file_id, name, len(data), rows.num_rows)
             stats.append(replace(stat, prev_base_file=each.base_file, file_size_in_bytes=len(data)))
             if stats_of:
-                ranges = column_ranges(read_base_file(storage, stats[-1].path), stats_of)
+                ranges = hudi_ranges(read_base_file(storage, stats[-1].path), stats_of)
                 records |= file_records(each.partition_path, name, ranges)
         return self._commit(instant, schema, stats, {}, records)
 
@@ -238,15 +239,15 @@ class OtherEngine:
         }
         complete(Unfenced(self._storage), inflight, self._instants.next(), encode("restore", document))
 
-    def archive(self) -> None:
-        """Moves all instants before the newest completed write of the data timeline to its archive."""
-        storage, folder = self._storage, archiving.history_of(DATA_ROOT)
-        done = load_timeline(storage).completed()
+    def archive(self, root: str = DATA_ROOT) -> None:
+        """Moves all instants before the newest completed write of a timeline to its archive."""
+        storage, folder = self._storage, archiving.history_of(root)
+        done = load_timeline(storage, root).completed()
         newest = max(instant.requested for instant in done if instant.action.is_write)
         old = [instant for instant in done if instant.requested < newest]
         names = [ArchivedName(each.requested, str(each.completion), each.action.value) for each in old]
-        plan = ArchivePlan(False, tuple(names))
-        before = archiving.newest_manifest(storage, DATA_ROOT)
+        plan = ArchivePlan(root == METADATA_TABLE_ROOT, tuple(names))
+        before = archiving.newest_manifest(storage, root)
         content = encode_archive_file(archiving.archived_rows(storage, plan))
         files = (*before.files, ArchiveFile(plan.file_name, len(content)))
         version = (before.version or 0) + 1

@@ -23,11 +23,19 @@ from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_other_engines import BOTH_TYPES, tag_anew
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.file_group.slice_reader import read_slice
-from tidemark.hudi_format.index_definitions import read_index_definitions, stats_columns
-from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
+from tidemark.hudi_format.index_definitions import COLUMN_STATS, read_index_definitions, stats_columns
+from tidemark.hudi_format.metadata_table.index_life import folder_path, folder_properties
+from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns, known_types
 from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
-from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
+from tidemark.hudi_format.table_config import (
+    TableType,
+    read_table_config,
+    update_properties,
+    write_properties,
+)
+from tidemark.hudi_format.table_keys import CREATE_SCHEMA
 from tidemark.hudi_format.table_schema import table_schema
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import load_timeline
@@ -211,7 +219,7 @@ def test_a_type_that_a_column_with_stats_cannot_get_stops_before_anything_is_wri
 
 
 @BOTH_TYPES
-@pytest.mark.parametrize("coordinator", ["lives", "dies"])
+@pytest.mark.parametrize("coordinator", ["lives", "dies", "is away for long"])
 @pytest.mark.parametrize(
     ("becomes", "stays"), [(pa.string(), False), (pa.float64(), True)], ids=["string", "double"]
 )
@@ -224,11 +232,14 @@ def test_column_stats_of_numbers_that_became_texts_are_taken_out(
     path.run_until_idle()
     of = SCHEMA.arrow.get_field_index("v")
     wide = TableSchema.from_arrow(TABLE, SCHEMA.arrow.set(of, pa.field("v", becomes)))
-    if coordinator == "dies":
+    if coordinator != "lives":
         path.crash()
     other = OtherEngine(path.storage, path.clock, path.action)
     indexed = stats_columns(read_index_definitions(path.storage))
     other.rewrite(wide, lambda rows: cast_rows(rows, wide.arrow_with_meta), stats_of=indexed)
+    if coordinator == "is away for long":
+        other.commit(wide)
+        other.archive()
     end_second_epoch(path)
     kept = kept_stats_columns(path.storage, read_table_config(path.storage))
     assert kept == (["id", "v"] if stays else [])
@@ -236,6 +247,89 @@ def test_column_stats_of_numbers_that_became_texts_are_taken_out(
     taken = path.context.taken_out
     assert (taken is None) is stays
     assert taken is None or "made texts of v" in taken.reason
+
+
+def of_an_earlier_version(path: CommitPath) -> None:
+    """Takes the types out that this version writes beside the column stats."""
+    assert known_types(path.storage) is not None
+    names = folder_properties(path.storage, COLUMN_STATS)
+    del names["tidemark.types"]
+    path.storage.replace(folder_path(COLUMN_STATS), format_properties(names, "of before").encode())
+    assert known_types(path.storage) is None
+
+
+def without_create_schema(path: CommitPath) -> None:
+    """As tables of which nobody wrote down with which schema they were made."""
+    made = read_table_config(path.storage).properties
+    write_properties(path.storage, {key: made[key] for key in made if key != CREATE_SCHEMA})
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize(
+    ("becomes", "stays"), [(pa.string(), False), (pa.int64(), True)], ids=["string", "long"]
+)
+def test_types_that_no_folder_says_are_those_of_our_last_commit(
+    tmp_path: Path, table_type: TableType, becomes: pa.DataType, stays: bool
+) -> None:
+    """The version that made the stats wrote no types down; our commits are archived, and theirs too."""
+    path = CommitPath(tmp_path, table_type, ordered=True, stats=["id", "v"])
+    first_epoch(path)
+    path.run_until_idle()
+    of_an_earlier_version(path)
+    without_create_schema(path)
+    path.crash()
+    changed = TableSchema.from_arrow(
+        TABLE, SCHEMA.arrow.set(SCHEMA.arrow.get_field_index("v"), pa.field("v", becomes))
+    )
+    other = OtherEngine(path.storage, path.clock, path.action)
+    for _ in range(2):
+        other.commit(changed)
+    other.archive()
+    end_second_epoch(path)
+    assert kept_stats_columns(path.storage, read_table_config(path.storage)) == (["id", "v"] if stays else [])
+    assert known_types(path.storage) == ({"id": "STRING", "v": "LONG"} if stays else None)
+    assert path.context is not None
+    taken = path.context.taken_out
+    assert (taken is None) is stays
+    assert taken is None or taken.reason.endswith(" made texts of v")
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize(
+    ("stats", "told_by", "stays"),
+    [
+        (["id", "v"], "nothing", True),
+        (["id", "note"], "nothing", False),
+        (["id", "note"], "create schema", True),
+        (["id", "note"], "folder", True),
+    ],
+)
+def test_texts_that_nothing_tells_the_types_of_before_count_as_made_so(
+    tmp_path: Path, table_type: TableType, stats: list[str], told_by: str, stays: bool
+) -> None:
+    """No commit that was seen states a schema, and the folder says no types. A key cannot have become one."""
+    with_note = TableSchema.from_arrow(TABLE, pa.schema([*SCHEMA.arrow, ("note", pa.string())]))
+    path = CommitPath(tmp_path, table_type, ordered=True, schema=with_note, stats=stats)
+    if told_by != "folder":
+        of_an_earlier_version(path)
+    if told_by != "create schema":
+        without_create_schema(path)
+    path.step_coordinator()
+    OtherEngine(path.storage, path.clock, path.action).commit(with_note)
+    first_epoch(path)
+    for _ in range(10):
+        path.step()
+        if path.state().generation:
+            break
+    path.tagger.claim_anew(path.state())
+    first_epoch(path)
+    path.run_until_idle()
+    kept = kept_stats_columns(path.storage, read_table_config(path.storage))
+    assert kept == (stats if stays else [])
+    assert path.context is not None
+    taken = path.context.taken_out
+    assert (taken is None) is stays
+    assert taken is None or "may have made texts of note" in taken.reason
 
 
 def test_a_property_that_appears_while_we_run_stops_by_name(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from tests.files_with_stats import files_without_records
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.kept_stats import compact_and_clean
 from tests.simulation.other_engine import OtherEngine
-from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tests.simulation.scripted_epochs import EXPECTED_INDEX, check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.column_stats_scan import ColumnStatsScan
@@ -27,7 +28,7 @@ from tidemark.hudi_format.metadata_table.bootstrap import partition_metadata
 from tidemark.hudi_format.metadata_table.own_stats import foreign_stats, own_stats_columns
 from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
 from tidemark.hudi_format.table_schema import table_schema
-from tidemark.hudi_format.timeline import Action, load_timeline
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.table_verification.verify import verify_table
 
 FOLDER = ".hoodie/metadata/column_stats"
@@ -188,3 +189,27 @@ def test_a_commit_with_stats_of_all_of_their_columns_or_none_leaves_them(
     assert path.context is not None
     assert path.context.taken_out is None
     check_end(path)
+
+
+@pytest.mark.parametrize("root", [DATA_ROOT, METADATA_TABLE_ROOT, ""], ids=["data", "metadata", "cleaned"])
+@pytest.mark.parametrize(("columns", "stays"), [(["id", "ts"], False), (["id", "v"], True)])
+def test_a_commit_whose_traces_are_gone_is_judged_by_the_records_of_its_files(
+    tmp_path: Path, root: str, columns: Sequence[str], stays: bool
+) -> None:
+    """Its instants were archived before anybody looked, or its log files were merged and cleaned away."""
+    path = with_own_stats(tmp_path, TableType.COPY_ON_WRITE)
+    path.crash()
+    other = OtherEngine(path.storage, path.clock, path.action)
+    other.rewrite(SCHEMA, lambda rows: rows, [*META, *columns])
+    if root:
+        other.commit()
+        other.archive(root)
+    else:
+        compact_and_clean(path.storage, path.clock)
+    end_second_epoch(path)
+    assert listed(path) == {"files", "record_index"} | ({"column_stats"} if stays else set())
+    assert path.context is not None
+    taken = path.context.taken_out
+    assert (taken is None) is stays
+    assert taken is None or taken.reason.endswith("none of v")
+    assert path.record_index() == EXPECTED_INDEX

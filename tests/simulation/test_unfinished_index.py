@@ -181,7 +181,7 @@ def test_what_the_table_needs_is_never_taken_out(tmp_path: Path, needed: str) ->
 
 def test_stats_that_were_ours_are_not_once_a_dead_builder_was_at_them(tmp_path: Path) -> None:
     path = second_written(tmp_path)
-    write_own_folder(path.storage, InstantGenerator(path.clock).next(), ["v"])
+    write_own_folder(path.storage, InstantGenerator(path.clock).next(), ["v"], {"v": "LONG"})
     update_properties(
         path.storage,
         {

@@ -13,6 +13,7 @@ from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.metadata_table.log_records import streamed_slice_entries
+from tidemark.hudi_format.metadata_table.own_stats import types_of_stats
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.column_stats_codec import ColumnStats
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH
@@ -106,5 +107,6 @@ class ColumnStatsScan:
         times = InstantGenerator(clock)
         times.observe(self._current.data_timeline.times() + self._current.metadata_timeline.times())
         records = self._ranges.records(self._slices)
-        create_column_stats(self._storage, self._columns, records, times.next, hit)
+        types = types_of_stats(self._ranges.schema, self._columns)
+        create_column_stats(self._storage, self._columns, records, times.next, hit, types=types)
         return len(records)

@@ -18,8 +18,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
@@ -84,30 +82,26 @@ def read_commit_schema(
     return CommitSchema(instant, schema, bool(own_key) and own_key in extra)
 
 
-def columns_made_text(
-    storage: Storage, table: str, timeline: Timeline, requested: str, columns: Collection[str]
-) -> list[str]:
-    """Those of ``columns`` that are strings since this commit, and were numbers before it (each other change
-    of a type to string stops the stream).
-
-    Empty where the commit states no schema, and where none before it on the active ``timeline`` does. Raises
-    as `table_schema`.
+def former_schema(
+    storage: Storage, config: TableConfig, timeline: Timeline, unseen: Collection[str], own: str | None
+) -> TableSchema | None:
+    """A schema that the table had before the commits ``unseen`` (requested times): that of the newest other
+    commit of the active timeline that states one, else that of ``own``, our last commit, in the archive, else
+    the one with which the table was made. None where nothing tells. Raises as `table_schema`.
     """
-    found = timeline.find(requested)
-    if found is None or not found.is_completed or found.action not in _CHANGE_SCHEMA:
-        return []
-    later = _first_stated(storage, table, [found])
-    if later is None:
-        return []
-    earlier = [one for one in _newest_first(timeline) if str(one.completion) < str(found.completion)]
-    former = _first_stated(storage, table, earlier)
-    if former is None:
-        return []
-    return [
-        name
-        for name in columns
-        if pa.types.is_string(_type_of(later, name)) and _is_number(_type_of(former, name))
-    ]
+    seen = (instant for instant in _newest_first(timeline) if instant.requested not in unseen)
+    stated = _first_stated(storage, config.name, seen)
+    if stated is not None:
+        return stated
+    texts = [config.properties.get(keys.CREATE_SCHEMA)]
+    if own is not None and timeline.archive is not None:
+        archived = timeline.archive.instants_at({own})
+        named = f"archived instant {own}"
+        texts = [
+            *(decode_commit_metadata(row.metadata, named).extra_metadata.get(SCHEMA_KEY) for row in archived),
+            *texts,
+        ]
+    return next((TableSchema.from_avro(text, config.name) for text in texts if text), None)
 
 
 def _first_stated(
@@ -118,16 +112,6 @@ def _first_stated(
         if (commit := read_commit_schema(storage, table, instant, repeats=repeats)) is not None:
             return commit.schema
     return None
-
-
-def _type_of(schema: TableSchema, name: str) -> pa.DataType:
-    """The column's type, null where the schema lacks it."""
-    index = schema.arrow.get_field_index(name)
-    return pa.null() if index < 0 else schema.arrow.field(index).type
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 class SchemaChanges:

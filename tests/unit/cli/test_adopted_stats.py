@@ -47,7 +47,7 @@ class Adopted:
             ),
         ]
         records = file_records(partition, name, wrong)
-        create_column_stats(self.storage, ["at"], records, lambda: "20990101000000000")
+        create_column_stats(self.storage, ["at"], records, lambda: "20990101000000000", types={})
         # What Spark made has no columns in its folder's file.
         self.storage.replace(
             ".hoodie/metadata/column_stats/.hoodie_partition_metadata",

@@ -14,7 +14,7 @@ A run that died in between is repeated, and finds what it made.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidemark.hudi_format import table_keys as keys
@@ -27,7 +27,7 @@ from tidemark.hudi_format.index_definitions import (
     record_index_definition,
 )
 from tidemark.hudi_format.metadata_table.delta_commit import empty_log
-from tidemark.hudi_format.metadata_table.own_stats import own_folder
+from tidemark.hudi_format.metadata_table.own_stats import own_folder, types_of_stats
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.metadata_table.partitions.files import FILES
 from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataPartition
@@ -38,6 +38,7 @@ from tidemark.hudi_format.metadata_table.stats_layout import STATS_GROUPS
 from tidemark.hudi_format.model import InstantGenerator, shard_ids
 from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import read_properties, table_checksum, update_properties
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
@@ -92,11 +93,12 @@ def bootstrap_metadata_table(
         RECORD_INDEX.name: num_shards if kind is IndexKind.GLOBAL else 0,
         COLUMN_STATS.name: STATS_GROUPS,
     }
+    types = _types(properties, stats)
     for number, partition in enumerate(made):
         instant = f"{number:017d}"
         file_ids = [partition.file_id(shard) for shard in shard_ids(shards[partition.name])]
         is_stats = partition is COLUMN_STATS
-        metadata = own_folder(instant, stats) if is_stats else partition_metadata(instant, 1)
+        metadata = own_folder(instant, stats, types) if is_stats else partition_metadata(instant, 1)
         _bootstrap_partition(storage, instant, partition.name, metadata, file_ids, times[number])
     _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(kind, stats))
     update_properties(
@@ -111,6 +113,12 @@ def bootstrap_metadata_table(
 def bootstrapped_partitions(stats: Sequence[str]) -> tuple[MetadataPartition[Any, Any], ...]:
     """The partitions of a new table, in the order of their bootstrap commits."""
     return (*NEEDED, COLUMN_STATS) if stats else NEEDED
+
+
+def _types(properties: Mapping[str, str], stats: Sequence[str]) -> dict[str, str]:
+    """The types of the columns `stats`, by the schema with which the table was made."""
+    text = properties.get(keys.CREATE_SCHEMA)
+    return types_of_stats(TableSchema.from_avro(text, properties[keys.NAME]), stats) if text else {}
 
 
 def _bootstrap_partition(

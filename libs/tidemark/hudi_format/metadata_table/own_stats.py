@@ -2,27 +2,34 @@
 
 The folder says so. `.hoodie_partition_metadata` is made with a partition and never written again, and Hudi
 drops a partition with its folder: stats that another engine builds anew, from Parquet footers, are not ours
-any more. Ours name in that file the columns that they were made of, in a property that Hudi passes over.
+any more. Ours name in that file the columns that they were made of, and the types that these had, in
+properties that Hudi passes over. The types outlive the commits that stated them: who comes back when another
+writer's change of a type is archived compares the table's schema with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidemark.hudi_format.column_ranges import ValueType, has_ranges, stat_type
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS, read_index_definitions, stats_columns
 from tidemark.hudi_format.metadata_table.index_life import folder_path, folder_properties
 from tidemark.hudi_format.metadata_table.partitions.column_stats import COLUMN_STATS
 from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.publication.port import Term
+from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig
 
 STATS_PARTITIONS: Final = frozenset({COLUMN_STATS.name, "partition_stats"})
 _FOLDER_PROPERTIES: Final = folder_path(COLUMN_STATS.name)
 _COLUMNS: Final = "tidemark.columns"
+_TYPES: Final = "tidemark.types"
+TEXT: Final = ValueType.STRING.name
+"""What `types_of_stats` has of a column of strings."""
 _WHY_NOT_OURS: Final = "tidemark.not-ours"
 _TAKEN_OUT: Final = "tidemark.taken-out"
 _SWITCHED_ON: Final = "another writer switched them on"
@@ -36,17 +43,52 @@ class ForeignStats:
     reason: str
 
 
-def own_folder(instant: str, columns: Sequence[str]) -> bytes:
-    """The content of `.hoodie_partition_metadata` of a partition with stats of the user's `columns`, which
-    `instant` builds.
+def types_of_stats(schema: TableSchema, columns: Sequence[str]) -> dict[str, str]:
+    """The types of these columns as the folder names them: those of their bounds. A column that the schema
+    lacks, or that can have no stats, is left out.
     """
-    properties = {"commitTime": instant, "partitionDepth": "1", _COLUMNS: ",".join(columns)}
+    types = {field.name: field.type for field in schema.arrow}
+    return {
+        name: stat_type(types[name], name).kind.name
+        for name in columns
+        if name in types and has_ranges(types[name])
+    }
+
+
+def own_folder(instant: str, columns: Sequence[str], types: Mapping[str, str]) -> bytes:
+    """The content of `.hoodie_partition_metadata` of a partition with stats of the user's `columns`, which
+    `instant` builds. `types`: as `types_of_stats`.
+    """
+    properties = {"commitTime": instant, "partitionDepth": "1", **_own_properties(columns, types)}
     return format_properties(properties, "partition metadata").encode("ascii")
 
 
-def write_own_folder(storage: Storage, instant: str, columns: Sequence[str]) -> None:
+def _own_properties(columns: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
+    named = {_TYPES: ",".join(types[name] for name in columns)} if types.keys() >= set(columns) else {}
+    return {_COLUMNS: ",".join(columns), **named}
+
+
+def write_own_folder(
+    storage: Storage, instant: str, columns: Sequence[str], types: Mapping[str, str]
+) -> None:
     """Makes the partition's folder, as `own_folder`."""
-    storage.create(_FOLDER_PROPERTIES, own_folder(instant, columns))
+    storage.create(_FOLDER_PROPERTIES, own_folder(instant, columns, types))
+
+
+def known_types(storage: Storage) -> dict[str, str] | None:
+    """Column -> type of our column stats when it was written down last, as `types_of_stats`; None where the
+    folder does not say, as in those that earlier versions made. Raises CorruptFileError.
+    """
+    properties = folder_properties(storage, COLUMN_STATS.name)
+    columns, types = (properties.get(name, "").split(",") for name in (_COLUMNS, _TYPES))
+    return dict(zip(columns, types, strict=True)) if types != [""] and len(types) == len(columns) else None
+
+
+def note_types(term: Term, types: Mapping[str, str]) -> None:
+    """Writes the types into the folder of column stats that are ours. Raises FencedOutError."""
+    properties = folder_properties(term.storage, COLUMN_STATS.name)
+    text = format_properties({**properties, **_own_properties(list(types), types)}, "partition metadata")
+    term.replace(_FOLDER_PROPERTIES, text.encode("ascii"))
 
 
 def own_stats_columns(storage: Storage) -> list[str] | None:
@@ -83,7 +125,7 @@ def disown_stats(term: Term, why: str = "", taken_out: str = "") -> None:
     table now, which people are told until there are others. Raises FencedOutError.
     """
     properties = folder_properties(term.storage, COLUMN_STATS.name)
-    known = {properties.pop(name, None) for name in (_COLUMNS, _WHY_NOT_OURS)}
+    known = {properties.pop(name, None) for name in (_COLUMNS, _TYPES, _WHY_NOT_OURS)}
     if known != {None}:
         said = {_WHY_NOT_OURS: why, _TAKEN_OUT: taken_out}
         more = {name: reason for name, reason in said.items() if reason}

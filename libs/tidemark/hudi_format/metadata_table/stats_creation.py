@@ -76,9 +76,12 @@ def create_column_stats(
     records: Mapping[str, bytes],
     completion: Callable[[], str],
     hit: Callable[[StatsFailpoint], None] = lambda place: None,
+    *,
+    types: Mapping[str, str],
 ) -> None:
     """Makes the column stats of the user's `columns`. `records`: key -> value, of all files of the slices
-    that readers see now. `completion`: a time later than those of both timelines.
+    that readers see now. `completion`: a time later than those of both timelines. `types`: of the columns, as
+    `types_of_stats`.
 
     Raises UnsupportedTableError, before anything is changed, while a compaction of the former column stats is
     pending.
@@ -91,7 +94,7 @@ def create_column_stats(
     storage.sync_dir(METADATA_TABLE_PATH)
     hit(StatsFailpoint.AFTER_STATS_DELETED)
     instant = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
-    write_own_folder(storage, instant, columns)
+    write_own_folder(storage, instant, columns, types)
     logs = _write_groups(storage, instant, records)
     hit(StatsFailpoint.AFTER_STATS_WRITTEN)
     complete_build(storage, instant, completion(), logs)

@@ -13,11 +13,23 @@ from tidemark.commit_coordinator.commit.context import Context, TakenOut
 from tidemark.commit_coordinator.commit.table_state import Timelines
 from tidemark.epoch_protocol.seen import requested_of
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
-from tidemark.hudi_format.metadata_table.own_stats import disown_stats, foreign_stats, kept_stats_columns
-from tidemark.hudi_format.metadata_table.stats_of_others import columns_without_records
+from tidemark.hudi_format.metadata_table.own_stats import (
+    TEXT,
+    disown_stats,
+    foreign_stats,
+    kept_stats_columns,
+    known_types,
+    note_types,
+    types_of_stats,
+)
+from tidemark.hudi_format.metadata_table.stats_of_others import (
+    columns_made_text,
+    commit_faults,
+    living_faults,
+)
 from tidemark.hudi_format.table_config import TableConfig, parse_table_config, read_table_config
 from tidemark.hudi_format.table_repairs import take_out_stats
-from tidemark.hudi_format.table_schema import columns_made_text
+from tidemark.hudi_format.table_schema import former_schema, table_schema
 from tidemark.hudi_format.validation import check_still_servable, without_stats
 
 _log: Final = logging.getLogger("tidemark.coordinator")
@@ -25,32 +37,69 @@ _log: Final = logging.getLogger("tidemark.coordinator")
 
 def leave_stats_of_others(context: Context, timelines: Timelines, instants: Collection[str]) -> bool:
     """Gives the column stats up where one of these instants of other writers (identities) has records of some
-    of their columns alone, or made texts of a column of numbers; `check_served` takes them out then. Returns
-    whether it did.
+    of their columns alone or wrong ranges, or made texts of a column of numbers; `check_served` takes them
+    out then. Returns whether it did.
 
-    To be called before the instants count as seen: later nobody looks at them again.
+    To be called before the instants count as seen: later nobody looks at them again. They may be archived by
+    then, with their log files cleaned away.
     """
     columns = [] if not instants else kept_stats_columns(context.storage, read_table_config(context.storage))
-    for requested in map(requested_of, instants if columns else ()):
-        if what := _breaks_stats(context, timelines, requested, columns):
-            disown_stats(context.publishing, f"another writer's commit {requested} {what}")
-            return True
-    return False
+    if not columns:
+        return False
+    requested = sorted(map(requested_of, instants))
+    what = _wrong_records(context, timelines, requested, columns)
+    what = what or _made_texts(context, timelines, requested, columns)
+    if what:
+        disown_stats(context.publishing, what)
+    return bool(what)
 
 
-def _breaks_stats(context: Context, timelines: Timelines, requested: str, columns: Sequence[str]) -> str:
-    """What this commit did by which column stats of these columns leave rows out; "" for nothing.
-
-    Ranges of numbers stay in older files when a column becomes one of strings, and Hudi's readers compare
-    their texts: of the range 5 to 50 they believe that it has no "10".
+def _wrong_records(
+    context: Context, timelines: Timelines, instants: Sequence[str], columns: Sequence[str]
+) -> str:
+    """Which of these commits has records by which readers leave out rows, and of which columns; "" for
+    none.
     """
-    lacking = columns_without_records(
-        context.storage, timelines.metadata, requested, [*STATS_META_COLUMNS, *columns]
-    )
-    if lacking:
-        return f"has none of {', '.join(lacking)}"
-    texts = columns_made_text(context.storage, context.table.name, timelines.data, requested, columns)
-    return f"made texts of {', '.join(texts)}" if texts else ""
+    storage, wanted, unread = context.storage, [*STATS_META_COLUMNS, *columns], []
+    for requested in instants:
+        faults = commit_faults(storage, timelines.data, timelines.metadata, requested, wanted)
+        if faults:
+            return f"{_one_of([requested])} {faults}"
+        if faults is None:
+            unread.append(requested)
+    faults = living_faults(storage, unread, wanted) if unread else ""
+    return f"{_one_of(unread)} {faults}" if faults else ""
+
+
+def _made_texts(
+    context: Context, timelines: Timelines, instants: Sequence[str], columns: Sequence[str]
+) -> str:
+    """Which columns of numbers one of these commits made texts of; "" for none. The types of before are those
+    beside the stats. Stats that an earlier version made have none there yet: then it is the schema before
+    these commits that tells, and where nothing tells, a column of texts counts as one that was made so.
+    """
+    storage = context.storage
+    config = read_table_config(storage)
+    schema, types = table_schema(storage, config, timelines.data), known_types(storage)
+    if schema is None:
+        return ""
+    if types is None:
+        own = context.fold().state.committed.instant
+        former = former_schema(storage, config, timelines.data, instants, own)
+        types = types_of_stats(former or schema, columns)
+        fixed = {*config.record_key_fields, *config.partition_fields, *config.ordering_fields}
+        texts = [column for column, kind in types.items() if kind == TEXT and column not in fixed]
+        if former is None and texts:
+            return f"{_one_of(instants)} may have made texts of {', '.join(texts)}, and nothing tells"
+        note_types(context.publishing, types)
+    texts = columns_made_text(types, schema)
+    return f"{_one_of(instants)} made texts of {', '.join(texts)}" if texts else ""
+
+
+def _one_of(instants: Sequence[str]) -> str:
+    if len(instants) == 1:
+        return f"another writer's commit {instants[0]}"
+    return f"one of other writers' {len(instants)} commits since {instants[0]}"
 
 
 def check_served(context: Context, unfinished: bool = False) -> TableConfig:

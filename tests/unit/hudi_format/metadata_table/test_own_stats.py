@@ -21,7 +21,7 @@ LISTED = "hoodie.table.metadata.partitions"
 
 def table_with(columns: list[str], listed: str) -> IndexedTable:
     table = IndexedTable()
-    create_column_stats(table.storage, columns, {}, table.times.next)
+    create_column_stats(table.storage, columns, {}, table.times.next, types=dict.fromkeys(columns, "LONG"))
     update_properties(table.storage, {LISTED: f"files,record_index,{listed}"})
     return table
 

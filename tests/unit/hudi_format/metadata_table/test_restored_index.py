@@ -94,7 +94,7 @@ def test_column_stats_that_were_built_meanwhile_say_nothing_of_the_record_index(
     storage = restores(data)
     with pytest.raises(UnsupportedTableError, match="double keys"):
         check_index_is_of_the_rows(storage, data, metadata)
-    write_own_folder(storage, stats, ["a"])
+    write_own_folder(storage, stats, ["a"], {})
     check_index_is_of_the_rows(storage, data, metadata)
 
 

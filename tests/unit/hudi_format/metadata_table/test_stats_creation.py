@@ -38,7 +38,7 @@ def records_of(high: int) -> dict[str, bytes]:
 def create(
     table: IndexedTable, high: int, hit: Callable[[StatsFailpoint], None] = lambda place: None
 ) -> None:
-    create_column_stats(table.storage, ["a", "b"], records_of(high), table.times.next, hit)
+    create_column_stats(table.storage, ["a", "b"], records_of(high), table.times.next, hit, types={})
 
 
 def highs(table: IndexedTable) -> set[object]:
@@ -81,7 +81,7 @@ def test_stats_that_are_made_anew_replace_the_former() -> None:
 
 def test_a_table_without_rows_has_groups_without_records() -> None:
     table = IndexedTable()
-    create_column_stats(table.storage, ["a"], {}, table.times.next)
+    create_column_stats(table.storage, ["a"], {}, table.times.next, types={})
     assert sorted(name for name in table.storage.names(FOLDER) if name.startswith(".col")) == [
         ".col-stats-0000-0_00000000000000002.log.1_0-0-0",
         ".col-stats-0001-0_00000000000000002.log.1_0-0-0",
@@ -140,5 +140,5 @@ def test_it_says_nothing_of_the_record_index(records: dict[str, bytes]) -> None:
         return newest_index_build(table.storage, load_timeline(table.storage, METADATA_TABLE_ROOT))
 
     before = built()
-    create_column_stats(table.storage, ["a", "b"], records, table.times.next)
+    create_column_stats(table.storage, ["a", "b"], records, table.times.next, types={})
     assert built() == before
