@@ -61,7 +61,7 @@ def remove_copies(folder: Path, count: int) -> int:
     damaged ones go first, then copies of base files, the largest first; change runs stay.
     """
     files = [file for file in folder.glob("*") if _NAME.match(file.name) and _may_vanish(file)]
-    chosen = sorted(files, key=lambda file: (file.suffix == RUN_SUFFIX, -_taken(file)))[:count]
+    chosen = sorted(files, key=lambda file: (file.suffix == RUN_SUFFIX, -(_taken(file) or 0)))[:count]
     for file in chosen:
         file.unlink(missing_ok=True)
     return len(chosen)

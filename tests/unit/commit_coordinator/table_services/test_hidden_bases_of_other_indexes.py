@@ -58,7 +58,7 @@ def story(archived: Story, tmp_path: Path) -> Story:
     write_index_definitions(storage, definitions)
     listed = f"column_stats,files,record_index,{SECONDARY}"
     update_properties(storage, {keys.METADATA_PARTITIONS: listed})
-    write_own_folder(storage, "00000000000000003", ["name"])
+    write_own_folder(storage, "00000000000000003", ["name"], {"name": "STRING"})
     for name in (SECONDARY, STATS):
         for group in (0, 1):
             base_file(story, name, group, hidden_instant(story))
