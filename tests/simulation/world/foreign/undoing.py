@@ -128,7 +128,9 @@ class Undoing:
         there = look.metadata.hudi.instants.get(target.requested)
         if there is not None:
             self._request(rollback, there, {}, instants.METADATA)
-            self._delete(bench.metadata_files_of(target.requested))
+            # No commit names the first files of its groups in a partitioned record index: Hudi leaves them.
+            is_done = target.completion is not None
+            self._delete(bench.metadata_files_of(target.requested, without_first=is_done))
             instants.delete(storage, target.requested, instants.METADATA)
             self._complete(look, rollback, there, {}, instants.METADATA)
         instants.delete(storage, target.requested, keeps_plan=keeps_plan)
