@@ -222,7 +222,7 @@ def index_taken_out_while_it_is_built(ground: Ground) -> None:
     it is at once, so a builder that lives lists an index without a definition.
     """
     ground.replace(unfinished_index, "NOBODY_BUILDS_S", 0)
-    ground.replace(unfinished_index, "_may_be_building", lambda *_: False)
+    ground.replace(unfinished_index, "living_builds", lambda *_: ())
 
 
 @planted("G6")

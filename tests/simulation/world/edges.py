@@ -31,6 +31,7 @@ import tidemark.hudi_format.hfile.writer as hfile_writer
 import tidemark.hudi_format.metadata_table.partitions.secondary_index_codec as secondary_index_codec
 import tidemark.index_assigner.assign_stage as assign_wiring
 import tidemark.index_assigner.bootstrap as assigner_bootstrap
+import tidemark.index_assigner.index.due_loads as due_loads
 import tidemark.index_assigner.index.limits as index_limits
 import tidemark.index_assigner.index.table_index as table_index
 import tidemark.index_assigner.input.lane_skips as lane_skips
@@ -115,6 +116,7 @@ def _lazy_reads() -> Iterator[cached_property[Any]]:
 def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
     """Smaller than a configuration may ask for: a world has few keys, and short values."""
     yield patch.object(secondary_index_codec, "KEY_BYTES_MAX", INDEXED_BYTES_MAX)
+    yield patch.object(due_loads, "_ENTRIES_MIN", 0)
     if setup.cache_bytes:
         yield patch.object(index_limits, "STATE_MEMORY_MIN", 0)
     if setup.block_bytes:

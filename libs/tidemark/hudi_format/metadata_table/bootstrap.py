@@ -117,7 +117,7 @@ def bootstrapped_partitions(stats: Sequence[str]) -> tuple[MetadataPartition[Any
 
 def _types(properties: Mapping[str, str], stats: Sequence[str]) -> dict[str, str]:
     """The types of the columns `stats`, by the schema with which the table was made."""
-    text = properties.get(keys.CREATE_SCHEMA)
+    text = properties.get(keys.CREATE_SCHEMA) if stats else None
     return types_of_stats(TableSchema.from_avro(text, properties[keys.NAME]), stats) if text else {}
 
 

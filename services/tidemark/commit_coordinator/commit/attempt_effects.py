@@ -15,11 +15,7 @@ from __future__ import annotations
 import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
-from tidemark.commit_coordinator.commit.begun_partitions import (
-    delete_left_groups,
-    forget_prepared,
-    take_back_voided,
-)
+from tidemark.commit_coordinator.commit.begun_partitions import delete_left, forget_prepared, take_back_voided
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.index_at_rest import refuse_during_rest
 from tidemark.commit_coordinator.commit.kept_indexes import NO_INDEXES, KeptIndexes
@@ -52,7 +48,7 @@ from tidemark.hudi_format.commit.instants import create_inflight, create_request
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
-from tidemark.hudi_format.publication.tickets import NotBefore
+from tidemark.hudi_format.publication.tickets import NotBefore, Settled
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.timeline import Instant, State, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
@@ -94,7 +90,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         config = check_commits(context, timelines)
         difference = _refuse_outdated(context, timelines)
         refuse_hidden_bases(context, timelines)
-        delete_left_groups(context, timelines)
+        delete_left(context, timelines)
         if leave_stats_of_others(context, timelines, difference.harmless):
             config = check_commits(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
@@ -198,7 +194,7 @@ def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, i
     """
     waiting: dict[VoidedAttempt, int] = {}
     for voided in action.voided:
-        settled = context.publishing.close_attempt(voided.epoch, voided.attempt)
+        settled = _close(context, voided)
         if isinstance(settled, NotBefore):
             waiting[voided] = settled.ms
             continue
@@ -206,6 +202,10 @@ def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, i
             _roll_back(context, voided.instant)
         context.hit(CoordinatorFailpoint.AFTER_ROLLED_BACK)
     return waiting
+
+
+def _close(context: Context, voided: VoidedAttempt) -> Settled | NotBefore:
+    return context.publishing.close_attempt(voided.epoch, voided.attempt)
 
 
 def rewind(context: Context, action: RewindLanes) -> None:

@@ -151,7 +151,7 @@ def take_back_voided(context: Context) -> None:
             take_back_begun(context.publishing, files)
 
 
-def delete_left_groups(context: Context, timelines: Timelines) -> None:
+def delete_left(context: Context, timelines: Timelines) -> None:
     """Deletes groups of which nothing is left but files of commits that were undone: no epoch could begin
     them, and no write of Hudi's could go into them. Hold the table's lock.
 

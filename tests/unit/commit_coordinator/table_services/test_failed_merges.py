@@ -287,7 +287,7 @@ def test_an_action_that_is_given_up_because_of_groups_is_no_failure_of_its_kind(
     """
     handoff, noted = ServiceHandoff(ManualClock()), list[tuple[ServiceNews, bool]]()
     handler = SimpleNamespace(kind=KIND, has_tasks=True, sweeps_with_lock=False)
-    context = SimpleNamespace(lock=SimpleNamespace(is_held=False))
+    context = SimpleNamespace(lock=SimpleNamespace(is_held=False), index_build_ms=0)
     runner = ServiceRunner(cast(Any, context), [cast(Any, handler)], handoff, ServiceRules())
 
     def note(_: ServicePlanned, news: ServiceNews, is_last: bool, now_ms: int) -> bool:
@@ -321,7 +321,10 @@ def test_an_action_that_is_lost_because_of_what_is_left_out_is_no_failure_of_its
     monkeypatch.setitem(cast(Any, HANDLED_BY), CompleteService, lost)
     handler = SimpleNamespace(kind=KIND, has_tasks=False, sweeps_with_lock=False)
     runner = ServiceRunner(
-        cast(Any, None), [cast(Any, handler)], ServiceHandoff(ManualClock()), ServiceRules()
+        cast(Any, SimpleNamespace(index_build_ms=0)),
+        [cast(Any, handler)],
+        ServiceHandoff(ManualClock()),
+        ServiceRules(),
     )
     seen = SeenServices()
     seen.step_failed(PLANNED.service, "the try before", 1)

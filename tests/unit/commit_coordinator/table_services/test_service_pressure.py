@@ -291,7 +291,7 @@ def test_the_round_that_finds_a_kind_behind_plans_it_and_grants_it_more() -> Non
         return None
 
     handler = SimpleNamespace(kind=kind, has_tasks=True, sweeps_with_lock=False, due=due)
-    context = SimpleNamespace(lock=SimpleNamespace(is_held=False))
+    context = SimpleNamespace(lock=SimpleNamespace(is_held=False), index_build_ms=0)
     rules = ServiceRules(enabled=True)
     runner = ServiceRunner(cast(Any, context), [cast(Any, handler)], handoff, rules, world.pressure)
     observed = cast(Any, SimpleNamespace(services=SeenServices(), halted=None, given_up=None))

@@ -57,7 +57,7 @@ def test_dead_writes_that_cannot_be_undone_are_named_beside_what_holds_the_kind_
 
 def test_a_coordinator_shows_what_its_own_rollbacks_leave_out() -> None:
     config = SimpleNamespace(table_services=TableServicesConfig(), epoch=SimpleNamespace(interval_ms=1_000))
-    context = SimpleNamespace(table=SimpleNamespace(action=Action.COMMIT))
+    context = SimpleNamespace(table=SimpleNamespace(action=Action.COMMIT), index_build_ms=0)
     handoff, placement = ServiceHandoff(ManualClock()), Placement(1 << 20, SeededIds(1))
     runner = service_runner(cast(Any, config), cast(Any, context), handoff, placement)
     shown: Any = runner.show
