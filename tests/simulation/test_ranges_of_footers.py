@@ -6,6 +6,7 @@ lose rows until our next commit, and none from then on.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +19,14 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, row
 from tests.simulation.scripted_tagger import TABLE
 from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
+from tidemark.hudi_format.key_digest import DIGESTS_KEY
 from tidemark.hudi_format.metadata_table.own_stats import kept_stats_columns
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableType, read_table_config
-from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline import Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata, encode_commit_metadata
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.verify import verify_table
 
@@ -93,6 +97,21 @@ def test_ranges_that_a_footer_did_not_have_end_the_stats(
     assert path.context.taken_out is not None
     assert f"has wrong ranges of {column} (apache/hudi#18754 and #18755)" in path.context.taken_out.reason
     assert verify_table(path.storage, lambda _: None).agrees
+
+
+@pytest.mark.parametrize("values", ["a number that is none", "a long text"])
+def test_footers_of_our_own_compactions_are_not_judged(tmp_path: Path, values: str) -> None:
+    """Their ranges are of the rows, and their footers lack the same bounds as those of others."""
+    path = after_first(tmp_path, TableType.COPY_ON_WRITE, *ODD[values])
+    path.crash()
+    other = OtherEngine(path.storage, path.clock, Action.COMPACTION)
+    other.rewrite(SCHEMA, lambda rows: rows, [*STATS_META_COLUMNS, *STATS])
+    newest = load_timeline(path.storage).completed(Action.COMPACTION)[-1]
+    metadata = decode_commit_metadata(path.storage.read(instant_path(newest)), "commit")
+    ours = replace(metadata, extra_metadata={**metadata.extra_metadata, DIGESTS_KEY: "{}"})
+    path.storage.replace(instant_path(newest), encode_commit_metadata(ours))
+    next_epoch(path)
+    assert kept_stats_columns(path.storage, read_table_config(path.storage)) == STATS
 
 
 @pytest.mark.parametrize("traces", ["there", "cleaned"])

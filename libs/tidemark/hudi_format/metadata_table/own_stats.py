@@ -85,9 +85,14 @@ def known_types(storage: Storage) -> dict[str, str] | None:
 
 
 def note_types(term: Term, types: Mapping[str, str]) -> None:
-    """Writes the types into the folder of column stats that are ours. Raises FencedOutError."""
+    """Writes the types into the folder of column stats, where that says now that these are ours and has no
+    column whose type is not known. Raises FencedOutError.
+    """
     properties = folder_properties(term.storage, COLUMN_STATS.name)
-    text = format_properties({**properties, **_own_properties(list(types), types)}, "partition metadata")
+    columns = properties.get(_COLUMNS, "").split(",")
+    if not types.keys() >= set(columns):
+        return
+    text = format_properties({**properties, **_own_properties(columns, types)}, "partition metadata")
     term.replace(_FOLDER_PROPERTIES, text.encode("ascii"))
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from tidemark.hudi_format.column_ranges import ValueType
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.key_digest import DIGESTS_KEY
 from tidemark.hudi_format.metadata_table.index_writes import instant_of, written_logs
 from tidemark.hudi_format.metadata_table.log_records import log_entries, streamed_slice_entries
 from tidemark.hudi_format.metadata_table.partitions.column_stats import (
@@ -143,8 +144,13 @@ def _may_be_of_no_range(stats: ColumnStats) -> bool:
 
 
 def _files_of(storage: Storage, path: str) -> list[tuple[str, str]]:
-    """The files that this completed commit of the data table wrote."""
-    stats = decode_commit_metadata(storage.read(path), path).write_stats
+    """The files that this completed commit of the data table wrote; none of a data compaction of Tidemark's,
+    which takes ranges from the rows and not from footers.
+    """
+    metadata = decode_commit_metadata(storage.read(path), path)
+    if DIGESTS_KEY in metadata.extra_metadata:
+        return []
+    stats = metadata.write_stats
     return [
         (partition, name)
         for partition, some in stats.items()

@@ -88,18 +88,19 @@ class HiddenBases:
         """
         build = _build(metadata)
         if build != self._looked_behind:
-            self._look(by, build, generation)
+            self._look(by, build, newest_build(metadata), generation)
         if self._reason and generation > self._owed_at:
             by.storage.delete(REWIND_OWED)
             self._reason = ""
         return self._reason
 
-    def _look(self, by: Term, build: str, generation: int) -> None:
+    def _look(self, by: Term, build: str, completed: str, generation: int) -> None:
         is_owed = by.storage.exists(REWIND_OWED)
         if self._waiting is None or self._waiting[0] != build:
             found = hidden_bases(by.storage, also_half=is_owed) if build else []
-            if found and not _is_pending(build):
-                self._leave_damaged(by, build, compacted_without(by.storage, build, found))
+            if found and completed:
+                # Also behind a pending build: an earlier one hid them, and may have been compacted on.
+                self._leave_damaged(by, completed, compacted_without(by.storage, completed, found))
             self._waiting = (build, found)
         hidden = self._waiting[1]
         if hidden or is_owed:

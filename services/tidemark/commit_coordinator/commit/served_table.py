@@ -11,7 +11,7 @@ from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context, TakenOut
 from tidemark.commit_coordinator.commit.table_state import Timelines
-from tidemark.epoch_protocol.seen import requested_of
+from tidemark.epoch_protocol.seen import action_of, requested_of
 from tidemark.hudi_format.index_definitions import STATS_META_COLUMNS
 from tidemark.hudi_format.metadata_table.own_stats import (
     TEXT,
@@ -30,8 +30,11 @@ from tidemark.hudi_format.metadata_table.stats_of_others import (
 from tidemark.hudi_format.table_config import TableConfig, parse_table_config, read_table_config
 from tidemark.hudi_format.table_repairs import take_out_stats
 from tidemark.hudi_format.table_schema import former_schema, table_schema
+from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.validation import check_still_servable, without_stats
 
+# Their instants write no file of the table's, and many have no instant in the metadata table.
+_WITHOUT_FILES: Final = frozenset({Action.ROLLBACK.value, Action.RESTORE.value, Action.INDEXING.value})
 _log: Final = logging.getLogger("tidemark.coordinator")
 
 
@@ -43,10 +46,10 @@ def leave_stats_of_others(context: Context, timelines: Timelines, instants: Coll
     To be called before the instants count as seen: later nobody looks at them again. They may be archived by
     then, with their log files cleaned away.
     """
-    columns = [] if not instants else kept_stats_columns(context.storage, read_table_config(context.storage))
+    requested = sorted(requested_of(name) for name in instants if action_of(name) not in _WITHOUT_FILES)
+    columns = kept_stats_columns(context.storage, read_table_config(context.storage)) if requested else []
     if not columns:
         return False
-    requested = sorted(map(requested_of, instants))
     what = _wrong_records(context, timelines, requested, columns)
     what = what or _made_texts(context, timelines, requested, columns)
     if what:

@@ -198,8 +198,17 @@ def _half_undone(step: LockedStep) -> Iterator[str]:
     for rollback in pending:
         plan, begun_ms = pending_plan(context.storage, rollback), _begun_ms(context.publishing, rollback)
         is_left = begun_ms is not None and begun_ms < left_from_ms
-        if is_left and plan is not None and not timeline.contains(plan.instant_to_rollback):
+        if is_left and plan is not None and not _is_or_was_there(step, plan.instant_to_rollback):
             yield plan.instant_to_rollback
+
+
+def _is_or_was_there(step: LockedStep, instant: str) -> bool:
+    """Whether a timeline has the write, or had it to the end: a completed one may be archived."""
+    timelines = (step.timelines.data, step.timelines.metadata)
+    return step.timelines.data.contains(instant) or any(
+        timeline.archive is not None and timeline.archive.completion_time(instant) is not None
+        for timeline in timelines
+    )
 
 
 def _begun_ms(term: Term, found: Instant | None) -> int | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story
+from tests.unit.hudi_format.metadata_tables import write_archive
 from tidemark.commit_coordinator.errors import LeftOutError
 from tidemark.commit_coordinator.table_services import rollbacks
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
@@ -138,14 +139,29 @@ def test_cleans_wait_for_a_plan_that_is_being_written(story: Story) -> None:
         story.served.act(ServiceKind.CLEAN_INDEX)
 
 
-def test_a_rollback_whose_writer_died_behind_the_writes_instant_is_completed(story: Story) -> None:
-    """Archival ends at it, and its write is not there any more."""
+def half_undone(story: Story) -> tuple[str, str]:
+    """A write that is gone from the timeline, and the pending rollback that names it."""
     row = {"id": "z", "region": "eu", "ts": 99, "name": "z"}
     requested = story.writer.prepare(pa.Table.from_pylist([row], schema=ARROW)).instant.requested
     by, rollback = Unfenced(story.storage), story.writer._instants.next()
     plan = RollbackPlan(instant_to_rollback=requested, action="deltacommit", requests=())
     create_inflight(by, create_requested(by, rollback, Action.ROLLBACK, encode_rollback_plan(plan)))
     delete_pending(story.storage, requested, Action.DELTA_COMMIT)
+    return requested, rollback
+
+
+def test_a_rollback_of_a_write_that_was_completed_and_archived_is_left_alone(story: Story) -> None:
+    requested, rollback = half_undone(story)
+    content = encode_commit_metadata(CommitMetadata())
+    write_archive(cast(Any, story.storage), [(requested, rollback, "deltacommit", content)])
+    story.pass_by(2 * HOUR_S)
+    assert not story.served.act(ServiceKind.ROLLBACK)
+    assert [found.requested for found in load_timeline(story.storage).pending()] == [rollback]
+
+
+def test_a_rollback_whose_writer_died_behind_the_writes_instant_is_completed(story: Story) -> None:
+    """Archival ends at it, and its write is not there any more."""
+    requested, rollback = half_undone(story)
     story.pass_by(HOUR_S - 60)
     assert not story.served.act(ServiceKind.ROLLBACK), "its writer may live"
     story.pass_by(120)

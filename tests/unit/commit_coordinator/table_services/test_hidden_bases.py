@@ -140,16 +140,21 @@ def test_other_writers_get_the_lock_between_some_that_are_put_back(
     assert_whole(hidden)
 
 
+@pytest.mark.parametrize("later", ["", "00000000000000006"], ids=["one build", "another one, pending"])
 def test_a_table_whose_index_was_compacted_without_its_hidden_files_is_not_served(
-    hidden: Story, monkeypatch: pytest.MonkeyPatch
+    hidden: Story, monkeypatch: pytest.MonkeyPatch, later: str
 ) -> None:
-    """As another engine does it behind its build: what it passed over is in no newer base file."""
+    """As another engine does it behind its build: what it passed over is in no newer base file. ``later``: it
+    died in the next build.
+    """
     hidden.commit((100, 101))
     hidden.commit((102, 103))
     with monkeypatch.context() as other_engine:
         other_engine.setattr(HiddenBases, "put_back", lambda *_: "")
         other_engine.setattr(HiddenBases, "is_due", lambda *_: False)
         assert hidden.served.act(ServiceKind.COMPACT_INDEX)
+    if later:
+        begin_delta_commit(Unfenced(hidden.storage), later)
     with pytest.raises(
         UnsupportedTableError, match=r"compacted the record index without them.*rebuild-index"
     ):
