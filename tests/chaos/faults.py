@@ -21,7 +21,7 @@ from tests.chaos.dead_writes import is_pending, leave_dead_write
 from tests.chaos.seat import Seat
 from tests.chaos.stray_writer import StrayWriter
 from tests.chaos.world import Steps, World
-from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import OF_A_ROLLBACK, CoordinatorFailpoint
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.stream_runtime.clock import SKEW_VARIABLE
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
@@ -60,6 +60,8 @@ def exit_at(world: World, target: str) -> Steps:
     begun = len(seat.exits)
     for number, place in enumerate(wanted):
         stray = StrayWriter(world.cluster) if place in _FAILED else None
+        if place in OF_A_ROLLBACK:
+            _leave_dead_write(world)
 
         def at_failpoint(
             count: int = number + 1, stray: StrayWriter | None = stray, place: str = place
@@ -80,6 +82,8 @@ def freeze_coordinator_at(world: World, place: str) -> Steps:
     cluster.coordinator.kill()
     stray = StrayWriter(cluster) if place in _FAILED else None
     seat = cluster.coordinator
+    if place in OF_A_ROLLBACK:
+        _leave_dead_write(world)
 
     def stopped() -> bool:
         if stray is not None:
@@ -263,10 +267,10 @@ def second_writer(world: World, _: str) -> Steps:
 
 def dead_write(world: World, _: str) -> Steps:
     """Another engine's writer died long ago in the middle of a write: table services have to roll it back."""
-    table = world.cluster.table
-    instant = leave_dead_write(table, world.cluster.table_type)
-    world.dead_writes.add(instant)
-    yield world.until(f"the rollback of {instant}", lambda: not is_pending(table, instant), 180.0)
+    instant = _leave_dead_write(world)
+    yield world.until(
+        f"the rollback of {instant}", lambda: not is_pending(world.cluster.table, instant), 180.0
+    )
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
@@ -292,6 +296,13 @@ FAULTS: Final[Mapping[str, Fault]] = {
 }
 
 
+def _leave_dead_write(world: World) -> str:
+    """Its instant."""
+    instant = leave_dead_write(world.cluster.table, world.cluster.table_type)
+    world.dead_writes.add(instant)
+    return instant
+
+
 def _thaw_replaced(world: World, first: Seat) -> Steps:
     first.thaw()
     yield world.until("the replaced coordinator to end", lambda: first.process is None)
@@ -315,7 +326,11 @@ def _runs(world: World, name: str) -> Steps:
 
 def _hit(world: World, place: str) -> int:
     """At which hit: the first where a life may come by once only."""
-    return 1 if place in _FAILED or place in _CLAIMS else world.random.choice((1, 1, 2, 3))
+    return (
+        1
+        if place in OF_A_ROLLBACK or place in _FAILED or place in _CLAIMS
+        else world.random.choice((1, 1, 2, 3))
+    )
 
 
 def _down(world: World, name: str) -> Seat:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.chaos.cluster import ASSIGNERS, COORDINATOR, MERGER, SERVICES, WRITER
 from tests.chaos.cuts import CUTS
-from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import OF_A_ROLLBACK, SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.stream_writer.failpoints import WriterFailpoint
 
@@ -22,20 +22,20 @@ _COORDINATOR_POINTS: Final = [
 ]
 NEED_ANOTHER_FAULT: Final = frozenset(
     {
-        CoordinatorFailpoint.AFTER_EACH_ROLLBACK,
         CoordinatorFailpoint.AFTER_TICKETS_REVOKED,
         CoordinatorFailpoint.IN_TAKE_BACK,
     }
 )
-"""Nothing is taken back or rolled back in a campaign without another fault: the simulation dies there
+"""Nothing that is decided is taken back in a campaign without another fault: the simulation dies there
 (`tests/simulation/test_deaths_of_services.py`).
 """
 _SERVICE_POINTS: Final = sorted(SERVICE_FAILPOINTS - NEED_ANOTHER_FAULT)
 """Table services pass these all the time, each kind its own, or compactions are void because a stray worker
-says that they failed.
+says that they failed, or a write is rolled back because another engine's writer is dead.
 """
 OF_A_COMPACTION: Final = sorted(
     set(_SERVICE_POINTS)
+    - OF_A_ROLLBACK
     - {CoordinatorFailpoint.BEFORE_SERVICE_VOIDED, CoordinatorFailpoint.AFTER_SERVICE_VOIDED}
 )
 """A compaction of data passes all of these from its plan to its end, so a table that is written comes to each

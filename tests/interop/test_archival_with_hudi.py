@@ -165,11 +165,15 @@ def drops(spark: SparkOperations, story: Story) -> None:
     story.live = {k: row for k, row in story.live.items() if row[0] != "eu"}
 
 
+@pytest.mark.parametrize("table_type", TableType)
 @pytest.mark.parametrize("replace", [clusters, overwrites, drops])
 def test_replaced_groups_are_cleaned_and_their_replacecommit_is_archived(
-    judge: HudiJudge, tmp_path: Path, replace: Callable[[SparkOperations, Story], None]
+    judge: HudiJudge,
+    tmp_path: Path,
+    table_type: TableType,
+    replace: Callable[[SparkOperations, Story], None],
 ) -> None:
-    story = old_story(tmp_path)
+    story = old_story(tmp_path, table_type)
     # Hudi takes entries out of the record index by base files alone.
     compact(story)
     spark = spark_of(judge, story)

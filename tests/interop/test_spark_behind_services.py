@@ -1,6 +1,7 @@
 """Behind each of our services, in tables of both types, Spark does each thing that it does to a table: it
 looks up and reads increments, upserts and deletes, compacts, cleans, archives, takes its newest commit back,
-restores to a savepoint. Then we commit, and the service acts again. Everybody agrees each time.
+restores to a savepoint. Then we commit, and the service acts again. Everybody agrees each time. What Spark
+logs in either form our compaction merges.
 
 All of it is `make services-interop` (TIDEMARK_SERVICES=all); `make interop` draws a few such cases.
 """
@@ -42,6 +43,7 @@ from tests.interop.spark_operations import COMPACTS_INDEX, SparkOperations
 from tests.interop.verdict import assert_same_rows, hudi_rs_increment, without_meta
 from tests.unit.commit_coordinator.table_services.story import Story
 from tidemark.epoch_protocol.service_entries import ServiceKind
+from tidemark.hudi_format.log_file.blocks import BlockType, read_blocks
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 
@@ -167,4 +169,34 @@ def test_spark_goes_on_behind_a_service(
     else:
         compact(story)
     may_act(story, kind)
+    holds(judge, story)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"), [("avro", BlockType.AVRO_DATA), ("parquet", BlockType.PARQUET_DATA)]
+)
+def test_log_blocks_of_spark_are_merged_in_either_form(
+    judge: HudiJudge, tmp_path: Path, form: str, expected: BlockType
+) -> None:
+    """Updates, a move and deletes by Spark, between commits of ours."""
+    story = old_story(tmp_path)
+    spark, option = spark_of(judge, story), {"hoodie.logfile.data.block.format": form}
+    files = story.table_files()
+    spark.write(story.changed((1, 2, 70), moved=(4,)), "upsert", **option)
+    rows = story.changed((3, 7))
+    for key in rows.column("id").to_pylist():
+        story.live.pop(key)
+    spark.write(rows, "delete", **option)
+    logs = [path for path in story.table_files() - files if path.startswith(("eu/.", "us/."))]
+    blocks = [block.block_type for path in logs for block in read_blocks(story.storage.read(path), path)]
+    assert set(blocks) == {expected, BlockType.DELETE}
+    for kind in (DATA, INDEX):
+        act(story, kind)
+        holds(judge, story)
+    spark.write(story.changed((1, 8)), "upsert", **option)
+    story.commit((8, 9), deletes=(2,))
+    act(story, DATA)
+    holds(judge, story)
+    spark.write(story.changed((1, 9, 71)), "upsert", **option)
+    spark.close()
     holds(judge, story)

@@ -46,7 +46,7 @@ from tests.interop.verdict import assert_same_rows, assert_table_holds, hudi_rs_
 from tests.service_actions import DiedError
 from tests.unit.commit_coordinator.table_services.story import Story
 from tests.unit.commit_coordinator.table_services.test_service_handlers import crashes
-from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import OF_A_ROLLBACK, CoordinatorFailpoint
 from tidemark.epoch_protocol.service_entries import ServiceKind
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.table_view import TableView
@@ -233,31 +233,46 @@ def test_a_coordinator_dies_while_it_takes_an_action_back_and_spark_goes_on(
     holds(judge, story)
 
 
+_BEFORE_THE_INSTANT = (
+    CoordinatorFailpoint.AFTER_ROLLBACK_PLANNED,
+    CoordinatorFailpoint.AFTER_ROLLBACK_METADATA,
+    CoordinatorFailpoint.AFTER_ROLLBACK_FILES,
+)
+
+
 @every_case
 @pytest.mark.parametrize("table_type", TableType)
-@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize(
+    ("failpoint", "nth"),
+    [*((failpoint, 1) for failpoint in sorted(OF_A_ROLLBACK)), (CoordinatorFailpoint.AFTER_EACH_ROLLBACK, 2)],
+)
 @pytest.mark.parametrize(
     ("upsert", "spark_writes"),
     [(spark_upserts, False), (spark_upserts, True), (spark_upserts_beside_us, True)],
     ids=["spark-reads", "spark-rolls-back", "spark-writes-beside-us"],
 )
-def test_a_coordinator_dies_behind_a_rollback_and_spark_goes_on(
+def test_a_coordinator_dies_in_a_rollback_and_spark_goes_on(
     judge: HudiJudge,
     tmp_path: Path,
     table_type: TableType,
+    failpoint: CoordinatorFailpoint,
     nth: int,
     upsert: Callable[..., None],
     spark_writes: bool,
 ) -> None:
-    """Of two dead writes one is rolled back, or both. A single writer of Hudi's rolls the other one back."""
+    """Behind each step of the first of two dead writes' rollbacks, or when both are rolled back. A single
+    writer of Hudi's takes a pending rollback up, and rolls the other one back.
+    """
     story = story_of(tmp_path, table_type)
     dead = [dead_write(story) for _ in range(2)]
-    story.served.dies_at(CoordinatorFailpoint.AFTER_EACH_ROLLBACK, nth)
+    if nth == 2:
+        assert story.served.act(ROLLBACK)
+    story.served.dies_at(failpoint)
     with pytest.raises(DiedError):
         story.served.act(ROLLBACK)
     free_lock(story)
     timeline = load_timeline(story.storage)
-    assert [timeline.contains(instant) for instant in dead] == [False, nth == 1]
+    assert [timeline.contains(instant) for instant in dead] == [failpoint in _BEFORE_THE_INSTANT, nth == 1]
     goes_on_behind_a_death(judge, story, ROLLBACK, upsert, spark_writes)
     assert [files_of(story, instant) for instant in dead] == [[], []]
     compact(story)
@@ -300,11 +315,15 @@ def clustered(_: Story, spark: SparkOperations) -> None:
 
 
 @every_case
+@pytest.mark.parametrize("table_type", TableType)
 @pytest.mark.parametrize("replaces", [overwritten, partition_deleted, clustered])
 def test_replaced_file_groups_go_wholly(
-    judge: HudiJudge, tmp_path: Path, replaces: Callable[[Story, SparkOperations], None]
+    judge: HudiJudge,
+    tmp_path: Path,
+    table_type: TableType,
+    replaces: Callable[[Story, SparkOperations], None],
 ) -> None:
-    story = story_of(tmp_path)
+    story = story_of(tmp_path, table_type)
     spark = SparkOperations(judge, story.path, {})
     before = {path for path in story.table_files() if path.startswith("eu/")}
     replaces(story, spark)

@@ -15,7 +15,7 @@ from tests.chaos.schedule import OF_A_COMPACTION
 from tests.chaos.timeline_watch import DATA_TIMELINE, TimelineWatch
 from tests.simulation.watched_life import At, Step, WatchedLife
 from tidemark.commit_coordinator.errors import ActionLostError
-from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import OF_A_ROLLBACK, SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.epoch_protocol.service_entries import ServiceCommitted, ServiceKind, ServiceVoided
 from tidemark.stream_runtime.failpoint import FailpointHitError
 from tidemark.table_verification.verify import verify_table
@@ -44,7 +44,7 @@ FORWARD: Final[Mapping[ServiceKind, frozenset[Point]]] = {
     ServiceKind.CLEAN_INDEX: _ALWAYS | _INSTANT,
     ServiceKind.ARCHIVE: _ALWAYS
     | {Point.AFTER_EACH_SERVICE_FILE, Point.AFTER_SERVICE_METADATA, Point.AFTER_SERVICE_COMPLETED},
-    ServiceKind.ROLLBACK: _ALWAYS | {Point.AFTER_EACH_ROLLBACK},
+    ServiceKind.ROLLBACK: _ALWAYS | OF_A_ROLLBACK,
 }
 """What each kind passes from its plan to its end."""
 _VOID: Final = frozenset(

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.noop_service import FILES, USELESS, Noop, work
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.service_path import ServicePath
-from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS, CoordinatorFailpoint
+from tidemark.commit_coordinator.failpoints import OF_A_ROLLBACK, SERVICE_FAILPOINTS, CoordinatorFailpoint
 from tidemark.commit_coordinator.table_services.handler import Dropped, LockedStep
 from tidemark.epoch_protocol.service_entries import (
     ServiceCommitted,
@@ -28,7 +28,7 @@ from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 PLACES_MAX = 200
 NOT_IN_A_PLAIN_RUN = {
     CoordinatorFailpoint.AFTER_SERVICE_METADATA,
-    CoordinatorFailpoint.AFTER_EACH_ROLLBACK,
+    *OF_A_ROLLBACK,
     CoordinatorFailpoint.AFTER_TICKETS_REVOKED,
     CoordinatorFailpoint.IN_TAKE_BACK,
     CoordinatorFailpoint.BEFORE_SERVICE_VOIDED,

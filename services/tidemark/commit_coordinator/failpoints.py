@@ -31,6 +31,11 @@ class CoordinatorFailpoint(StrEnum):
     AFTER_EACH_SERVICE_FILE = "after_each_service_file"
     AFTER_SERVICE_METADATA = "after_service_metadata"
     AFTER_SERVICE_COMPLETED = "after_service_completed"
+    AFTER_ROLLBACK_PLANNED = "after_rollback_planned"
+    AFTER_ROLLBACK_METADATA = "after_rollback_metadata"
+    AFTER_ROLLBACK_FILES = "after_rollback_files"
+    AFTER_ROLLBACK_INSTANT = "after_rollback_instant"
+    AFTER_ROLLBACK_COMPLETED = "after_rollback_completed"
     AFTER_EACH_ROLLBACK = "after_each_rollback"
     AFTER_TICKETS_REVOKED = "after_tickets_revoked"
     IN_TAKE_BACK = "in_take_back"
@@ -40,7 +45,18 @@ class CoordinatorFailpoint(StrEnum):
     BEFORE_SERVICE_COMMITTED = "before_service_committed"
 
 
-SERVICE_FAILPOINTS: Final = frozenset(
+OF_A_ROLLBACK: Final = frozenset(
+    {
+        CoordinatorFailpoint.AFTER_ROLLBACK_PLANNED,
+        CoordinatorFailpoint.AFTER_ROLLBACK_METADATA,
+        CoordinatorFailpoint.AFTER_ROLLBACK_FILES,
+        CoordinatorFailpoint.AFTER_ROLLBACK_INSTANT,
+        CoordinatorFailpoint.AFTER_ROLLBACK_COMPLETED,
+        CoordinatorFailpoint.AFTER_EACH_ROLLBACK,
+    }
+)
+"""Those that the rollback of a dead write passes, in no other action."""
+SERVICE_FAILPOINTS: Final = OF_A_ROLLBACK | frozenset(
     {
         CoordinatorFailpoint.BEFORE_SERVICE_PLANNED,
         CoordinatorFailpoint.AFTER_SERVICE_PLANNED,
@@ -51,7 +67,6 @@ SERVICE_FAILPOINTS: Final = frozenset(
         CoordinatorFailpoint.AFTER_EACH_SERVICE_FILE,
         CoordinatorFailpoint.AFTER_SERVICE_METADATA,
         CoordinatorFailpoint.AFTER_SERVICE_COMPLETED,
-        CoordinatorFailpoint.AFTER_EACH_ROLLBACK,
         CoordinatorFailpoint.AFTER_TICKETS_REVOKED,
         CoordinatorFailpoint.IN_TAKE_BACK,
         CoordinatorFailpoint.BEFORE_SERVICE_VOIDED,

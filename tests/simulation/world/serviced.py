@@ -9,17 +9,17 @@ from typing import Final
 
 from tests.simulation.world.generate import generate
 from tests.simulation.world.script import Event, Script
-from tidemark.commit_coordinator.failpoints import SERVICE_FAILPOINTS
+from tidemark.commit_coordinator.failpoints import OF_A_ROLLBACK, SERVICE_FAILPOINTS
 
-# Places that came later, each in the stead of one that was there: so the worlds of known seeds stay as they
-# are, but for those that come to such a place.
+# Places that came later, in the stead of one that was there: so the worlds of known seeds stay as they are,
+# but for those that come to such a place.
 _OR_BEFORE: Final = {
-    "after_service_voided": "before_service_voided",
-    "in_take_back": "after_tickets_revoked",
-    "after_service_completed": "after_each_rollback",
+    "after_service_voided": ("before_service_voided",),
+    "in_take_back": ("after_tickets_revoked",),
+    "after_service_completed": tuple(sorted(OF_A_ROLLBACK)),
 }
 _PLACES: Final = (
-    *sorted({each.value for each in SERVICE_FAILPOINTS} - set(_OR_BEFORE.values())),
+    *sorted({each.value for each in SERVICE_FAILPOINTS}.difference(*_OR_BEFORE.values())),
     "storage.link",
     "storage.rename",
 )
@@ -103,7 +103,9 @@ def _scene(dice: Random, time: int) -> list[Event]:
     if roll < 0.45:
         verb = dice.choice(("crash", "crash", "freeze"))
         nth, place = dice.choice((1, 1, 1, 2, 3)), dice.choice(_PLACES)
-        scene += [(verb, "coordinator", str(nth), _OR_BEFORE.get(place, place) if time % 20 else place)]
+        later = _OR_BEFORE.get(place, (place,))
+        place = later[time // 20 % len(later)] if time % 20 else place
+        scene += [(verb, "coordinator", str(nth), place)]
         scene += _rounds(dice.randint(4, 10))
         scene += (
             [("replace", "coordinator"), *_rounds(3), ("thaw", "coordinator")] if verb == "freeze" else []

@@ -25,9 +25,10 @@ section 3.7).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from tidemark.hudi_format.commit import heartbeat, markers
@@ -69,6 +70,20 @@ _AT_ONCE: Final = 8
 _WORTH_THREADS: Final = 64
 
 
+class RollbackStep(StrEnum):
+    """What a rollback of an instant that is on the timeline has done: its steps 1 to 5, in this order."""
+
+    PLANNED = "planned"
+    METADATA = "metadata"
+    FILES = "files"
+    INSTANT = "instant"
+    COMPLETED = "completed"
+
+
+def _nobody_dies(_: RollbackStep) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class RollbackOutcome:
     """What a rollback did. `rollback_instant` is the time of R, None when neither T nor a rollback of T was
@@ -81,7 +96,12 @@ class RollbackOutcome:
 
 
 def rollback_pending(
-    by: Publisher, requested: str, generator: InstantGenerator, *, search: bool = False
+    by: Publisher,
+    requested: str,
+    generator: InstantGenerator,
+    *,
+    search: bool = False,
+    passed: Callable[[RollbackStep], None] = _nobody_dies,
 ) -> RollbackOutcome:
     """Rolls back the pending write T = `requested` (`WRITTEN`); the table may be without metadata table.
 
@@ -90,7 +110,8 @@ def rollback_pending(
 
     `search` is for a T that another writer rolled back while T's writers still worked: that rollback deleted
     the markers, and files that T's writers made afterwards have none. When T is no longer on the timeline
-    such files are looked for by name in every partition.
+    such files are looked for by name in every partition. `passed` is called behind each step: a crash test
+    may die there.
 
     Hold the table's lock. Raises `TimelineConflictError` when T is completed or is no write,
     `CorruptFileError` when a marker names a file that is not T's, `FencedOutError` after the end of the
@@ -114,10 +135,15 @@ def rollback_pending(
     action = target.action if target is not None else _planned_action(storage, rollback)
     instant = rollback.requested if rollback is not None else generator.next()
     inflight = work.plan(instant, action, work.data_files(), DATA_ROOT)
+    passed(RollbackStep.PLANNED)
     metadata_files = work.rollback_metadata_table(metadata, instant, generator)
+    passed(RollbackStep.METADATA)
     data_files = work.delete_data_files()
+    passed(RollbackStep.FILES)
     delete_pending(storage, requested, action)
+    passed(RollbackStep.INSTANT)
     work.complete(inflight, action, data_files, generator, DATA_ROOT)
+    passed(RollbackStep.COMPLETED)
     work.remove_traces()
     return RollbackOutcome(instant, tuple(metadata_files + data_files))
 

@@ -148,7 +148,12 @@ class RollBackDead:
 
     def _undo(self, context: Context, instant: str) -> None:
         try:
-            rollback_pending(context.publishing, instant, context.instants)
+            rollback_pending(
+                context.publishing,
+                instant,
+                context.instants,
+                passed=lambda step: context.hit(CoordinatorFailpoint(f"after_rollback_{step}")),
+            )
         except FencedOutError:
             raise
         except (OSError, HudiFormatError) as error:
