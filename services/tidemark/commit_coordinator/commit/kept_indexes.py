@@ -126,7 +126,10 @@ def refuse_other_indexes(planned: EpochPlanned, kept: KeptIndexes, *, is_written
     files are in the metadata table for good. Then an index that is gone is no reason, as nobody reads it, nor
     is another time of the file that tells builds apart: a copy of the table has one.
     """
-    stats, secondary, before = kept.column_stats, kept.entries, planned.secondary
+    stats, before = kept.column_stats, planned.secondary
+    # A plan of an earlier version names no builds.
+    unknown = {index.name for index in before if not index.build}
+    secondary = [_without_build(now) if now.name in unknown else now for now in kept.entries]
     if is_written:
         stats = planned.column_stats if stats is None else stats
         before = [_without_build(index) for index in planned.secondary]

@@ -26,9 +26,10 @@ A definition that comes once an epoch is decided changes nothing for that epoch.
 without the table's lock, which the epoch keeps until its data commit, also where its coordinator dies; it
 takes the lock before it chooses what to read. So it builds behind the epoch. Example: the epoch is in the
 metadata table at 10:00, and the coordinator dies. CREATE INDEX writes the definition at 10:01 and waits. A
-successor makes the data commit at 10:02, the index is built with it, and the next epoch waits. Only where the
-lock was lost may a build have begun in between (`begun_since`): then the decision is taken back, or nobody
-can go on.
+successor makes the data commit at 10:02, the index is built with it, and the next epoch waits. A build may
+have begun in between (`begun_since`) where the lock was lost, or by Hudi's indexer, which plans and begins
+without it: then the decision is taken back. Behind the metadata commit nobody can go on, because the indexer
+passes over an instant that the metadata table has.
 
 Once it is listed, plans name it, and the comparison of plan and decision (`kept_indexes`) does the rest.
 Example: CREATE INDEX begins at 10:00 with the commits until then. An epoch that was planned at 09:59 is

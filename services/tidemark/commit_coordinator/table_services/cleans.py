@@ -106,7 +106,7 @@ class _Clean:
         self._next_partition = ""
         # Whether the last plan left files that may go, by its limit of files or of time.
         self._left_files = False
-        # Number of the action whose files are being deleted, and how many of them are.
+        # Number of the action whose files are being deleted, and how many files and leftovers are.
         self._swept = (0, 0)
 
     @property
@@ -265,14 +265,16 @@ class _Clean:
         service, done = self._swept
         if service != action.planned.service:
             done = 0
-        for number in range(done, len(paths)):
+        for number in range(done, len(paths) + len(plan.leftovers)):
             if is_over():
                 self._swept = (action.planned.service, number)
                 return False
-            delete(paths[number])
-            context.hit(CoordinatorFailpoint.IN_SWEEP)
-        for left in plan.leftovers:
-            delete_side_file(context, left)
+            if number < len(paths):
+                delete(paths[number])
+                context.hit(CoordinatorFailpoint.IN_SWEEP)
+            else:
+                # One may be the markers of a write, and name all its files.
+                delete_side_file(context, plan.leftovers[number - len(paths)])
         for folder in sorted({parent_of(path) for path in paths}):
             context.storage.sync_dir(folder)
         self._swept = (0, 0)

@@ -189,13 +189,14 @@ def take_back(
         context.hit(CoordinatorFailpoint.AFTER_TICKETS_REVOKED)
         handler.take_back(step, action)
         context.lock.check()
-        _append_void(context, planned, reason, decided.data_completion)
+        voided = ServiceVoided(context.term, planned.service, reason, decided.data_completion)
+        _append_void(context, voided, *_told(context, planned.kind))
     return True
 
 
 def void(context: Context, planned: ServicePlanned, reason: str) -> None:
     """Voids an action that is not decided. Nothing of it is on the table."""
-    _append_void(context, planned, reason, "")
+    _append_void(context, ServiceVoided(context.term, planned.service, reason, ""))
 
 
 def sweep(
@@ -231,8 +232,8 @@ def sweep(
 
 def _told(context: Context, kind: ServiceKind) -> list[TimelineSeen]:
     """What the fold has to know of the data timeline before an action ends that made something there: later
-    nobody can tell it from another writer's, for instance once it is archived. With a rewind due it is no
-    matter.
+    nobody can tell it from another writer's, for instance once it is archived. A rollback whose last step
+    failed, to delete markers, is there though it is taken back. With a rewind due it is no matter.
     """
     state = context.fold().state
     if kind not in _ON_DATA_TIMELINE or state.seen is None:
@@ -359,11 +360,11 @@ def _prepared(
     return tuple(there[ticket.path] for ticket in reported)
 
 
-def _append_void(context: Context, planned: ServicePlanned, reason: str, undecides: str) -> None:
+def _append_void(context: Context, voided: ServiceVoided, *told: TimelineSeen) -> None:
     context.hit(CoordinatorFailpoint.BEFORE_SERVICE_VOIDED)
-    context.log.append(ServiceVoided(context.term, planned.service, reason, undecides))
+    context.log.append(*told, voided)
     context.hit(CoordinatorFailpoint.AFTER_SERVICE_VOIDED)
-    _close(context, planned.service)
+    _close(context, voided.service)
 
 
 def _close(context: Context, service: int) -> None:

@@ -87,3 +87,14 @@ def test_an_index_that_was_made_anew_or_dropped_matters_until_the_epoch_is_writt
         refuse_secondary()
     refuse_secondary(INDEX, build="2", is_written=True)
     refuse_secondary(is_written=True)
+
+
+def test_a_plan_of_a_version_that_did_not_ask_for_builds_stands() -> None:
+    """Else the first epoch after an upgrade would be planned again, and said to find the index made anew."""
+    with_index = KeptIndexes(None, (INDEX,), builds={INDEX.name: "2"})
+    former = msgspec.structs.replace(
+        BEFORE, secondary=[msgspec.structs.replace(index, build="") for index in BEFORE.secondary]
+    )
+    refuse_other_indexes(former, with_index)
+    with pytest.raises(AttemptLostError, match="none now"):
+        refuse_other_indexes(former, KeptIndexes(None, ()))

@@ -192,3 +192,20 @@ def test_what_a_command_prepared_is_deleted_by_and_by(story: Story) -> None:
     left = remove_dead_commands(story.storage, 0)
     assert left == 3  # two files and the sign of life
     assert not has_commands(story.storage)
+
+
+def test_leftovers_are_deleted_in_slices(story: Story):
+    """One may be the markers of a write of many files; the lock is given back between two slices."""
+    kind, served = ServiceKind.CLEAN_DATA, story.served
+    gone = [f"2020010100000{number:04}" for number in range(5)]
+    for instant in gone:
+        story.storage.touch(heartbeat_path(instant))
+    story.later()
+    assert served.plan(kind)
+    assert served.decide(kind)
+    handler, action = served.handlers[kind], served.decided(kind)
+    left = []
+    while not handler.sweep(served.context, action, False, 0):
+        left.append(sum(map(story.storage.exists, map(heartbeat_path, gone))))
+    assert left == [5] * (len(left) - 4) + [4, 3, 2, 1]
+    assert not any(map(story.storage.exists, map(heartbeat_path, gone)))

@@ -12,12 +12,14 @@ import pytest
 
 from tests.unit.commit_coordinator.table_services.story import ARROW, HOUR_S, Story
 from tests.unit.hudi_format.metadata_tables import write_archive
+from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.commit.timeline_look import look
 from tidemark.commit_coordinator.errors import LeftOutError
 from tidemark.commit_coordinator.table_services import rollbacks
 from tidemark.commit_coordinator.table_services.handler import ServiceFacts
 from tidemark.commit_coordinator.table_services.rollbacks import LEFT_OUT_MS, TRIES, RollBackDead
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit import heartbeat, markers
 from tidemark.hudi_format.commit.instants import (
     create_inflight,
     create_requested,
@@ -303,7 +305,7 @@ def test_a_full_disk_leaves_no_dead_write_out(story: Story, monkeypatch: pytest.
     dead = dead_write(story)
     story.later()
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     assert story.served.plan(ServiceKind.ROLLBACK)
@@ -315,3 +317,27 @@ def test_a_full_disk_leaves_no_dead_write_out(story: Story, monkeypatch: pytest.
     assert list(handler(story).left_out(story.clock.now_ms())) == []
     assert story.served.finish(ServiceKind.ROLLBACK)
     assert dead not in pending(story)
+
+
+def test_a_rollback_that_cannot_delete_markers_is_no_foreign_one(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+):
+    """The write is undone, and its markers belong to another user: else the stream would be rewound."""
+    dead = dead_write(story)
+    story.later()
+    assert story.served.plan(ServiceKind.ROLLBACK)
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as theirs:
+        theirs.setattr(markers, "delete_markers", refuse)
+        for step in (story.served.decide, *[story.served.finish] * (TRIES - 2)):
+            with pytest.raises(PermissionError):
+                step(ServiceKind.ROLLBACK)
+        with pytest.raises(LeftOutError, match="Permission denied"):
+            story.served.finish(ServiceKind.ROLLBACK)
+    story.served.take_back(ServiceKind.ROLLBACK)
+    assert dead not in pending(story)
+    found = look(story.storage, load_timelines(story.storage), story.served.state)
+    assert (found.surprises, found.harmless) == ((), ())
