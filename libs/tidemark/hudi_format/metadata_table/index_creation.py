@@ -4,21 +4,22 @@ written here is not fenced: hold the table's lock, and let no coordinator run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tidemark.hudi_format import table_keys as keys
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.archived_bases import put_back_bases
 from tidemark.hudi_format.metadata_table.bootstrap import OPERATION_BULK_INSERT_PREPPED
 from tidemark.hudi_format.metadata_table.compaction import pending_compactions
 from tidemark.hudi_format.metadata_table.delta_commit import delta_commit_metadata
 from tidemark.hudi_format.metadata_table.killed_commands import add_states, end_killed_builds
-from tidemark.hudi_format.metadata_table.partitions.partition import MetadataLogFile
+from tidemark.hudi_format.metadata_table.partitions.partition import METADATA_TABLE_PATH, MetadataLogFile
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
-from tidemark.hudi_format.model import INSTANT_LENGTH, is_bootstrap_instant
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, INSTANT_LENGTH, is_bootstrap_instant
+from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import read_table_config, update_properties
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
 from tidemark.hudi_format.timeline.avro_records import (
@@ -40,10 +41,32 @@ def check_not_compacting(storage: Storage, partitions: Collection[str]) -> None:
         )
 
 
-def next_build_instant(metadata: Timeline) -> str:
-    """The next free counter of the metadata table's timeline, which says what built an index."""
-    counters = [int(time) for time in metadata.times() if is_bootstrap_instant(time)]
+def next_build_instant(storage: Storage, metadata: Timeline) -> str:
+    """The next free counter of the metadata table's timeline, which says what built an index. Lists the
+    metadata table's folders.
+
+    Counters of files are passed over as well. Archival takes builds from the timeline, where Hudi counts from
+    0 again. Then a log file of an archived build, which no clean has deleted yet, would complete with ours:
+    its entries would count on top of a base file that was compacted since.
+    """
+    counters = [int(time) for time in (*builds(metadata), *_builds_of_files(storage))]
     return str(max(counters, default=-1) + 1).rjust(INSTANT_LENGTH, "0")
+
+
+def builds(metadata: Timeline) -> frozenset[str]:
+    """The counters on the metadata table's timeline."""
+    return frozenset(time for time in metadata.times() if is_bootstrap_instant(time))
+
+
+def _builds_of_files(storage: Storage) -> Iterator[str]:
+    for folder in storage.names(METADATA_TABLE_PATH):
+        if folder.startswith("."):
+            continue
+        for name in storage.names(join_path(METADATA_TABLE_PATH, folder)):
+            # Of a hundred thousand names few are of a build.
+            found = parse_data_file(name) if f"_{BOOTSTRAP_INSTANT_PREFIX}" in name else None
+            if found is not None:
+                yield found.instant
 
 
 def complete_build(

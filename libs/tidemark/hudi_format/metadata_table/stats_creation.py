@@ -93,7 +93,7 @@ def create_column_stats(
     storage.delete_tree(_FOLDER)
     storage.sync_dir(METADATA_TABLE_PATH)
     hit(StatsFailpoint.AFTER_STATS_DELETED)
-    instant = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
+    instant = next_build_instant(storage, load_timeline(storage, METADATA_TABLE_ROOT))
     write_own_folder(storage, instant, columns, types)
     logs = _write_groups(storage, instant, records)
     hit(StatsFailpoint.AFTER_STATS_WRITTEN)

@@ -28,7 +28,7 @@ from typing import Final
 
 from tidemark.commit_coordinator.offline.index_command import IndexCommand
 from tidemark.commit_coordinator.offline.progress import Progress
-from tidemark.hudi_format.metadata_table.index_creation import next_build_instant
+from tidemark.hudi_format.metadata_table.index_creation import builds, next_build_instant
 from tidemark.hudi_format.metadata_table.partitions.secondary_index import SecondaryIndexPartition
 from tidemark.hudi_format.metadata_table.secondary_creation import (
     StagedIndex,
@@ -127,18 +127,19 @@ class _SwitchOn:
         self._build, self._by, self._scan, self._check = build, by, scan, check
         self._partition, self._column = partition, column
         self._staged: StagedIndex | None = None
+        self._builds: frozenset[str] = frozenset()
 
     def look(self, alive: Callable[[int, int], None]) -> MetadataTableSnapshot:
         seen = self._scan.scan(alive)
-        instant = next_build_instant(seen.metadata_timeline)
+        self._builds = builds(seen.metadata_timeline)
+        instant = next_build_instant(self._by.storage, seen.metadata_timeline)
         content = self._scan.content(lambda: alive(0, 0))
         self._staged = stage_index(self._by, self._partition, content, instant, self._staged)
         return seen
 
     def is_next(self, metadata: Timeline) -> bool:
         """Whether no index was built meanwhile."""
-        assert self._staged is not None
-        return next_build_instant(metadata) == self._staged.instant
+        return builds(metadata) <= self._builds
 
     def act(self, timelines: tuple[Timeline, Timeline]) -> int:
         assert self._staged is not None

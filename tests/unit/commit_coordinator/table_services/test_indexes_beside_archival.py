@@ -102,7 +102,7 @@ def test_our_own_build_of_an_index_keeps_base_files_whose_instants_are_archived(
     storage, before = story.storage, active(story, METADATA_TABLE_ROOT)
     names = storage.names(RECORD_INDEX_FOLDER)
     assert not any(instant in name for name in names if ".hfile" in name for instant in before)
-    build = next_build_instant(load_timeline(storage, METADATA_TABLE_ROOT))
+    build = next_build_instant(storage, load_timeline(storage, METADATA_TABLE_ROOT))
     story.forget_coordinator()
     died = story.copy(tmp_path / "died")
     story.serve()
@@ -153,7 +153,7 @@ def test_a_build_that_is_killed_while_it_puts_several_instants_back_is_repeated(
         story.commit((n + 1_000,) if shard_of(n + 1_000) == shard_of(n) else (n,))
         assert story.served.act(ServiceKind.COMPACT_INDEX)
     updated_alone(story)
-    build = next_build_instant(load_timeline(story.storage, METADATA_TABLE_ROOT))
+    build = next_build_instant(story.storage, load_timeline(story.storage, METADATA_TABLE_ROOT))
     story.forget_coordinator()
     files, is_whole = 0, False
     while not is_whole:
@@ -220,3 +220,31 @@ def test_without_the_newest_compaction_another_index_would_make_the_table_unread
     build_of_another_index(story)
     with pytest.raises(AssertionError):
         story.check_readers()
+
+
+FIRST, OF_RECORD_INDEX = "0" * 17, f"{1:017d}"
+
+
+def test_another_engine_may_build_an_index_by_the_number_of_an_archived_build(story: Story) -> None:
+    """Hudi counts builds on the timeline alone. The first log files of the record index complete once more
+    then, behind the compaction that merged them; they have no entries, and `verify` finds nothing.
+    """
+    while story.served.act(ARCHIVE):
+        pass
+    assert not {FIRST, OF_RECORD_INDEX} & set(active(story, METADATA_TABLE_ROOT))
+    names = story.storage.names(RECORD_INDEX_FOLDER)
+    assert any(OF_RECORD_INDEX in name for name in names), "no clean has deleted them"
+    now = story.writer._instants.next()
+    build_of_another_index(story, OF_RECORD_INDEX, now)
+    story.check()
+
+
+def test_an_index_of_ours_never_has_the_number_of_files_that_are_there(story: Story) -> None:
+    while story.served.act(ARCHIVE):
+        pass
+    storage = story.storage
+    assert next_build_instant(storage, load_timeline(storage, METADATA_TABLE_ROOT)) == f"{2:017d}"
+    story.later()
+    while story.served.act(ServiceKind.CLEAN_INDEX):
+        pass
+    assert next_build_instant(storage, load_timeline(storage, METADATA_TABLE_ROOT)) == FIRST
