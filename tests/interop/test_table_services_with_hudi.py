@@ -274,7 +274,10 @@ def test_a_coordinator_dies_in_a_rollback_and_spark_goes_on(
     timeline = load_timeline(story.storage)
     assert [timeline.contains(instant) for instant in dead] == [failpoint in _BEFORE_THE_INSTANT, nth == 1]
     goes_on_behind_a_death(judge, story, ROLLBACK, upsert, spark_writes)
-    assert [files_of(story, instant) for instant in dead] == [[], []]
+    may_act(story, ROLLBACK)
+    # Who rolls a write back in Hudi leaves its heartbeat, which a clean deletes.
+    left = [path for instant in dead for path in files_of(story, instant) if "/.heartbeat/" not in path]
+    assert left == []
     compact(story)
     holds(judge, story)
 
