@@ -57,6 +57,8 @@ from tidemark.hudi_format.timeline.archive_files import (
 )
 from tidemark.hudi_format.timeline.archive_rows import encode_archive_file
 from tidemark.hudi_format.timeline.avro_records import (
+    OPERATION_COMPACT,
+    OPERATION_UPSERT,
     SCHEMA_KEY,
     CommitMetadata,
     WriteStat,
@@ -122,7 +124,11 @@ class OtherEngine:
     ) -> str:
         carried = {SCHEMA_KEY: schema.avro_json, **extra}
         content = encode_commit_metadata(
-            CommitMetadata(write_stats=group_stats(stats), extra_metadata=carried)
+            CommitMetadata(
+                write_stats=group_stats(stats),
+                extra_metadata=carried,
+                operation_type=OPERATION_COMPACT if self._action is Action.COMPACTION else OPERATION_UPSERT,
+            )
         )
         requested = create_requested(Unfenced(self._storage), instant, self._action)
         inflight = create_inflight(Unfenced(self._storage), requested, content)

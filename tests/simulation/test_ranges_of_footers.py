@@ -99,8 +99,9 @@ def test_ranges_that_a_footer_did_not_have_end_the_stats(
     assert verify_table(path.storage, lambda _: None).agrees
 
 
+@pytest.mark.parametrize("traces", ["there", "cleaned"])
 @pytest.mark.parametrize("values", ["a number that is none", "a long text"])
-def test_footers_of_our_own_compactions_are_not_judged(tmp_path: Path, values: str) -> None:
+def test_footers_of_our_own_compactions_are_not_judged(tmp_path: Path, values: str, traces: str) -> None:
     """Their ranges are of the rows, and their footers lack the same bounds as those of others."""
     path = after_first(tmp_path, TableType.COPY_ON_WRITE, *ODD[values])
     path.crash()
@@ -110,6 +111,8 @@ def test_footers_of_our_own_compactions_are_not_judged(tmp_path: Path, values: s
     metadata = decode_commit_metadata(path.storage.read(instant_path(newest)), "commit")
     ours = replace(metadata, extra_metadata={**metadata.extra_metadata, DIGESTS_KEY: "{}"})
     path.storage.replace(instant_path(newest), encode_commit_metadata(ours))
+    if traces == "cleaned":
+        compact_and_clean(path.storage, path.clock)
     next_epoch(path)
     assert kept_stats_columns(path.storage, read_table_config(path.storage)) == STATS
 

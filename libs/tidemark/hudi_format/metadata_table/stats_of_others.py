@@ -37,7 +37,7 @@ from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.unranged_files import columns_without_bounds, has_partial_updates
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path, name_of
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Timeline
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 
 _FOLDER: Final = join_path(METADATA_TABLE_PATH, COLUMN_STATS.name)
@@ -94,6 +94,11 @@ def commit_faults(
     (``data``, ``metadata``) and its log files do not tell any more. Raises CorruptFileError.
     """
     found, of_data = metadata.find(requested), data.find(requested)
+    try:
+        if of_data is not None and _is_by_rows(storage, of_data):
+            return ""
+    except FileMissingError:
+        return None
     if found is None or of_data is None:
         return None
     if not found.is_completed or found.action is not Action.DELTA_COMMIT:
@@ -143,14 +148,19 @@ def _may_be_of_no_range(stats: ColumnStats) -> bool:
     return has_nulls and stats.range.type.kind is ValueType.STRING
 
 
-def _files_of(storage: Storage, path: str) -> list[tuple[str, str]]:
-    """The files that this completed commit of the data table wrote; none of a data compaction of Tidemark's,
-    which takes ranges from the rows and not from footers.
+def _is_by_rows(storage: Storage, instant: Instant) -> bool:
+    """Whether it is a data compaction of Tidemark's, which takes ranges from the rows and not from footers.
+    An archived one was seen: its action is open until then.
     """
-    metadata = decode_commit_metadata(storage.read(path), path)
-    if DIGESTS_KEY in metadata.extra_metadata:
-        return []
-    stats = metadata.write_stats
+    if instant.action is not Action.COMPACTION or not instant.is_completed:
+        return False
+    path = instant_path(instant)
+    return DIGESTS_KEY in decode_commit_metadata(storage.read(path), path).extra_metadata
+
+
+def _files_of(storage: Storage, path: str) -> list[tuple[str, str]]:
+    """The files that this completed commit of the data table wrote."""
+    stats = decode_commit_metadata(storage.read(path), path).write_stats
     return [
         (partition, name)
         for partition, some in stats.items()

@@ -73,7 +73,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         difference = _refuse_outdated(context, timelines)
         if context.hidden_bases.is_due(timelines.metadata):
             _look_for_hidden_bases(context)
-        leave_stats_of_others(context, timelines, difference.harmless)
+        leave_stats_of_others(context, timelines, difference.moves_no_key)
         newly_seen = difference.entries(context.term, handled=False)
         context.log.append(*newly_seen, _planned(context, action, None, "0", ""))
         return ""
@@ -91,7 +91,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         difference = _refuse_outdated(context, timelines)
         refuse_hidden_bases(context, timelines)
         delete_left(context, timelines)
-        if leave_stats_of_others(context, timelines, difference.harmless):
+        if leave_stats_of_others(context, timelines, difference.moves_no_key):
             config = check_commits(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
@@ -350,7 +350,7 @@ def _rewound(context: Context, reason: str, own_instant: str | None) -> list[Dec
     state = context.fold().state
     timelines = load_timelines(context.storage)
     difference = look(context.storage, timelines, state, own_instant)
-    leave_stats_of_others(context, timelines, (*difference.foreign, *difference.harmless))
+    leave_stats_of_others(context, timelines, difference.foreign + difference.moves_no_key)
     rewound = Rewound(
         term=context.term,
         generation=state.generation + 1,

@@ -89,7 +89,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         context.shards.check(timelines.metadata)
         refuse_hidden_bases(context, timelines)
         difference = _check_pending(context, planned, timelines)
-        if leave_stats_of_others(context, timelines, difference.harmless):
+        if leave_stats_of_others(context, timelines, difference.moves_no_key):
             config = check_commits(context, timelines)
         refuse_other_indexes(planned, context.indexes.current(config, timelines))
         refuse_taken_groups(context, timelines, report)

@@ -43,9 +43,10 @@ class TimelineLook:
 
     ``start``: the first requested time on the active timeline. ``moved``: it begins later than it did at the
     last look. ``foreign``: other writers' instants that were not seen, active or archived. ``undone``: was
-    seen, and is neither active nor archived. ``harmless``: was not seen, and moves no key. ``removed``: was
-    seen, and is not active any more. ``forget_stamps``: as in `Rewound`. ``known``: at the first look of a
-    version that keeps identities, those that earlier versions had handled by completion time; None later.
+    seen, and is neither active nor archived. ``harmless``: was not seen, and moves no key. ``archived``: was
+    that, and is in the archive. ``removed``: was seen, and is not active any more. ``forget_stamps``: as in
+    `Rewound`. ``known``: at the first look of a version that keeps identities, those that earlier versions
+    had handled by completion time; None later.
     """
 
     start: str
@@ -56,6 +57,12 @@ class TimelineLook:
     forget_stamps: bool
     known: tuple[str, ...] | None
     moved: bool
+    archived: tuple[str, ...] = ()
+
+    @property
+    def moves_no_key(self) -> tuple[str, ...]:
+        """What was not seen and makes no rewind necessary. Later nobody looks at it again."""
+        return self.harmless + self.archived
 
     @property
     def surprises(self) -> tuple[str, ...]:
@@ -126,7 +133,8 @@ def look(
         archived = data.archive.identities(min([seen.start, *times]), max([start, *times]))
     own = decided.compacted | ({own_instant} if own_instant is not None else set())
     unseen = frozenset(_archived_unseen(archived, seen, start, own, shown))
-    foreign = [*active_foreign, *unseen.difference(_archived_harmless(data, unseen, ours, decided))]
+    moves_no_key = frozenset(_archived_harmless(data, unseen, ours, decided))
+    foreign = [*active_foreign, *unseen - moves_no_key]
     undone = tuple(name for name in gone if name not in archived and _tells(name))
     return TimelineLook(
         start=start,
@@ -139,6 +147,7 @@ def look(
         or any(completion_of(name) <= seen.newest for name in foreign),
         known=known,
         moved=start > seen.start,
+        archived=tuple(sorted(moves_no_key)),
     )
 
 

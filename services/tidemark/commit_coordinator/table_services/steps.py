@@ -242,7 +242,7 @@ def _told(context: Context, kind: ServiceKind) -> list[TimelineSeen]:
     difference = look(context.storage, timelines, state)
     if difference.surprises:
         return []
-    leave_stats_of_others(context, timelines, difference.harmless)
+    leave_stats_of_others(context, timelines, difference.moves_no_key)
     return difference.entries(context.term, handled=False)
 
 
