@@ -123,6 +123,29 @@ def test_while_a_lane_cannot_be_opened_again_who_asks_is_told_to_try_again(monke
     assert warmed.shards == LANES
 
 
+def test_a_lane_that_cannot_be_opened_while_tagging_is_paused_does_not_end_the_stage(monkeypatch) -> None:
+    """What it waits for may come only after the pause. It is tried once a second, and not counted."""
+    cluster, only = fed(25)
+    only.lease.paused = True
+    closing_once(only, monkeypatch)
+    tries = []
+
+    def fail(*_: object) -> None:
+        tries.append(cluster.clock.monotonic_s())
+        raise SnapshotBehindError("not yet")
+
+    with monkeypatch.context() as away:
+        away.setattr(LaneOpener, "open", fail)
+        with pytest.raises(TimelineConflictError):
+            look(only, only.loop.step)
+        for _ in range(600):
+            only.loop.step()
+            cluster.clock.advance(0.5)
+    assert 200 < len(tries) <= 300
+    cluster.clock.advance(1.0)
+    assert set(look(only, only.loop.step).tier.tolist()) == {Tier.ROCKSDB}
+
+
 def test_a_lane_that_is_closed_while_its_input_is_tagged_is_opened_again_alone(monkeypatch) -> None:
     cluster, only = fed(23)
     opened: list[int] = []

@@ -1,8 +1,10 @@
 """How many transactions of a former owner are read at once when a lane is opened.
 
 Their rows are in memory together: as messages, then as batches. An entry of the ledger says how many rows a
-transaction has in the lane, but not their bytes: its own are mostly those of the rows for the writers. So the
-size is what the last rows that were read took for each row, and never more than the entry says.
+transaction has in the lane, but not their bytes: its own are those of all lanes, and mostly of the rows for
+the writers. So the size is what the last rows that were read took for each row, and never more than four
+times the mean of the entry's rows. Example: a transaction of 16 MiB has 1 000 of its 32 000 rows in the
+lane's index, so they take 2 MiB at most, and are believed to take 60 KB once such rows were read.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ _ROWS_MAX: Final = 200_000
 _BYTES_MAX: Final = 16 << 20
 # What they may take where all of them have wider rows than those before.
 _SURPRISE_MAX: Final = 64 << 20
+# Rows of the index are narrower than those for the writers, but for wide keys and many columns.
+_WIDER: Final = 4
 
 
 class OpeningChunks:
@@ -35,9 +39,9 @@ class OpeningChunks:
         """
         chunk, rows, size, possible = list[CountedTagged](), 0, 0.0, 0
         for counted in tagged:
-            more, most = rows_of(counted), counted.entry.bytes
-            if not more:
+            if not (more := rows_of(counted)):
                 continue
+            most = _at_most(counted, more)
             over = rows + more > _ROWS_MAX or possible + most > _SURPRISE_MAX
             if chunk and (over or size + self._size(more, most) > _BYTES_MAX):
                 yield chunk
@@ -58,3 +62,10 @@ class OpeningChunks:
             row_bytes = sum(size for _, size in counted) / rows
             former = self._row_bytes / 2 if self._row_bytes < inf else 0.0
             self._row_bytes = max(row_bytes, former)
+
+
+def _at_most(counted: CountedTagged, rows: int) -> int:
+    """Bytes that so many of the transaction's rows take at most."""
+    entry = counted.entry
+    of_all = max(sum(produced.records for produced in entry.produced), rows)
+    return min(entry.bytes, _WIDER * entry.bytes * rows // of_all)

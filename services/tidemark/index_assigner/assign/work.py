@@ -55,6 +55,7 @@ from tidemark.stream_runtime.kafka.errors import KafkaError, OffsetOutOfRangeErr
 _FAILURES_MAX: Final = 200
 _FAILURE_WAIT_S: Final = 0.1
 _ASK_EVERY_FAILURES: Final = 20
+_PAUSED_RETRY_S: Final = 1.0
 _STATS_EVERY_S: Final = 1.0
 # After so long without input the transaction is not kept open for more: a lone record is tagged at once.
 _QUIET_S: Final = 0.02
@@ -115,7 +116,7 @@ class AssignWork:
         self._slices: list[KeyedSlice] = []
         self._in_flight: _InFlight | None = None
         self._planned: EpochPlanned | None = parts.folds.fold.state.planned
-        self._failures = 0
+        self._failures, self._tried_s = 0, -_PAUSED_RETRY_S
         self._stats: dict[str, float] = {}
         self._stats_until_s = 0.0
         self._reasons: Counter[str] = Counter()
@@ -147,11 +148,11 @@ class AssignWork:
 
     def _open_lanes(self) -> None:
         """Opens the lanes that were started. The next `gather` tries those again that cannot be opened
-        now, and so does an `observe`: nothing is gathered while tagging is paused.
+        now, and so does an `observe` a second later: nothing is gathered while tagging is paused.
         """
         if not self._to_open:
             return
-        lanes = sorted(self._to_open)
+        lanes, self._tried_s = sorted(self._to_open), self._parts.clock.monotonic_s()
         try:
             self._parts.opener.open(lanes, self._parts.folds.fold.state)
         except Exception as error:
@@ -170,7 +171,7 @@ class AssignWork:
             return
         self._to_open.clear()
         self._open.update(lanes)
-        self._failures = 0
+        self._failures, self._tried_s = 0, -_PAUSED_RETRY_S
 
     def _close(self, lanes: Collection[int]) -> None:
         for lane in lanes:
@@ -201,9 +202,13 @@ class AssignWork:
         index, state = self._parts.index, self._parts.folds.fold.state
         self._planned = state.planned
         self._start_closed_again()
-        if not applied:
-            # An error that is raised here costs the caller no entry.
+        if not applied and self._parts.clock.monotonic_s() - self._tried_s >= _PAUSED_RETRY_S:
+            # Nothing is gathered while tagging is paused. What waits for the pause's end must not end the
+            # stage meanwhile: failures do not count. An error that is raised here costs the caller no entry.
+            failures = self._failures
             self._open_lanes()
+            if self._to_open:
+                self._failures = failures
         self._parts.lookups.answer(index, self._open, state.committed)
         self._parts.warming.answer(index, self._open | self._to_open.keys())
 

@@ -10,9 +10,11 @@ from tidemark.index_assigner.index.open_shard import OpenShard
 
 # A shard is loaded once look-ups have read more than this share of its blocks.
 _READ_SHARE: Final = 0.02
-# Fewer entries lie in eight blocks or less, or in one that Hudi wrote. Reading these again costs less than a
-# run file that is written, synced and mapped: a partitioned index may have thousands of such units.
+# Fewer entries lie in eight blocks or less, or in one that Hudi wrote. Reading these once costs less than a
+# run file that is written, synced and mapped: a partitioned index may have thousands of such units. So each
+# block of theirs is read some fifty times before, a millisecond or two each time.
 _ENTRIES_MIN: Final = 4_000
+_SMALL_READ_TIMES: Final = 50
 
 
 class DueLoads:
@@ -40,14 +42,13 @@ class DueLoads:
         return list(self._due.values())
 
     def was_read(self, shard: OpenShard, blocks: int) -> None:
-        """Counts blocks of the shard's base file that a look-up has read. A small shard is loaded only where
-        it is asked for.
-        """
+        """Counts blocks of the shard's base file that a look-up has read."""
         shard.was_read(blocks)
         base = shard.snapshot.base
-        if base is None or base.entry_count < _ENTRIES_MIN or not shard.may_load:
+        if base is None or not shard.may_load:
             return
-        if shard.blocks_read > base.block_count * _READ_SHARE:
+        times = _READ_SHARE if base.entry_count >= _ENTRIES_MIN else _SMALL_READ_TIMES
+        if shard.blocks_read > base.block_count * times:
             self._due[shard.number] = shard
 
     def wanted(self) -> set[ShardId]:

@@ -141,8 +141,10 @@ class TakenLane(Rig):
 
         monkeypatch.setattr(MemoryRangeReader, "read", read)
 
-    def produce(self, key_bytes: int, messages: int = 1, data_bytes: int = 0) -> None:
-        """One transaction, 100 rows a message. ``data_bytes``: of its rows for the writers."""
+    def produce(self, key_bytes: int, messages: int = 1, data_bytes: int = 0, other_rows: int = 0) -> None:
+        """One transaction, 100 rows a message. ``data_bytes``: of its rows for the writers, and of those of
+        other lanes; ``other_rows``: how many these are.
+        """
         number = len(self.state.tagged)
         rows = [{KEY: f"{row:0{key_bytes}}", SHARD: 1, EXACT: False, OP: 0} for row in range(100)]
         value = encode_batch(pa.RecordBatch.from_pylist(rows, INDEX_COLUMNS)).to_pybytes()
@@ -154,7 +156,8 @@ class TakenLane(Rig):
         checksum = chained_checksum([value] * messages)
         made = Produced(Topic.INDEX, 1, offsets[0], offsets[-1], messages, 100 * messages, checksum)
         size = len(value) * messages + data_bytes
-        entry = TransactionTagged(0, nonce, 0, {}, [], [made], Counts(), size, "")
+        others = [Produced(Topic.DATA, 0, 0, 0, 1, other_rows, 0)] if other_rows else []
+        entry = TransactionTagged(0, nonce, 0, {}, [], [made, *others], Counts(), size, "")
         self.state.tagged.append(CountedTagged(number, entry))
 
     def open(self) -> None:
@@ -182,6 +185,15 @@ def test_narrow_rows_of_wide_records_are_read_together(monkeypatch: pytest.Monke
     # Before anything is known of the rows, and from then on.
     assert len(lane.read) == 1 + -(-55 // 21)
     assert set(lane.taken.rows.values()) == {100}
+
+
+def test_a_lane_with_few_of_many_rows_is_read_in_few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions of 16 MiB, of which the lane has a row in three hundred: four of them would be a part."""
+    lane = TakenLane(monkeypatch)
+    for _ in range(60):
+        lane.produce(20, data_bytes=16 << 20, other_rows=32_000)
+    lane.open()
+    assert len(lane.read) == 1
 
 
 def test_rows_that_become_wide_all_at_once_are_bounded_by_what_their_entries_say(

@@ -137,7 +137,7 @@ def test_a_shard_whose_copy_is_whole_lets_go_of_its_base_file(
     assert {found.group for found in one.ask(list(MANY)).values()} == {1, 2, 3}
 
 
-def test_small_units_get_run_files_only_where_they_are_asked_for(
+def test_small_units_get_run_files_once_their_blocks_were_read_often(
     tmp_path: Path, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nobody lists or measures the files that are there at each further one."""
@@ -147,10 +147,10 @@ def test_small_units_get_run_files_only_where_they_are_asked_for(
     process.index._units._numbers_max = 2 * len(paths)
     processes.append(process)
     asked = absent_rows(paths)
-    for _ in range(3):
+    for _ in range(due_loads._SMALL_READ_TIMES):
         assert not is_found(process, asked)
     stats = process.index.stats()
-    assert stats["blocks_read"] == 3 * len(paths), "look-ups read their only blocks"
+    assert stats["blocks_read"] == due_loads._SMALL_READ_TIMES * len(paths), "look-ups read their only blocks"
     assert stats["runs_loaded"] == stats["run_bytes"] == 0
     measured: list[Path] = []
     taken, glob = files._taken, Path.glob
@@ -165,9 +165,8 @@ def test_small_units_get_run_files_only_where_they_are_asked_for(
 
     monkeypatch.setattr(files, "_taken", noted_taken)
     monkeypatch.setattr(Path, "glob", noted_glob)
-    process.index.warm(start=True)
-    while process.index._runs._wanted_left():
-        process.index.load_on()
+    for _ in range(3 * len(paths)):
+        assert not is_found(process, asked)
     stats = process.index.stats()
     assert stats["runs_loaded"] == stats["run_shards"] == len(paths)
     assert len(measured) == len(paths), "each new file once"
