@@ -170,7 +170,7 @@ def _what_is_wrong(stored: ColumnRange | None, rows: ColumnRange) -> str | None:
         return None
     if stored.low is None or stored.high is None:
         return "it says that all values are null (apache/hudi#18755)"
-    if stored.type != rows.type and not {stored.type.kind, rows.type.kind} <= _NUMBERS.keys():
+    if stored.type != rows.type and not _is_comparable(stored.type.kind, rows.type.kind):
         return f"it is of type {stored.type.kind.name}, and the column {rows.type.kind.name}"
     if rows.type.kind in _FLOATS and stored.high != stored.high:
         return "it ends in NaN"
@@ -180,6 +180,16 @@ def _what_is_wrong(stored: ColumnRange | None, rows: ColumnRange) -> str | None:
         return None
     bug = " (apache/hudi#18754)" if rows.type.kind in _FLOATS and rows.high == math.inf else ""
     return f"{stored.low!r} to {stored.high!r} leaves out rows with {rows.low!r} to {rows.high!r}{bug}"
+
+
+def _is_comparable(stored: ValueType, wanted: ValueType) -> bool:
+    """Whether bounds of one type say something of values of the other: both are whole numbers or both are
+    floats, or the column was widened since.
+    """
+    narrow, wide = _NUMBERS.get(stored), _NUMBERS.get(wanted)
+    if narrow is None or wide is None:
+        return False
+    return (stored in _FLOATS) == (wanted in _FLOATS) or is_promotion(narrow, wide)
 
 
 def _as_read(bound: StatValue, stored: ValueType, wanted: ValueType) -> Any:

@@ -191,6 +191,8 @@ def test_a_range_of_before_its_column_was_widened_is_right_as_its_rows_are_read(
         ("n", {"high": 4}, "leaves out rows"),
         ("n", {"nulls": 0}, "counts no nulls"),
         ("n", {"type": StatType(ValueType.DATE)}, "of type DATE"),
+        ("n", {"type": StatType(ValueType.DOUBLE), "low": 0.5, "high": 9.5}, "of type DOUBLE"),
+        ("n", {"type": StatType(ValueType.FLOAT), "low": 0.5, "high": 9.5}, "of type FLOAT"),
         ("s", {"high": "y" * 99}, "leaves out rows"),
         ("s", {"low": None, "high": None, "nulls": 3}, "apache/hudi#18755"),
         ("d", {"low": 0.0, "high": 0.0}, "apache/hudi#18754"),
