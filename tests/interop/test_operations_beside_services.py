@@ -37,8 +37,8 @@ SHARDS: Final = 4
 RESTLESS: Final = {
     "run": "separate",
     "clock_skew": "200ms",
-    "compact_index": {"log_files": 2, "min_interval": "1s"},
-    "compact_data": {"log_files": 2, "min_interval": "1s"},
+    "compact_index": {"log_files": 3, "min_interval": "1s"},
+    "compact_data": {"log_files": 3, "min_interval": "1s"},
     "clean": {"retain": "20s", "interval": "1s"},
     "rollback": {"interval": "1s"},
 }
