@@ -102,7 +102,7 @@ def test_a_lane_without_input_is_opened_again_and_answers(monkeypatch, paused: b
 
 def test_while_a_lane_cannot_be_opened_again_who_asks_is_told_to_try_again(monkeypatch) -> None:
     """`index warm`, too: the other lanes alone are not the whole index."""
-    _, only = fed(22)
+    cluster, only = fed(22)
     closed = closing_once(only, monkeypatch)
 
     def fail(*_: object) -> None:
@@ -118,6 +118,7 @@ def test_while_a_lane_cannot_be_opened_again_who_asks_is_told_to_try_again(monke
             look(only, only.loop.step)
         with pytest.raises(WarmBusyError, match=f"lanes {closed[0]} are being opened"):
             answered(lambda: only.work._parts.warming.ask(False), only.loop.step).result()
+    cluster.clock.advance(1.0)
     assert set(look(only, only.loop.step).tier.tolist()) == {Tier.ROCKSDB}
     warmed = answered(lambda: only.work._parts.warming.ask(False), only.loop.step).result()
     assert isinstance(warmed, WarmProgress)
