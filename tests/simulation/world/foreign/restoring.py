@@ -102,9 +102,10 @@ class Restoring:
         for partition in METADATA_PARTITIONS:
             names = self._bench.storage.file_names(join_path(".hoodie/metadata", partition))
             for group, files in groups_of({partition: names}).items():
-                oldest = slices_of(files, metadata)[0]
-                # A group without a base file that began later goes with what began it.
-                if oldest.base is not None and oldest.instant > savepoint:
+                # Of a group whose beginning was undone there is none, and one without a base file that began
+                # later goes with what began it.
+                oldest = next(iter(slices_of(files, metadata)), None)
+                if oldest is not None and oldest.base is not None and oldest.instant > savepoint:
                     raise LeftOutError(f"the savepoint's slice of {group[1]} was cleaned")
         return targets
 
