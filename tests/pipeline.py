@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+import psutil
 import yaml
 
 from tests.own_ports import own_ports
@@ -127,8 +128,15 @@ class Pipeline:
             assert code == 0, f"{name} ended with code {code}:\n{self.log(name)}"
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
-        child.kill(self._processes.pop(name), self._clock)
+        """SIGKILL to one process; returns when its children are gone too. Spark's JVM ends by itself a moment
+        after its parent, and deletes files of `state.path` until then.
+        """
+        process = self._processes.pop(name)
+        alive = process.poll() is None
+        family = psutil.Process(process.pid).children(recursive=True) if alive else []
+        child.kill(process, self._clock)
+        _, left = psutil.wait_procs(family, timeout=_GRACE_S)
+        assert left == [], [each.cmdline() for each in left]
 
     def exit_code(self, name: str, timeout_s: float = READY_S) -> int:
         """Waits for a process to end by itself."""

@@ -3,7 +3,7 @@ start a third in the time that both leave over.
 
 Levels without brokers and JVMs have low priority: a test that waits is not slowed by one that only computes.
 What a level prints is kept in a file and shown as a whole when the level ends. All levels run, also after one
-failed.
+failed; the errors of those that failed are shown again at the very end, below all that the others printed.
 
 Where there is not the memory for that (`BESIDE_BYTES`), they run one after another.
 """
@@ -44,6 +44,9 @@ _LOWERED: Final = '{ echo "$0" >/proc/self/autogroup; } 2>/dev/null; exec nice -
 """Linux compares sessions first, and processes by `nice` only within one: services have sessions of their
 own, and so has a level of low priority.
 """
+_ERRORS: Final = ("E  ", "FAILED ", "ERROR ")
+"""How pytest begins the lines of an error and of its summary."""
+_ERROR_LINES: Final = 40
 _TOLD_EVERY_S: Final = 60.0
 _LOOK_EVERY_S: Final = 1.0
 """A signal to end is seen then at the latest."""
@@ -51,11 +54,12 @@ _LOOK_EVERY_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Ended:
-    """A level's end. ``took_s``: seconds."""
+    """A level's end. ``took_s``: seconds. ``errors``: if it failed, the last lines that say what failed."""
 
     level: str
     passed: bool
     took_s: float
+    errors: tuple[str, ...] = ()
 
 
 @dataclass
@@ -122,14 +126,23 @@ class Levels:
         code = process.wait()
         with self._lock:
             _, began_s = self._running.pop(level)
-            ended = Ended(level, code == 0, self.clock.monotonic_s() - began_s)
-            self.ended.append(ended)
+            took_s = self.clock.monotonic_s() - began_s
             self._say(f"==> {level}")
-            printed.seek(0)
-            for line in printed:
-                self.out.write(line)
+            errors = self._show(printed)
+            ended = Ended(level, code == 0, took_s, errors if code else ())
+            self.ended.append(ended)
             self._say(told(ended))
         return True
+
+    def _show(self, printed: TextIO) -> tuple[str, ...]:
+        """Returns the errors in it."""
+        errors: deque[str] = deque(maxlen=_ERROR_LINES)
+        printed.seek(0)
+        for line in printed:
+            self.out.write(line)
+            if line.startswith(_ERRORS):
+                errors.append(line.rstrip())
+        return tuple(errors)
 
     def _tell_running(self) -> None:
         with self._lock:
@@ -152,6 +165,12 @@ class Levels:
 def told(ended: Ended) -> str:
     """One line."""
     return f"==> {ended.level}: {'passed in' if ended.passed else 'FAILED after'} {ended.took_s:.0f} s"
+
+
+def summary(levels: Sequence[Ended]) -> list[str]:
+    """What failed, and why, behind what passed."""
+    passed_first = sorted(levels, key=lambda ended: not ended.passed)
+    return [line for ended in passed_first for line in (*ended.errors, told(ended))]
 
 
 def lanes_of(extra: Sequence[str], memory_bytes: int) -> list[list[str]]:
@@ -183,8 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory = 0 if options.one_by_one else psutil.virtual_memory().available
     levels = Levels(make, sys.stdout, SystemClock())
     passed = levels.run(lanes_of(options.extra, memory))
-    for each in levels.ended:
-        sys.stdout.write(f"{told(each)}\n")
+    sys.stdout.writelines(f"{line}\n" for line in summary(levels.ended))
     return 0 if passed else 1
 
 

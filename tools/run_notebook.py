@@ -1,13 +1,16 @@
 """Runs a notebook from its first cell to its last, as Jupyter would: `make notebook`.
 
 Usage: python tools/run_notebook.py NOTEBOOK [OUTPUT]. With OUTPUT the notebook with what it printed is
-written there; the exit code is 1 when a cell failed. The kernel is this very Python.
+written there; the exit code is 1 when a cell failed. The kernel is this very Python. It is reached by files
+and not by ports: Jupyter picks five free ports long before the kernel binds them, and on a busy machine
+another process takes one of them meanwhile.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,16 +31,24 @@ def run_notebook(source: Path, target: Path | None) -> str | None:
     client = NotebookClient(
         notebook, timeout=_CELL_S, startup_timeout=_KERNEL_S, kernel_name="python3", record_timing=False
     )
+    # A folder of its own, because the path of a socket's file has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="tidemark-kernel-") as sockets:
+        kernel = client.create_kernel_manager()
+        kernel.transport, kernel.ip = "ipc", f"{sockets}/kernel"
+        return _executed(client, target)
+
+
+def _executed(client: NotebookClient, target: Path | None) -> str | None:
     try:
         client.execute()
     except CellExecutionError as error:
         return str(error)
     finally:
         if target is not None:
-            notebook.metadata.pop("language_info", None)
-            for cell in notebook.cells:
+            client.nb.metadata.pop("language_info", None)
+            for cell in client.nb.cells:
                 _make_neutral(cell)
-            nbformat.write(notebook, target)  # type: ignore[no-untyped-call]
+            nbformat.write(client.nb, target)  # type: ignore[no-untyped-call]
     return None
 
 

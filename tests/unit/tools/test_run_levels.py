@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from testing.clock import ManualClock
-from tools.run_levels import BESIDE_BYTES, LOW_PRIORITY, Levels, lanes_of, make
+from tools.run_levels import BESIDE_BYTES, LOW_PRIORITY, Levels, lanes_of, make, summary
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -58,6 +58,25 @@ def test_a_failed_level_fails_the_run_and_stops_no_other(tmp_path: Path) -> None
     assert sorted(ended) == ["a", "b", "c"]
     assert "==> a\nwrong\n==> a: FAILED after 0 s\n" in shown
     assert "==> b: passed in 0 s\n" in shown
+
+
+def test_errors_of_a_failed_level_come_again_behind_all_others(tmp_path: Path) -> None:
+    said = "echo a line; echo 'E   AssertionError: one'; echo 'FAILED tests/x.py::test_y - AssertionError'"
+    levels = Levels(shell(tmp_path, {"a": f"{said}; exit 1", "b": said}), io.StringIO(), ManualClock())
+    assert not levels.run([["a", "b"]])
+    assert summary(levels.ended) == [
+        "==> b: passed in 0 s",
+        "E   AssertionError: one",
+        "FAILED tests/x.py::test_y - AssertionError",
+        "==> a: FAILED after 0 s",
+    ]
+
+
+def test_of_a_thousand_errors_the_last_are_shown_again(tmp_path: Path) -> None:
+    script = 'for n in $(seq 1000); do echo "E  $n"; done; exit 1'
+    levels = Levels(shell(tmp_path, {"a": script}), io.StringIO(), ManualClock())
+    assert not levels.run([["a"]])
+    assert summary(levels.ended) == [*(f"E  {n}" for n in range(961, 1001)), "==> a: FAILED after 0 s"]
 
 
 def test_a_lane_that_is_done_takes_the_last_of_the_other(tmp_path: Path) -> None:
