@@ -85,6 +85,7 @@ _COMMIT: Final[Mapping[str, Role]] = {
     "NextService": Role.SERVICE,
     "BeginService": Role.SERVICE,
     "ReportService": Role.SERVICE,
+    "ReportServiceInParts": Role.SERVICE,
 }
 _ASSIGNER: Final[Mapping[str, Role]] = {
     "Lookup": Role.SERVICE,

@@ -238,6 +238,11 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self._services.report(request)
         return pb.ReportServiceResponse()
 
+    def ReportServiceInParts(  # noqa: N802
+        self, parts: Iterable[pb.ReportServiceRequest], context: object
+    ) -> pb.ReportServiceResponse:
+        return self.ReportService(self._services.joined(parts), context)
+
     def _check_table(self, table: str) -> None:
         if table != self._facts.table:
             raise OtherTableError(f"this coordinator serves table {self._facts.table!r}, not {table!r}")

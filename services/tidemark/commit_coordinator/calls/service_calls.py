@@ -1,8 +1,11 @@
-"""What workers ask about table services: `NextService`, `BeginService`, `ReportService`."""
+"""What workers ask about table services: `NextService`, `BeginService`, `ReportService`, and the last one in
+parts.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Final
 
 from tidemark.commit.v1 import commit_pb2 as pb
@@ -23,7 +26,7 @@ class RefusedServiceError(CoordinatorError):
 
 
 class BadOutcomesError(CoordinatorError):
-    """The outcomes in a report cannot be read, or are too large."""
+    """The outcomes in a report cannot be read, are too large, or their parts are of different actions."""
 
     kind = ErrorKind.INVALID
 
@@ -83,19 +86,42 @@ class ServiceCalls:
         if not taken:
             raise _refused(number)
 
+    def joined(self, parts: Iterable[pb.ReportServiceRequest]) -> pb.ReportServiceRequest:
+        """One report out of its parts: the first one with the outcomes of all. Raises BadOutcomesError."""
+        whole, pieces, held_bytes = pb.ReportServiceRequest(), list[bytes](), 0
+        for number, part in enumerate(parts):
+            held_bytes += len(part.outcomes)
+            if held_bytes > self._bytes_max:
+                raise self._too_large("packed outcomes")
+            if not number:
+                whole.CopyFrom(part)
+            elif _action_of(part) != _action_of(whole):
+                raise BadOutcomesError(f"part {number} of the report is of another action than the first one")
+            pieces.append(part.outcomes)
+        whole.outcomes = b"".join(pieces)
+        return whole
+
+    def _too_large(self, what: str) -> BadOutcomesError:
+        return BadOutcomesError(
+            f"the {what} have more than {self._bytes_max} bytes (limits.rpc_message_bytes): raise it for the "
+            "coordinator and for the writer, and restart them"
+        )
+
     def _report(self, deflated: bytes) -> ServiceReport:
         unpacker = zlib.decompressobj()
         try:
             document = unpacker.decompress(deflated, self._bytes_max)
             if not unpacker.eof:
-                raise BadOutcomesError(
-                    f"the outcomes have more than {self._bytes_max} bytes (limits.rpc_message_bytes)"
-                )
+                raise self._too_large("outcomes")
             outcomes = decode_outcomes(document, "the report")
         except (zlib.error, CorruptFileError) as error:
             raise BadOutcomesError(f"the outcomes cannot be read: {error}") from error
         tickets = tuple(outcome.ticket for outcome in outcomes if outcome.ticket is not None)
         return ServiceReport(document, tickets)
+
+
+def _action_of(report: pb.ReportServiceRequest) -> tuple[str, str, int]:
+    return report.table, report.worker_id, report.number
 
 
 def _refused(number: int) -> RefusedServiceError:

@@ -31,6 +31,9 @@ _GIVE_BACK_S: Final = 2.0
 # A request has at most 4 MiB. What is not named now is when the rest is merged.
 _NAMED_MAX: Final = 1_000
 _NAMED_CHARS_MAX: Final = 500
+_PIECE_BYTES: Final = 1 << 20
+"""Outcomes of more bytes are reported in parts of this size."""
+_REPORT_S: Final = 60.0
 
 PlanReader = Callable[[commit_pb2.BeginServiceResponse], CompactionPlan]
 """Reads the plan that an answer names; it is given the answer. Raises HudiFormatError, WriterError."""
@@ -69,7 +72,12 @@ class GrpcServices:
 
     def report_service(self, number: int, outcomes: Sequence[MergeOutcome]) -> None:
         document = zlib.compress(encode_outcomes(tuple(outcomes)))
-        call(self._stub.ReportService, self._report(number, done=len(outcomes), outcomes=document))
+        pieces = [document[at : at + _PIECE_BYTES] for at in range(0, len(document), _PIECE_BYTES)]
+        parts = [self._report(number, done=len(outcomes), outcomes=piece) for piece in pieces]
+        if len(parts) == 1:
+            call(self._stub.ReportService, parts[0])
+        else:
+            call(self._stub.ReportServiceInParts, iter(parts), _REPORT_S)
 
     def report_service_failed(
         self, number: int, reason: str, done: int, failures: Sequence[MergeFailed]

@@ -65,7 +65,7 @@ class FakeCoordinator(rpc.CommitCoordinatorServicer):
         raise AssertionError(f"unexpected call: {request}")
 
     LeaseFileGroups = NextEpoch = Begin = ReportWritten = ReportWrittenInParts = ReportFailed = _not_asked
-    NextService = BeginService = ReportService = _not_asked
+    NextService = BeginService = ReportService = ReportServiceInParts = _not_asked
 
     def WantRewind(self, request, _):  # noqa: N802
         self.wishes.append(request)
