@@ -157,3 +157,25 @@ def test_rows_that_spark_rewrites_are_found_from_our_next_commit_on(
     assert path.context.taken_out.reason.endswith(says)
     judge_skipping(judge, table, [Filter(each) for each in [*filters, "d = 9.0"]], fewer=False)
     assert verify_table(storage, lambda _: None).agrees
+
+
+def test_a_null_that_a_merge_into_sets_is_no_reason_to_give_the_stats_up(
+    judge: HudiJudge, tmp_path: Path
+) -> None:
+    """The rows have the one column with stats, so its range is theirs."""
+    path = CommitPath(tmp_path / "t", TableType.MERGE_ON_READ, ordered=True, schema=SCHEMA, stats=("v",))
+    first_epoch(path)
+    table, storage = Path(path.storage.base_uri), path.storage
+    options = foreign_writer_options(str(table), stats=("v",), schema=SCHEMA.arrow)
+    spark = SparkOperations(judge, table, {**options, **NO_MOVES})
+    try:
+        spark.merge(pa.Table.from_pylist([{"id": "c", "ts": 3}]), "update set t.v = null, t.ts = s.ts")
+    finally:
+        spark.close()
+    filters = [Filter(each) for each in ("v is null", "v = 1", "v is not null", "v > 5")]
+    judge_skipping(judge, table, filters)
+    assert verify_table(storage, lambda _: None).agrees
+    next_epoch(path)
+    assert kept_stats_columns(storage, read_table_config(storage)) == ["v"]
+    judge_skipping(judge, table, [*filters, Filter("v = 9")])
+    assert verify_table(storage, lambda _: None).agrees

@@ -200,7 +200,7 @@ def read_log_rows(
     storage: Storage, path: str, columns: pa.Schema, ordering_field: str | None
 ) -> Iterator[tuple[pa.Table, bool]]:
     """The rows of a log file's data blocks with `columns`, in parts of some MiB; and whether they are partial
-    updates, which lack the columns that they did not change.
+    updates that lack some of them, because they did not change these.
 
     Raises `FileMissingError`, `CorruptFileError`, and `UnsupportedTableError` for a block that is not served.
     """
@@ -210,7 +210,7 @@ def read_log_rows(
         for block in scan_blocks(file, path, lambda kind, headers: kind is not BlockType.DELETE):
             refuse_unreadable(block.block_type, block.headers, path, ordering_field)
             for rows, _, has in _data_rows(block, path, columns):
-                yield rows, has is not None
+                yield rows, has is not None and not has.all()
 
 
 def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
@@ -246,17 +246,24 @@ def refuse_unreadable(
     unreadable = None
     if block_type not in (BlockType.DELETE, BlockType.PARQUET_DATA, BlockType.AVRO_DATA):
         unreadable = f"a {block_type.name} block"
-    elif HeaderKey.IS_PARTIAL in headers and ordering_field is not None:
-        text = "the schema of a block of partial updates"
-        schema = parsed_json(headers.get(HeaderKey.SCHEMA) or "{}", path, text)
-        with damage_in(path, text):
-            held = {field.get("name") for field in schema.get("fields", ())}
-        if ordering_field not in held:
-            unreadable = f"partial updates without the ordering field {ordering_field}"
+    elif (
+        HeaderKey.IS_PARTIAL in headers
+        and ordering_field is not None
+        and ordering_field not in columns_of_block(headers, path)
+    ):
+        unreadable = f"partial updates without the ordering field {ordering_field}"
     if unreadable is not None:
         raise UnsupportedTableError(
             f"{path} holds {unreadable}", "Compact this file group with Spark (CALL run_compaction)"
         )
+
+
+def columns_of_block(headers: Mapping[HeaderKey, str], path: str) -> set[str]:
+    """The columns that a block of partial updates has, by its schema. Raises CorruptFileError."""
+    text = "the schema of a block of partial updates"
+    schema = parsed_json(headers.get(HeaderKey.SCHEMA) or "{}", path, text)
+    with damage_in(path, text):
+        return {field.get("name") for field in schema.get("fields", ())}
 
 
 def _data_rows(

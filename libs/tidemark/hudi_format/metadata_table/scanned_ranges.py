@@ -79,9 +79,9 @@ class RangeScan:
     columns: Sequence[str]
     ordering_field: str | None
     ranges: dict[FilePath, list[ColumnRange]] = field(default_factory=dict)
-    """(partition path, file name) -> whole ranges of its rows. Empty where it has rows of partial updates: a
-    filter on two columns may hold for the merged row, and neither for that of
-    the log nor for that of the base file.
+    """(partition path, file name) -> whole ranges of its rows. Empty where partial updates in it lack one
+    of the columns: a filter on two columns may hold for the merged row, and neither for that of the log nor
+    for that of the base file.
     """
 
     def missing(self, slices: Iterable[FileSlice]) -> list[FilePath]:
@@ -94,8 +94,8 @@ class RangeScan:
         """
         found = FileRanges(self.columns)
         found.add(self._wanted().empty_table())
-        for rows, is_partial in self._rows(*path):
-            if is_partial:
+        for rows, is_in_part in self._rows(*path):
+            if is_in_part:
                 found = FileRanges(self.columns)
                 break
             found.add(rows)

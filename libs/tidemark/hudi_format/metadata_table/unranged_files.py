@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.file_group.log_blocks import columns_of_block
 from tidemark.hudi_format.log_file import scan_heads
 from tidemark.hudi_format.log_file.blocks import HeaderKey
 from tidemark.hudi_format.parquet_files import open_parquet
@@ -42,12 +43,14 @@ def unranged(chunk: Any) -> bool:
     return bool(chunk.num_values > nulls)
 
 
-def has_partial_updates(storage: Storage, path: str) -> bool:
-    """Whether the log file has a block of them; False where the file is gone. The blocks' headers alone are
-    read. Raises CorruptFileError.
+def columns_not_updated(storage: Storage, path: str, columns: Collection[str]) -> set[str]:
+    """Those of the columns that a block of partial updates in the log file lacks; none where the file is
+    gone. The blocks' headers alone are read. Raises CorruptFileError.
     """
     try:
         with storage.open_input(path) as source:
-            return any(HeaderKey.IS_PARTIAL in block.headers for block in scan_heads(source, path))
+            found = [block.headers for block in scan_heads(source, path)]
     except FileMissingError:
-        return False
+        return set()
+    partial = [columns_of_block(headers, path) for headers in found if HeaderKey.IS_PARTIAL in headers]
+    return {column for held in partial for column in columns if column not in held}

@@ -113,15 +113,29 @@ def test_a_column_that_the_file_lacks_is_all_null_and_of_the_table_s_type() -> N
     assert ranges["n"] == ColumnRange("n", StatType(ValueType.DOUBLE), 1.0, 5.0, 3, 1)
 
 
-def test_a_log_of_partial_updates_has_no_records() -> None:
-    """A filter on two columns may hold for the merged row, and for neither half."""
+def of_partial_updates(without: str) -> RangeScan:
+    """A log file whose rows lack the column."""
+    at = SCHEMA.arrow.get_field_index(without)
+    schema = TableSchema.from_arrow("t", SCHEMA.arrow.remove(at) if at >= 0 else SCHEMA.arrow)
     storage = InMemoryStorage()
     storage.create(f"eu/{BASE}", write_base_file(rows_of(ROWS), SCHEMA))
-    whole = data_log_bytes(SCHEMA, "20260101000000002", rows_of(ROWS), None, "eu", None)
-    (block,) = read_blocks(whole, "whole")
+    rows = rows_of(ROWS).select(schema.arrow_with_meta.names)
+    (block,) = read_blocks(data_log_bytes(schema, "20260101000000002", rows, None, "eu", None), "whole")
     headers = {**block.headers, HeaderKey.IS_PARTIAL: "true"}
     storage.create(f"eu/{LOG}", frame_block(block.block_type, headers, bytes(block.content)))
-    scan = scanned(storage)
+    return scanned(storage)
+
+
+def test_partial_updates_of_all_columns_with_stats_have_records() -> None:
+    scan = of_partial_updates(without="a column without stats")
+    records = stored(scan)
+    assert {each.file_name for each in records.values()} == {BASE, LOG}
+    assert not scan.wrong([SLICE], records)
+
+
+def test_a_log_of_partial_updates_has_no_records() -> None:
+    """A filter on two columns may hold for the merged row, and for neither half."""
+    scan = of_partial_updates(without="s")
     assert {each.file_name for each in stored(scan).values()} == {BASE}
     key = column_stats_key("n", "eu", LOG)
     of_half_rows = ColumnStats(LOG, ColumnRange("n", StatType(ValueType.LONG), 1, 5, 3, 1))

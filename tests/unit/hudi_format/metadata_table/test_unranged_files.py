@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from testing.memory_storage import InMemoryStorage
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
 from tidemark.hudi_format.metadata_table.unranged_files import (
+    columns_not_updated,
     columns_without_bounds,
-    has_partial_updates,
     unranged,
 )
 
@@ -58,4 +60,30 @@ def test_a_bound_that_is_no_number_is_none(low: Any, high: Any, lacks: bool) -> 
 def test_nothing_is_said_of_a_file_that_is_gone() -> None:
     storage = InMemoryStorage()
     assert columns_without_bounds(storage, "eu/gone.parquet", NAMES) == set()
-    assert not has_partial_updates(storage, "eu/.gone.log.1_0-0-0")
+    assert columns_not_updated(storage, "eu/.gone.log.1_0-0-0", NAMES) == set()
+
+
+def block(*columns: str, partial: bool = True) -> bytes:
+    schema = {"type": "record", "name": "t", "fields": [{"name": name, "type": "string"} for name in columns]}
+    headers = {HeaderKey.INSTANT_TIME: "20260101000000000", HeaderKey.SCHEMA: json.dumps(schema)}
+    if partial:
+        headers[HeaderKey.IS_PARTIAL] = "true"
+    return frame_block(BlockType.PARQUET_DATA, headers, b"rows")
+
+
+def test_the_columns_that_a_block_of_partial_updates_lacks_are_named() -> None:
+    """`v` set to null by such a block has a right range; `d` that it does not have has none."""
+    storage = InMemoryStorage()
+    path = "eu/.file_1.log.1_0-0-0"
+    storage.create(path, block("id", "v", "d", partial=False) + block("id", "v") + block("id", "s", "v"))
+    assert columns_not_updated(storage, path, ["v"]) == set()
+    assert columns_not_updated(storage, path, ["id", "v", "d", "s"]) == {"d", "s"}
+    storage.create("eu/.file_2.log.1_0-0-0", block("id", "v", partial=False))
+    assert columns_not_updated(storage, "eu/.file_2.log.1_0-0-0", ["d"]) == set()
+
+
+def test_a_block_of_partial_updates_without_a_schema_lacks_all_columns() -> None:
+    storage = InMemoryStorage()
+    headers = {HeaderKey.INSTANT_TIME: "20260101000000000", HeaderKey.IS_PARTIAL: "true"}
+    storage.create("eu/.file_3.log.1_0-0-0", frame_block(BlockType.PARQUET_DATA, headers, b"rows"))
+    assert columns_not_updated(storage, "eu/.file_3.log.1_0-0-0", ["v"]) == {"v"}
