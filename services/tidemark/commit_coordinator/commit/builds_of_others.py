@@ -71,6 +71,9 @@ def end_dead_builds(context: Context, timelines: Timelines) -> None:
         _end(context, build, METADATA_TABLE_ROOT)
     for planned in indexing:
         context.lock.check()
+        # Hudi's indexer begins without the lock, and may have done so since the times were read.
+        if living_builds(context, timelines):
+            return
         _end(context, planned, DATA_ROOT)
 
 

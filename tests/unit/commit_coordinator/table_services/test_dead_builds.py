@@ -153,6 +153,24 @@ def test_a_deltacommit_of_the_time_of_an_indexing_instant_is_the_builds(story: S
     assert pending(story) == []
 
 
+def test_an_indexer_that_begins_while_dead_builds_are_ended_keeps_its_instant(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+):
+    """Hudi's indexer takes no lock for that."""
+    planned = plan_index(story, begin=False)
+    story.later()
+    context, timelines = story.served.context, load_timelines(story.storage)
+    check = context.lock.check
+
+    def begins_now() -> None:
+        check()
+        create_inflight(Unfenced(story.storage), planned)
+
+    monkeypatch.setattr(context.lock, "check", begins_now)
+    end_dead_builds(context, timelines)
+    assert [each for each, _ in pending(story)] == [planned.requested]
+
+
 def test_a_build_that_completed_stays(story: Story):
     planned = plan_index(story)
     complete(Unfenced(story.storage), planned, story.writer._instants.next(), b"")
