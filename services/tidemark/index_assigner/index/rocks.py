@@ -111,22 +111,16 @@ class RocksTier:
         self.path.mkdir(mode=0o700, exist_ok=True)
         self.path.chmod(0o700)
         database = self._database()
-        try:
-            return self._identified(database)
-        except BaseException:
-            # Errors keep their frames, and RocksDB cannot be opened again while there is this one.
-            database.close()
-            raise
-
-    def _identified(self, database: Rdict) -> Rdict:
-        stored = database.get(IDENTITY_KEY)
+        with _closed_on_error(database):
+            stored = database.get(IDENTITY_KEY)
         if stored is not None and stored != self._identity:
             database.close()
             _log.warning("%s holds the cache of another table or layout: it is emptied", self.path)
             shutil.rmtree(self.path)
             self.path.mkdir(mode=0o700)
             database = self._database()
-        database.put(IDENTITY_KEY, self._identity)
+        with _closed_on_error(database):
+            database.put(IDENTITY_KEY, self._identity)
         return database
 
     def _database(self) -> Rdict:
@@ -314,6 +308,16 @@ class RocksTier:
         return CacheCorruptError(
             f"cache folder {self.path}: {why}; start again: it is rebuilt from the metadata table"
         )
+
+
+@contextlib.contextmanager
+def _closed_on_error(database: Rdict) -> Iterator[None]:
+    """Errors keep their frames, and RocksDB cannot be opened again while there is the one of before."""
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise
 
 
 def _disk_error(path: Path, error: Exception) -> CacheDiskError | None:

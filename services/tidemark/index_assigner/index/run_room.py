@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
@@ -37,9 +38,12 @@ class RunRoom:
         """Bytes that a copy may take which needs so many; None when there are fewer. Copies of shards that
         are not open here make room; those of open ones by ranges (`evict_ranges`).
         """
+        closed: Iterator[str] | None = None
         while (room := self._disk.free(limit)) < needed:
-            if not self._evict_closed():
+            closed = closed or iter(self._closed())
+            if (name := next(closed, None)) is None:
                 return None
+            self._evict(name)
         return room
 
     def for_changes(self, needed: int) -> int | None:
@@ -67,11 +71,15 @@ class RunRoom:
         return True
 
     def evict(self, limit: int) -> bool:
-        """Deletes a copy of a shard that is not open, else the key ranges that are used least, and some more,
-        so that the next promotion need not do the same again. False: nothing is left. Change runs go with
-        their shards alone.
+        """Deletes copies of shards that are not open until all fits, one at least, else the key ranges that
+        are used least, and some more, so that the next promotion need not do the same again. False: nothing
+        is left. Change runs go with their shards alone.
         """
-        if self._evict_closed():
+        if closed := self._closed():
+            for name in closed:
+                self._evict(name)
+                if self._disk.over(limit) <= 0:
+                    break
             return True
         table = self._copies.table()
         more = self._copies.held_bytes() // _MORE
@@ -86,13 +94,14 @@ class RunRoom:
             self.evicted += 1
         return True
 
-    def _evict_closed(self) -> bool:
-        """Deletes the copy of a shard that is not open: the one that was used least lately."""
-        if names := self._closed():
-            self.remove(min(names, key=lambda run: self._used.get(run, 0)))
-            self.evicted += 1
-        return bool(names)
+    def _evict(self, name: str) -> None:
+        self.remove(name)
+        self.evicted += 1
 
     def _closed(self) -> list[str]:
+        """The copies of shards that are not open, the one that was used least lately first. There may be
+        thousands, so whoever deletes several asks once.
+        """
         opened = {self._copies.name(number) for number in self._copies.shards()}
-        return [name for name in self._folder.names() if not is_change(name) and name not in opened]
+        closed = [name for name in self._folder.names() if not is_change(name) and name not in opened]
+        return sorted(closed, key=lambda name: self._used.get(name, 0))

@@ -147,3 +147,24 @@ def test_a_filling_that_the_disk_refuses_succeeds_once_copies_have_left(
     assert left == [3, 2, 1, 0]
     assert changes(warm) == before
     assert places(one) == {key: group for key, (group, _) in table.rows.items()}
+
+
+def test_a_full_disk_is_named_where_a_cache_of_another_table_was_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on the disk is no damage, and is not moved aside."""
+    folder, database = tmp_path / "cache", RocksTier._database
+    RocksTier(folder, "one", 16 << 20).close()
+    disk, opened = FullDisk(folder, fit=-1), list[object]()
+
+    def on_full_disk(rocks: RocksTier) -> object:
+        found = database(rocks)
+        opened.append(found)
+        return found if len(opened) == 1 else disk.refusing(found, "put")
+
+    with monkeypatch.context() as full:
+        full.setattr(RocksTier, "_database", on_full_disk)
+        with pytest.raises(CacheDiskError, match="No space left"):
+            RocksTier(folder, "another", 16 << 20)
+    assert not folder.with_name("cache.damaged").exists()
+    RocksTier(folder, "another", 16 << 20).close()
