@@ -5,7 +5,6 @@ one after the other in one process that is up in a second. What Spark does about
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.logging import configure_logging
 from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
+from tidemark.stream_runtime.platform.signals import set_by_signals
 from tidemark.stream_runtime.rpc.health import wait_until_serving
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR
 from tidemark.stream_writer import task_outcome
@@ -70,7 +70,7 @@ def run(config: TableConfigFile) -> None:
     local = config.state.path / "writer" / "local"
     local.mkdir(parents=True, exist_ok=True)
     os.environ["SPARK_LOCAL_DIRS"] = str(local)
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    set_by_signals(stop)
     names = TopicNames(config.table.name)
 
     def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:

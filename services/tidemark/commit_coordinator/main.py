@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 
 from tidemark.commit_coordinator.bootstrap import CoordinatorService
@@ -16,6 +15,7 @@ from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.platform.signals import set_by_signals
 from tidemark.stream_runtime.service_http import served
 
 
@@ -37,8 +37,7 @@ def run(
         failpoints=FailpointRegistry.from_environment(CoordinatorFailpoint, os.environ, foreign_failpoints),
     )
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    set_by_signals(stop)
     service = CoordinatorService(config, ports, with_page=True)
     with served(http, config, service.parts.metrics.metrics, service.ready):
         service.run(stop)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -22,6 +21,7 @@ from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.platform.signals import set_by_signals
 from tidemark.stream_runtime.service_http import served
 
 FACTORIES: Final[Mapping[Stage, StageFactory]] = {
@@ -55,7 +55,6 @@ def run(
     )
     service = AssignerService(config, ports, {s: f for s, f in FACTORIES.items() if s in stages})
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    set_by_signals(stop)
     with served(http, config, service.metrics.metrics, service.ready):
         service.run(stop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,6 +18,7 @@ from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import find_java
+from tidemark.stream_runtime.platform.signals import set_by_signals
 from tidemark.stream_runtime.rpc.health import wait_until_serving
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
 from tidemark.stream_writer.cluster import with_certificates
@@ -67,8 +67,7 @@ def run_writer(
         share = share_in_writer(config)
         engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG, share=share)
         # After the session has started, because PySpark installs a SIGINT handler of its own then.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        set_by_signals(stop)
         security = client_security(config, clock)
         coordinator = GrpcCoordinator(
             config.services.coordinator,

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
 import threading
 from pathlib import Path
@@ -16,6 +15,7 @@ from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.metrics import Metrics
+from tidemark.stream_runtime.platform.signals import set_by_signals
 from tidemark.stream_runtime.rpc.health import wait_until_serving
 from tidemark.stream_runtime.security.client import client_security
 from tidemark.stream_runtime.service_http import served
@@ -36,8 +36,7 @@ def run(
     """
     failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
     stop, ready, clock, table = threading.Event(), threading.Event(), SystemClock(), config.table.name
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    set_by_signals(stop)
     security = client_security(config, clock)
     folder = config.state.path / "services"
     folder.mkdir(parents=True, exist_ok=True)

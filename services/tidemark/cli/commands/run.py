@@ -24,7 +24,6 @@ def run(options: argparse.Namespace) -> int:
     stopped for good, else 0. Raises what `Supervisor.run` raises: exit code 2 when a service cannot work with
     this configuration.
     """
-    import signal
     import threading
 
     from tidemark.cli.run.supervisor import Supervisor
@@ -33,15 +32,11 @@ def run(options: argparse.Namespace) -> int:
     from tidemark.console.output import Output
     from tidemark.stream_runtime.clock import SystemClock
     from tidemark.stream_runtime.ids import SystemIds
+    from tidemark.stream_runtime.platform.signals import set_by_signals
 
     config = load_config(options.config)
     stop, hurry = threading.Event(), threading.Event()
-
-    def on_signal(*_: object) -> None:
-        (hurry if stop.is_set() else stop).set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+    set_by_signals(stop, hurry)
     supervisor = Supervisor(config, SystemClock(), SystemIds(), Output().say)
     supervisor.run(stop, hurry)
     return STOPPED if supervisor.stopped else DONE
