@@ -37,6 +37,10 @@ from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSuc
 ASK_WAIT_S: Final = 2.0
 PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.0
+OFTEN: Final = 25
+"""So many times in a row the coordinator is asked again after the short pause: for five seconds, in which one
+that died is back. Each pause is a part of the time without commits.
+"""
 _REASON_CHARS_MAX: Final = 6_000
 HERE_MAX: Final = 50_000
 """So many records of column stats and secondary indexes are written in this process, in about 70 ms. A Spark
@@ -55,6 +59,13 @@ _TAGS_DO_NOT_HOLD: Final = (
 )
 
 _log: Final = logging.getLogger("tidemark.writer")
+
+
+def pause_after(failures: int) -> float:
+    """The seconds before the coordinator is asked again, after so many questions in a row without an answer
+    or with a void attempt.
+    """
+    return float(min(PAUSE_S * 2 ** min(max(failures - OFTEN, 0), 16), PAUSE_MAX_S))
 
 
 class Engine(Protocol):
@@ -105,18 +116,20 @@ class WriterService:
 
     def write_one(self, stop: threading.Event) -> None:
         """Returns once an epoch was written and the coordinator took its report, or `stop` is set."""
-        pause_s = PAUSE_S
+        failures = 0
         while not stop.is_set():
             try:
                 if self.run_once(ASK_WAIT_S):
                     return
-                pause_s = PAUSE_S
+                failures = 0
             except RpcError as error:
                 if error.kind not in _ASK_AGAIN:
                     raise
-                _log.warning("%s; asking again in %.1f s", error, pause_s)
+                failures += 1
+                pause_s = pause_after(failures)
+                if failures == 1 or failures > OFTEN:
+                    _log.warning("%s; asking again in %.1f s", error, pause_s)
                 stop.wait(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def run_once(self, wait_s: float) -> bool:
         """Asks once for an attempt, waiting up to `wait_s`, and writes it. True if the coordinator took its

@@ -19,7 +19,7 @@ from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.errors import EngineFailedError, EngineLostError
 from tidemark.stream_writer.failpoints import WriterFailpoint
-from tidemark.stream_writer.service import WriterService, merge_outcomes
+from tidemark.stream_writer.service import OFTEN, WriterService, merge_outcomes, pause_after
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 
 EPOCH = PlannedEpoch(7, 2, "20260101000000000")
@@ -208,3 +208,11 @@ def test_report_that_can_never_be_taken_fails_the_attempt(status: grpc.StatusCod
 def test_merged_outcome_has_the_largest_worker() -> None:
     merged = merge_outcomes([TaskSucceeded(worker_rss_bytes=5), TaskSucceeded(worker_rss_bytes=9)])
     assert merged.worker_rss_bytes == 9
+
+
+def test_a_coordinator_that_is_away_is_asked_often_for_five_seconds_and_then_once_a_second() -> None:
+    pauses = [pause_after(failures) for failures in range(1, OFTEN + 20)]
+    assert pauses[:OFTEN] == [0.2] * OFTEN
+    assert sum(pauses[:OFTEN]) == pytest.approx(5.0)
+    assert pauses[OFTEN : OFTEN + 3] == [0.4, 0.8, 1.0]
+    assert set(pauses[OFTEN + 3 :]) == {1.0}

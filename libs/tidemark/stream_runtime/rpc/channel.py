@@ -195,7 +195,8 @@ DEADLINE_S: Final = 10.0
 _CONNECT_MS: Final = 5_000
 """For one attempt to connect, including handshakes. With less a busy machine would never finish one."""
 _RECONNECT_MS_MIN: Final = 100
-_RECONNECT_MS_MAX: Final = 1_000
+_RECONNECT_MS_MAX: Final = 250
+"""A coordinator that is started again is found that soon: until then calls fail without a look."""
 _KEEPALIVE_MS: Final = 10_000
 _KEEPALIVE_TIMEOUT_MS: Final = 5_000
 

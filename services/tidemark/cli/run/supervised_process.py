@@ -57,8 +57,8 @@ class ReplacedError(CliError):
 
 
 class Backoff:
-    """How long to wait before the next start. The pause doubles with each short life, and is short again
-    after a long one.
+    """How long to wait before the next start. After a long life there is no pause: everybody waits for the
+    service. From then on it doubles with each short life.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,10 @@ class Backoff:
 
     def wait_s(self, lived_s: float) -> float:
         """The seconds to wait after a process that ran for `lived_s` seconds."""
-        self._failures = 1 if lived_s >= _SETTLED_S else self._failures + 1
+        if lived_s >= _SETTLED_S:
+            self._failures = 1
+            return 0.0
+        self._failures += 1
         if self._failures >= _LATE_FROM:
             return _WAIT_LATE_S
         return float(min(_WAIT_MAX_S, _WAIT_MIN_S * 2 ** min(self._failures - 1, 16)))
@@ -177,7 +180,8 @@ class SupervisedProcess:
             self._refusals = 0
         self._start_at_s = now_s + wait_s
         self._note_failing(how)
-        self._say(f"{self.role} {how}; it starts again in {wait_s:.1f} s (log: {self._console.path})")
+        when = f"in {wait_s:.1f} s" if wait_s else "at once"
+        self._say(f"{self.role} {how}; it starts again {when} (log: {self._console.path})")
 
     def _note_failing(self, how: str) -> None:
         failures = self._backoff.failures

@@ -138,12 +138,21 @@ class MembershipClient:
             return self._guarded(self._renew)
 
     def _keep(self) -> None:
-        while not self._stopped.wait(self._lease_ms / _RENEWALS_PER_LEASE / 1000 if self._joined else 0.0):
+        while not self._stopped.wait(self._until_renewal_s()):
+            had_joined = self._joined
             answered = self.renew_now() is not None
             if self._refused is not None:
                 return
-            if not answered:
+            # A coordinator that has just taken over knows no lease, and everybody waits for these lanes: the
+            # next question, which joins, comes at once.
+            lease_ended = had_joined and not self._joined
+            if not answered and not lease_ended:
                 self._stopped.wait(_FIRST_WAIT_MS / _RENEWALS_PER_LEASE / 1000)
+
+    def _until_renewal_s(self) -> float:
+        """A coordinator that died is back within seconds: it is asked as often as one that never answered."""
+        rests = self._joined and self._answers
+        return self._lease_ms / _RENEWALS_PER_LEASE / 1000 if rests else 0.0
 
     def _guarded(self, ask: Callable[[], StageLease]) -> StageLease | None:
         try:

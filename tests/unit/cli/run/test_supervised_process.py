@@ -78,6 +78,16 @@ def test_killed_child_is_started_again_with_a_new_process(rig):
     assert "child was killed by signal 9; it starts again in 0.2 s" in one.said[0]
 
 
+def test_child_that_lived_long_is_started_again_at_once(rig, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tidemark.cli.run.supervised_process._SETTLED_S", 0.0)
+    one = rig(STAYS)
+    one.until(lambda: bool(one.process.pids))
+    first = one.process.pids[0]
+    os.kill(first, signal.SIGKILL)
+    one.until(lambda: one.process.pids not in ([], [first]))
+    assert "child was killed by signal 9; it starts again at once" in one.said[0]
+
+
 def test_child_that_keeps_dying_is_started_ever_less_often(rig):
     one = rig("raise SystemExit(1)")
     started = time.monotonic()
@@ -91,7 +101,7 @@ def test_pauses_are_bounded_and_forgotten_after_a_long_life():
     backoff = Backoff()
     assert [backoff.wait_s(0.1) for _ in range(8)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
     assert [backoff.wait_s(0.1) for _ in range(14)][-2:] == [60.0, 60.0]
-    assert backoff.wait_s(31.0) == 0.25
+    assert backoff.wait_s(31.0) == 0.0
     assert backoff.wait_s(0.1) == 0.5
 
 

@@ -156,6 +156,19 @@ def test_a_restarted_coordinator_is_joined_again_in_the_same_slot(rig: Rig):
     assert [j.preferred_slot for j in rig.fake.joins] == [3]
 
 
+def test_a_coordinator_that_does_not_answer_is_asked_again_after_a_third_of_a_second(rig: Rig):
+    """However long the lease is that it gave: everybody waits for it."""
+    rig.client.start()
+    wait_for(lambda: rig.client.lease() is not None)
+    rig.client._lease_ms = 600_000
+    port = rig.server.address.port
+    rig.server.stop(0.0)
+    wait_for(lambda: rig.client.renew_now() is None)
+    rig.server = serve(rig.fake, port)
+    before = len(rig.fake.renewals)
+    wait_for(lambda: len(rig.fake.renewals) > before)
+
+
 def test_an_ended_lease_is_joined_again_at_once_and_never_shows_no_lanes(rig: Rig):
     rig.client.start()
     wait_for(lambda: rig.client.lease() is not None)
@@ -166,8 +179,20 @@ def test_an_ended_lease_is_joined_again_at_once_and_never_shows_no_lanes(rig: Ri
         seen.add(rig.client.lease().lanes)
         return len(rig.fake.joins) == 2 and len(rig.fake.known) == 1
 
+    waits: list[float] = []
+    wait = rig.client._stopped.wait
+
+    def noted(timeout_s: float | None = None) -> bool:
+        if len(rig.fake.known) == 0:
+            waits.append(timeout_s or 0.0)
+        return wait(timeout_s)
+
+    rig.client._stopped.wait = noted  # type: ignore[method-assign, assignment]
     wait_for(joined_again)
     assert seen == {frozenset({"in:0", "in:1"})}
+    # Before the renewal that is refused, and before the question that joins.
+    assert waits[-1] == 0.0
+    assert waits[:-1] in ([], [LEASE_MS / 3_000])
 
 
 def test_a_refusal_for_good_is_raised_where_the_lease_is_asked_for(rig: Rig):
