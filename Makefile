@@ -147,7 +147,7 @@ soak: setup ## Does anything grow? 5 000 records/s for 15 minutes; SOAK_ARGS="--
 	$(PY) -m tests.soak $(SOAK_ARGS)
 
 left-table: $(INSTALL_STAMP) proto ## A table of 20 000 commits without compaction is brought back (LEFT_COMMITS=)
-	TIDEMARK_LEFT_COMMITS=$(or $(LEFT_COMMITS),20000) $(PY) -m pytest tests/integration/test_left_table.py -n 0 --log-cli-level=INFO
+	TIDEMARK_LEFT_COMMITS=$(or $(LEFT_COMMITS),20000) $(PY) -m pytest tests/integration/test_left_table.py tests/e2e/test_left_table_served.py -n 0 --log-cli-level=INFO
 
 operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table with every kind of index
 	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py tests/interop/test_left_entries.py "tests/interop/test_pipeline_with_hudi.py::test_streams_and_foreign_writes_end_as_the_model" $(LONGEST_FIRST) $(PYTEST_ARGS)

@@ -14,6 +14,7 @@ LONGEST_FIRST = (
     "test_soak",
     "test_page_in_browser.py::test_the_page",
     "test_notebook.py::test_notebook_runs",
+    "test_left_table_served",
     "test_security",
     "test_run.py::test_every_part",
     "test_run.py::test_start_again",

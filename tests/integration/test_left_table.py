@@ -1,39 +1,24 @@
 """A table that nobody served for many commits is brought back. Merges in processes of their own take a
 bounded memory, though the log files have many times what a merge may hold, and a native writer goes on
-committing meanwhile. What is superseded is cleaned then, and both timelines are archived.
-
-The rows of one partition are in blocks as Hudi on Spark writes them (Avro), which merges hold with their
-rows; those of the other are in ours (Parquet), which they read twice. Of the index a merge holds little here.
-
-TIDEMARK_LEFT_COMMITS says how many commits (`make left-table`: 20 000).
+committing meanwhile. What is superseded is cleaned then, and both timelines are archived. Of the index a
+merge holds little here. (With `tidemark run` and its epochs: tests/e2e/test_left_table_served.py.)
 """
 
 from __future__ import annotations
 
-import io
-import json
 import logging
-import os
-import random
-import struct
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Sequence
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import fastavro
-import pyarrow as pa
 import pytest
 
-from tests.interop import native_commit
-from tests.interop.native_commit import NativeWriter, shard_logs
-from tests.interop.native_plan import CommitPlan, locate
+from tests.left_table import AVRO, COMMITS, KEYS, PEAK_MAX, TASK_MEMORY, left
 from tests.service_actions import ServedTable
-from tests.unit.commit_coordinator.table_services.story import ORDERING, SCHEMA, Story
+from tests.unit.commit_coordinator.table_services.story import SCHEMA, Story
 from tidemark.commit_coordinator.calls.service_handoff import ServiceReport
 from tidemark.config.table_services_model import (
     ArchiveConfig,
@@ -43,26 +28,9 @@ from tidemark.config.table_services_model import (
     TableServicesConfig,
 )
 from tidemark.epoch_protocol.service_entries import ServiceKind
-from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
-from tidemark.hudi_format.commit.markers import delete_markers
-from tidemark.hudi_format.file_group.changes import Deletes
-from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
-from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
-from tidemark.hudi_format.metadata_table.delta_commit import begin_delta_commit, complete_delta_commit
-from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import RecordLocation
-from tidemark.hudi_format.ordering import OrderingField
-from tidemark.hudi_format.publication.unfenced import Unfenced
-from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_services.merging.bounds import MergeBounds
 from tidemark.hudi_format.table_services.operations import MergeOutcome, decode_plan, encode_outcomes
-from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
-from tidemark.hudi_format.timeline.avro_records import (
-    SCHEMA_KEY,
-    CommitMetadata,
-    encode_commit_metadata,
-    group_stats,
-)
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
 from tidemark.stream_writer.table_services.bins import BinReport, MergeFailed, decode_report
 from tidemark.stream_writer.table_services.process_engine import ProcessEngine
 from tidemark.stream_writer.table_services.services_loop import (
@@ -73,16 +41,8 @@ from tidemark.stream_writer.table_services.services_loop import (
 )
 
 _log = logging.getLogger(__name__)
-COMMITS: Final = int(os.environ.get("TIDEMARK_LEFT_COMMITS", "120"))
-KEYS: Final = 500
-ROWS: Final = 60
-"""Of each commit: about 30 in each partition."""
-TOLD_EVERY: Final = 1_000
 # For one kind of merge: behind 15 000 commits it took 175 s (docs/table-services.md).
 MERGED_S: Final = 900.0 + COMMITS / 5
-TASK_MEMORY: Final = 32 << 20
-# An interpreter with Arrow takes 80 MiB before it merges anything.
-PEAK_MAX: Final = (96 << 20) + 2 * TASK_MEMORY
 CLEANED_AT_ONCE: Final = min(COMMITS // 4, 2_000)
 """Files that one clean deletes, so few that the cleans are many. Each adds a log file to `files`."""
 ACTIONS_MAX: Final = 200 + COMMITS // 100
@@ -93,47 +53,6 @@ CONFIG: Final = TableServicesConfig(
     archive=ArchiveConfig(min=2, max=2, batch=1),
     task_memory_bytes=TASK_MEMORY,
 )
-NOISE: Final = max((4 * TASK_MEMORY) // (COMMITS * ROWS), 16)
-"""Bytes of each row that no codec makes smaller: in all commits four times the memory of a merge."""
-AVRO: Final = "us"
-"""The partition with blocks as Spark writes them."""
-
-
-class LeftStory(Story):
-    """Whose rows hardly get smaller."""
-
-    def named(self, n: int) -> str:
-        noise = random.Random(f"{n} {self.commits}").randbytes(NOISE)
-        return f"{super().named(n)} {b64encode(noise).decode()}"
-
-
-@cache
-def parsed(avro: str) -> Any:
-    return fastavro.parse_schema(json.loads(avro))
-
-
-def log_bytes(
-    schema: TableSchema,
-    instant: str,
-    rows: pa.Table,
-    deletes: Deletes,
-    partition_path: str,
-    ordering: OrderingField | None,
-) -> bytes:
-    """As `data_log_bytes`; with an Avro block where Spark would write one."""
-    if partition_path != AVRO or not rows.num_rows:
-        return data_log_bytes(schema, instant, rows, deletes, partition_path, ordering)
-    content = io.BytesIO()
-    content.write(struct.pack(">ii", 3, rows.num_rows))
-    for row in rows.to_pylist():
-        record = io.BytesIO()
-        fastavro.schemaless_writer(record, parsed(schema.avro_with_meta_json), row)
-        content.write(struct.pack(">i", record.tell()) + record.getvalue())
-    headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema.avro_with_meta_json}
-    block = frame_block(BlockType.AVRO_DATA, headers, content.getvalue())
-    if not len(deletes):
-        return block
-    return block + data_log_bytes(schema, instant, None, deletes, partition_path, ordering)
 
 
 class Measured(ProcessEngine):
@@ -195,60 +114,6 @@ class Handed:
         """Nobody else asks."""
 
 
-class QuickWriter(NativeWriter):
-    """Commits that know where keys are, so that the thousandth costs as much as the first."""
-
-    def __init__(self, story: Story) -> None:
-        super().__init__(story.path, SCHEMA, story.clock)
-        snapshot = MetadataTableSnapshot.load(self._storage)
-        self._known = locate(snapshot, list(story.live))
-        self._slices = {
-            RecordLocation(each.partition_path, each.file_id): each for each in self.table.slices()
-        }
-        self._homes = {each.partition_path: each for each in sorted(self._slices, reverse=True)}
-        self._instants.observe(snapshot.data_timeline.times() + snapshot.metadata_timeline.times())
-
-    def commit(self, upserts: pa.Table, deletes: Sequence[tuple[str, int | None]] = ()) -> str:
-        by, instant = Unfenced(self._storage), self._instants.next()
-        requested = create_requested(by, instant, Action.DELTA_COMMIT)
-        data = create_inflight(by, requested, encode_commit_metadata(CommitMetadata()))
-        plan = CommitPlan(upserts, upserts.column("id").combine_chunks(), ORDERING, self._slices)
-        keys, paths = (column.to_pylist() for column in upserts.columns[:2])
-        for row, (key, path) in enumerate(zip(keys, paths, strict=True)):
-            target = self._known.get(key) or self._homes[path]
-            plan.group(target).rows.append(row)
-            if key not in self._known:
-                plan.index[key] = self._known[key] = target
-        for key, value in deletes:
-            plan.group(self._known.pop(key)).deletes.append((key, value or 0))
-            plan.index[key] = None
-        stats = [self._write_group(instant, plan, location) for location in plan.groups]
-        index = self._write_index(instant, shard_logs(instant, plan, 2), stats)
-        complete_delta_commit(by, begin_delta_commit(by, instant), self._instants.next(), index)
-        metadata = CommitMetadata(
-            write_stats=group_stats(stats), extra_metadata={SCHEMA_KEY: SCHEMA.avro_json}
-        )
-        complete(by, data, self._instants.next(), encode_commit_metadata(metadata))
-        delete_markers(self._storage, instant)
-        return instant
-
-
-def left(tmp_path: Path) -> Story:
-    """A table of so many commits. Keys come, change, go and come back, so that the index changes, too."""
-    story = LeftStory(tmp_path / "table")
-    story.commit(range(ROWS))
-    story.writer = QuickWriter(story)
-    began_s = time.monotonic()
-    for number in range(COMMITS):
-        if number % TOLD_EVERY == 0:
-            _log.info("%d of %d commits after %.0f s", number, COMMITS, time.monotonic() - began_s)
-        first = 7 * number
-        gone = (first + KEYS // 2) % KEYS
-        deletes = (gone,) if f"k{gone}" in story.live else ()
-        story.commit([(first + n) % KEYS for n in range(ROWS)], deletes=deletes)
-    return story
-
-
 def check_that_the_rows_do_not_fit(story: Story) -> None:
     """What is to be merged has many times what a merge may hold. In the partition with Avro blocks that is so
     with each key's newest row alone, too: those rows have to go to disk.
@@ -288,9 +153,7 @@ def tidied(story: Story) -> dict[ServiceKind, int]:
 def test_a_table_that_was_left_is_brought_back_with_flat_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(native_commit, "data_log_bytes", log_bytes)
-    story = left(tmp_path)
+    story = left(tmp_path / "table", monkeypatch)
     story.served = ServedTable(story.path, SCHEMA, story.clock, CONFIG)
     for kind in (ServiceKind.COMPACT_INDEX, ServiceKind.COMPACT_DATA):
         began_s = time.monotonic()
